@@ -37,7 +37,6 @@ from retention_assets.ledger.places import StorePlace, read_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.urls import mask_secrets, mask_text
 from retention_assets.stores.files.paths import IDENTITY
-from retention_assets.stores.files.root_file import place_of_root, read_notes, replace_file, write_notes
 from retention_assets.stores.protocol import KNOWN_BY, PlacedStore, Store, StoreFailed, call_store, is_same_place
 
 NAME = "HEAD.json"
@@ -83,6 +82,8 @@ class HeadFile:
         files, place = place_of(self.path)
         files.create_dir(place.rpartition("/")[0], recursive=True)
         if isinstance(files, pafs.LocalFileSystem):
+            from retention_assets.stores.files.root_file import replace_file
+
             replace_file(place, text.encode())
             return True
         target = place if files.type_name in _WHOLE else f"{place}.{token_hex(8)}"
@@ -227,14 +228,20 @@ class StoreHeadFile(HeadFile):
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
         with database.reading() as connection:
             noted = {row.store: row.place for row in read_places(connection)}.get(self.name)
+        from retention_assets.stores.files.root_file import place_of_root
+
         is_known = noted is not None and is_same_place(noted, place_of_root(self.root))
         return super()._note(database) if is_known else (False, None)
 
     def read_text(self) -> str | None:
         # A root that carries no head, or is not known yet, has none.
+        from retention_assets.stores.files.root_file import read_notes
+
         return read_notes(self.root) or None
 
     def write_text(self, text: str) -> bool:
+        from retention_assets.stores.files.root_file import write_notes
+
         return write_notes(self.root, text)
 
 

@@ -253,4 +253,4 @@ def test_what_can_not_be_accepted_is_said_with_a_remedy(tmp_path: Path, run: Run
     code, _, said = run("audit", "accept", "--store", "lak", "-r", "r")
     assert (code, "Did you mean lake?" in said) == (2, True)
     code, _, said = run("audit", "accept", "--store", "lake", "--head", "-r", "r")
-    assert (code, "--head" in said) == (2, True)
+    assert (code, "head, store, policies: stand beside each other" in said) == (2, True)

@@ -16,7 +16,7 @@ from retention_assets.frames.views.history import COMMITTED, DELETE, TYPES, Hist
 
 OBJECT = TYPES.index("OBJECT")
 # The classes of a scan whose OBJECTs are their line, at any size of the store.
-_ON_LINE = pa.array(["unreferenced", "realm_purge"])
+_ON_LINE = ("unreferenced", "realm_purge")
 
 
 class Line:
@@ -34,7 +34,7 @@ class Line:
         committed: Bools = self.rows & (history.status == COMMITTED)
         if (history.type == OBJECT).any() and "attributes" in history.log.column_names:
             said = pc.map_lookup(join_chunks(history.log["attributes"]), pa.scalar(CLASS), "first")
-            elsewhere = history.column(~flags(pc.or_(pc.is_null(said), pc.is_in(said, value_set=_ON_LINE))))
+            elsewhere = history.column(~flags(pc.or_(pc.is_null(said), pc.is_in(said, value_set=pa.array(_ON_LINE)))))
             committed &= ~(elsewhere & (history.type == OBJECT))
         return committed
 

@@ -5,6 +5,7 @@ not installed. Drivers and credentials are found as fsspec finds them, by the en
 Does not belong here: anything done with one.
 """
 
+import os
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
@@ -91,8 +92,10 @@ def _bound_waiting(fs: FileSystem) -> None:
     """Let the drivers that wait for long, and again and again, end after `timeout`, unless they are configured."""
     if is_s3(fs):
         each = silence_bound() / (_S3_CALLS * _S3_ATTEMPTS)
-        retries = {"total_max_attempts": _S3_ATTEMPTS}
-        fs.config_kwargs = {"connect_timeout": each, "read_timeout": each, "retries": retries, **fs.config_kwargs}
+        bounds: dict[str, Any] = {"connect_timeout": each, "read_timeout": each}
+        if "AWS_MAX_ATTEMPTS" not in os.environ:
+            bounds["retries"] = {"total_max_attempts": _S3_ATTEMPTS}
+        fs.config_kwargs = {**bounds, **fs.config_kwargs}
         fs.retries = _S3_CALLS
     elif "http" in fs.protocol:
         from aiohttp import ClientTimeout
