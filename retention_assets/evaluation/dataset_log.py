@@ -17,6 +17,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, nearest
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import SelectiveStore, Store, call_store
 from retention_assets.stores.realms import read_lines
 
@@ -26,10 +27,11 @@ _MOST_COMPARED = 100_000
 
 @dataclass(frozen=True)
 class AskedAlone:
-    """A transaction that somebody asks about, and the realms that are being purged."""
+    """A transaction that somebody asks about, the realms that are being purged, and the holds in force."""
 
     transaction: str
     purging: frozenset[str] = frozenset()
+    holds: tuple[Hold, ...] = ()
 
 
 class UnsoundLog(Refused):
@@ -77,7 +79,7 @@ def is_asked_alone(environment: Environment, dataset: str) -> bool:
 def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
     """The log of a dataset as its store has it now; none if the store does not have it."""
     if about is not None and isinstance(store, SelectiveStore):
-        lines = call_store(store, lambda: store.read_some({dataset: [about.transaction]}, about.purging))
+        lines = call_store(store, lambda: store.read_some({dataset: [about.transaction]}, about.purging, about.holds))
     else:
         lines = call_store(store, lambda: read_lines(store, [dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None

@@ -18,8 +18,8 @@ from retention_assets.evaluation.dataset_summary import DatasetSummary, summariz
 from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
-    files_of,
     foreseen_rulebook,
+    holds_of_files,
     read_policies,
     rules_for,
 )
@@ -106,11 +106,15 @@ def _opened(
     Of a store that need not be read whole only the transaction, where one is meant.
     """
     with environment.ledger_if_any() as ledger:
-        about = None if transaction is None else AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset())
+        at = as_of or _present(environment, ledger)
+        about = None
+        if transaction is not None:
+            purging = ledger.realms.purging() if ledger else frozenset[str]()
+            about = AskedAlone(transaction, purging, _holds(environment, ledger, at))
         lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
         if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
             raise no_dataset(environment, dataset)
-        yield lines, ledger, as_of or _present(environment, ledger)
+        yield lines, ledger, at
 
 
 def _present(environment: Environment, ledger: Ledger | None) -> datetime:
@@ -124,7 +128,7 @@ def _present(environment: Environment, ledger: Ledger | None) -> datetime:
 
 
 def _holds(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
-    of_files = read_policies(environment.settings).holds if files_of(environment.settings) else ()
+    of_files = (hold for hold in holds_of_files(environment.settings) if hold.until is None or as_of < hold.until)
     return (*of_files, *(ledger.holds.in_force(as_of) if ledger else ()))
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, load_rulebook
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rulebook
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
@@ -175,7 +175,7 @@ def _scan(
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
-        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of)
+        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, holds_of_files(settings))
         for one in mine:
             if not wanted.may_select_of(one.name):
                 unread[one.name] = None

@@ -103,7 +103,8 @@ def _without(datasets: pa.Table, deleted: int) -> pa.Table:
 def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.Table:
     if wanted is None or not isinstance(store, SelectiveStore):
         return read_lines(store, datasets)
-    return store.read_some({name: asked.to_pylist() for name, asked in wanted.transactions.items()}, wanted.purging)
+    asked = {name: transactions.to_pylist() for name, transactions in wanted.transactions.items()}
+    return store.read_some(asked, wanted.purging, wanted.holds)
 
 
 def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:

@@ -15,15 +15,17 @@ import pyarrow.compute as pc
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
+from retention_assets.policy.model import Hold
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Transactions by dataset, the realms that are being purged, and the size of each log when it was judged last."""
+    """Transactions by dataset, the realms that are being purged, the size of each log when it was judged last, and holds."""
 
     transactions: Mapping[str, pa.Array]
     purging: frozenset[str]
     sizes: Mapping[str, int]
+    holds: tuple[Hold, ...] = ()
 
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
@@ -35,16 +37,17 @@ class Wanted:
             str(name): column.slice(begin, end - begin)
             for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(found)]), strict=True)
         }
-        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets})
+        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets}, as_of)
 
     @classmethod
-    def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array]) -> "Wanted":
+    def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array], as_of: datetime | None = None) -> "Wanted":
         """Of these very transactions what is true now."""
         counts = ledger.evaluations.counts(transactions)
         return cls(
             transactions,
             ledger.realms.purging(),
             {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
+            ledger.holds.known(ledger.clock.due_by(as_of)),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:

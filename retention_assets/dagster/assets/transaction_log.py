@@ -13,6 +13,7 @@ from retention_assets.dagster.purged_realms import close_realms_of_nothing
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
+from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.frames.log import SUMMED, faults_of
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
@@ -61,10 +62,11 @@ def transaction_log(run: Step) -> Metadata:
     report_store_warnings(stores.values(), run.log)
     scanned = [(stores[one.name], one) for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
     scanner = SparkScanner(lambda: run.spark)
+    file_holds = holds_of_files(run.retention.settings) if scanned else ()
     others = [store for store in stores.values() if store.name not in {one.name for _, one in scanned}]
     with (
         run.retention.ledger() as ledger,
-        scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of) as scans,
+        scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, file_holds) as scans,
     ):
         return _read(run, ledger, others, scans)
 

@@ -98,6 +98,8 @@ class ScanResult:
     # By what it was judged: digests of settings by their keys (ObjectsSettings.judging), and the realms that were PURGING.
     judging: dict[str, str] = field(default_factory=dict)
     purging: list[str] = field(default_factory=list)
+    # What is retained over edges, and by no reference itself.
+    over_edges: int = 0
 
     def total(self, *classes: ObjectClass) -> tuple[int, int]:
         """Objects and bytes of some classes; of all that are counted where none is named."""

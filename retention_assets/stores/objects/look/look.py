@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools
+from retention_assets.policy.durations import micros
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.look.due import (
     DueFingerprints,
     DueRun,
@@ -26,13 +28,14 @@ from retention_assets.stores.objects.look.due import (
     WriteDue,
     check_stop,
 )
-from retention_assets.stores.objects.look.edges import FindLeading, FollowEdges
-from retention_assets.stores.objects.look.hits import Hits
+from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, FindLeading, FollowEdges
+from retention_assets.stores.objects.look.hits import HitRun, Hits
 from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
 from retention_assets.stores.objects.look.witnesses import WITNESSES, witnesses_among
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
 from retention_assets.stores.objects.references.rounds import R, Round, read_whole
 from retention_assets.stores.objects.scan.brakes import find_shrunk
+from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.read_edges import ReadEdges
@@ -84,6 +87,8 @@ class LookOrder:
     begin: Callable[[], datetime] = now
     settings: ObjectsSettings | None = None
     purging: Collection[str] = ()
+    # Those in force: what is held keeps what its edges lead to.
+    holds: Sequence[Hold] = ()
     # How many distinct references each source had when it was scanned last, by its label.
     before: Mapping[str, int] = field(default_factory=dict)
     # References a second, all tasks together; 0: no limit.
@@ -115,7 +120,7 @@ class _Course:
     def run(self) -> None:
         """All steps in their order."""
         order = self._order
-        self.look = replace(self.look, labels=tuple(source.label for source in order.references))
+        self.look = replace(self.look, labels=(*(source.label for source in order.references), KEPT_LABEL))
         due = self._due()
         if not due.buckets:
             return
@@ -125,11 +130,22 @@ class _Course:
         found = self._references(due, leading)
         runs = sorted((run for one in found for run in one.runs), key=lambda run: run.name)
         hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.depths for one in found)))
-        if leading.buckets and runs:
-            [over] = self._tasks.run(FollowEdges(hits, self.look.labels, self._folder), 1)
-            hits = replace(hits, runs=(*runs, over)) if over else hits
         heard = [frozenset[str | None]().union(*(one.realms for one in found if one.source == at)) for at in self._numbers()]
-        self.look = replace(self.look, hits=hits, heard=tuple(heard))
+        self.look = replace(self.look, heard=tuple(heard))
+        if leading.buckets and (begins := (*runs, *self._kept())):
+            [over] = self._tasks.run(FollowEdges(replace(hits, runs=begins), self.look.labels, self._folder), 1)
+            hits = replace(hits, runs=(*runs, over)) if over else hits
+        self.look = replace(self.look, hits=hits)
+
+    def _kept(self) -> list[HitRun]:
+        """Of the objects at which edges begin those that are kept for what they are now."""
+        order, tasks = self._order, self._tasks.slots
+        if order.settings is None:
+            return []
+        rules = rules_now(order.settings, self.look, order.purging)
+        kept_label = len(order.references)
+        step = FindKeptNow(order.settings, rules, order.holds, kept_label, tasks, self.look.salt, self._folder)
+        return [run for run in self._tasks.run(step, tasks) if run]
 
     def _numbers(self) -> range:
         return range(len(self._order.references))
@@ -149,7 +165,8 @@ class _Course:
         return any(source.names_folders for source in self._order.references)
 
     def _leading(self, due: DueFingerprints) -> DueFingerprints:
-        parts = [one.part for one in self._read(self._order.edges, lambda each: ReadEdges(each, self._folder)) if one.rows]
+        read = self._read(self._order.edges, lambda each: ReadEdges(each, self.look.salt, self._folder))
+        parts = [one.part for one in read if one.rows]
         if not parts:
             return DueFingerprints(self._folder)
         find = FindLeading(parts, due, self.look.salt, self._folder, self._folders)
@@ -189,6 +206,16 @@ class _Course:
             return step(each)
 
         return read_whole(self._tasks, sources, unless_stopped)
+
+
+def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:
+    """By what the class of an object follows from a look."""
+    return ClassRules(
+        cut_off=micros(settings.min_age.before(look.listed_as_of)),
+        purging=frozenset(purging),
+        known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
+        handled=spoken_for(settings, zip(look.heard, settings.references, strict=True)) if look.heard is not None else None,
+    )
 
 
 @contextmanager
