@@ -29,7 +29,7 @@ from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.logs import ChosenDatasets
-from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
+from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults, own_peaks, peaks_of
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, error_text
@@ -273,6 +273,8 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         return
     names = _names(found)
     brakes = tuple(find_brakes(settings.brakes, found, last))
+    # It is braked until somebody accepts it, and then the memory begins with it.
+    found.peaks = own_peaks(found) if brakes else peaks_of(settings.brakes, found, last)
     # What has come since is asked about now.
     tokens = {**_tokens(store, names), **{dataset: token for dataset, token in known.items() if dataset in set(names)}}
     run.done.append(StoreScan(store, settings, lease, scan, found, tuple(wanted.select(names)), tokens, brakes))

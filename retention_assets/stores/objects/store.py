@@ -138,6 +138,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def warnings(self) -> list[str]:
         """What its settings give up, and what writers then have to keep to."""
         found = []
+        if not self.settings.references:
+            found.append(
+                f"Nothing refers to the objects of the store {self.name} (`references: none`): age alone decides what goes."
+            )
         if not is_conditional(self.settings):
             found.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
@@ -185,8 +189,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         holds: Sequence[Hold] = (),
     ) -> ObjectsLook:
         """Who refers by now to any of what is due. Each source is read once."""
-        before = {one.label: one.distinct for one in ScanResult.from_json(last).sources} if last else {}
-        order = replace(self._order(due), purging=purging, holds=holds, before=before, is_stopped=is_stopped)
+        order = replace(self._order(due), purging=purging, holds=holds, is_stopped=is_stopped)
+        order = replace(order, last=ScanResult.from_json(last) if last else None)
         return look_in(tasks, order, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from retention_assets.environment import Environment
+from retention_assets.errors import BadInput
 from retention_assets.operations.questions import explain_transaction
 from retention_assets.policy.model import Hold
 from retention_assets_tests.clocks import open_simulated
@@ -125,6 +126,7 @@ def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path:
     )
     blobs.runs(MARKED)
     assert set(blobs.marks()) == {"d"}
+    blobs.has_settings(edges=[{"lines": "edges/*.jsonl"}], brakes={"references_shrink": 0.5})
     blobs.refers("e", "f")
     blobs.runs(MARKED)
     assert set(blobs.marks()) == {"a", "b", "c", "d"}
@@ -218,3 +220,72 @@ def test_an_explanation_names_the_held_object_that_leads_there(chunks: Blobs) ->
         patch.chdir(chunks.folder)
         explained = explain_transaction(Environment(chunks.settings), "blobs/blobs", "chunk", MARKED)
     assert "over the edge from manifest, which is held by trial" in str(explained)
+
+
+# --- sources of which a part is gone ----------------------------------------------------------------------------------
+
+TEN = [f"f{number}" for number in range(10)]
+
+
+@pytest.fixture
+def ten(tmp_path: Path) -> Blobs:
+    """Ten files, each with a reference, of which one names most."""
+    blobs = Blobs(tmp_path / "b").has("a", "b", *TEN, *(f"m{number}" for number in range(20)))
+    for name in TEN:
+        blobs.refers(name, *(f"m{number}" for number in range(20) if name == "f0"), file=name)
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == {"a", "b"}
+    return blobs
+
+
+LOST = "had 10 files or shares last time and has 9. Put back what is missing; where they come and go, write `shards: changing`"
+
+
+def test_a_scan_of_which_a_file_of_references_is_gone_fails(ten: Blobs) -> None:
+    (ten.folder / "refs" / "f3.jsonl").unlink()
+    assert LOST in " ".join(ten.runs(MARKED).troubles)
+    assert set(ten.marks()) == {"a", "b"}
+
+
+def test_a_sweep_before_which_a_file_of_references_went_takes_nothing(ten: Blobs) -> None:
+    (ten.folder / "refs" / "f3.jsonl").unlink()
+    assert LOST in " ".join(ten.runs(DUE, "sweep").troubles)
+    assert ten.left() >= {"a", "b"}
+
+
+def test_files_of_new_names_are_as_good(ten: Blobs) -> None:
+    (ten.folder / "refs" / "f3.jsonl").rename(ten.folder / "refs" / "g3.jsonl")
+    ten.refers("b", file="more")
+    assert ten.runs(DUE).troubles == ()
+    assert ten.left() & {"a", "b"} == {"b"}
+
+
+def test_files_may_come_and_go_where_the_settings_say_so(ten: Blobs) -> None:
+    ten.has_settings(references=[{"lines": "refs/*.jsonl", "shards": "changing"}])
+    (ten.folder / "refs" / "f3.jsonl").unlink()
+    assert ten.runs(DUE).troubles == ()
+    assert ten.left() & {"a", "b"} == set()
+    assert "f3" in ten.marks()
+
+
+def test_a_file_of_edges_that_is_gone_is_as_one_of_references(chunks: Blobs) -> None:
+    (chunks.folder / "edges" / "f.jsonl").write_text('{"complete": true, "count": 0}\n')
+    chunks.has("manifest", days=0)
+    chunks.runs(MARKED)
+    (chunks.folder / "edges" / "f.jsonl").unlink()
+    assert "edges by lines" in " ".join(chunks.runs(MARKED).troubles)
+    assert chunks.marks() == {}
+
+
+def test_where_nothing_refers_to_objects_age_alone_decides(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "b", {"references": "none"}).has(*FIVE).has("new", days=9)
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == set(FIVE)
+    assert blobs.runs(DUE).troubles == ()
+    assert blobs.left() == {"new"}
+
+
+@pytest.mark.parametrize("said", ["nobody", [], ["none"], ["none", {"lines": "refs/*.jsonl"}], None])
+def test_nothing_else_says_that_nothing_refers_to_objects(tmp_path: Path, said: object) -> None:
+    with pytest.raises(BadInput, match="references"):
+        _ = Blobs(tmp_path / "b", {"references": said}).settings

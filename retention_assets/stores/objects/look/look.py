@@ -8,7 +8,7 @@ than that is young by the look's own time, and no key that the look was not aske
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -33,12 +33,13 @@ from retention_assets.stores.objects.look.hits import HitRun, Hits
 from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
 from retention_assets.stores.objects.look.witnesses import WITNESSES, witnesses_among
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
-from retention_assets.stores.objects.references.rounds import R, Round, read_whole
-from retention_assets.stores.objects.scan.brakes import find_shrunk
+from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
+from retention_assets.stores.objects.scan.brakes import find_losses
 from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.read_edges import ReadEdges
+from retention_assets.stores.objects.scan.read_edges import ReadEdges, edge_counts
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions, error_text, never
 from retention_assets.stores.tasks import Tasks, TasksHere
@@ -89,8 +90,8 @@ class LookOrder:
     purging: Collection[str] = ()
     # Those in force: what is held keeps what its edges lead to.
     holds: Sequence[Hold] = ()
-    # How many distinct references each source had when it was scanned last, by its label.
-    before: Mapping[str, int] = field(default_factory=dict)
+    # What its last whole scan came to.
+    last: ScanResult | None = None
     # References a second, all tasks together; 0: no limit.
     rate: float = 0.0
     is_stopped: Callable[[], bool] = never
@@ -165,7 +166,10 @@ class _Course:
         return any(source.names_folders for source in self._order.references)
 
     def _leading(self, due: DueFingerprints) -> DueFingerprints:
-        read = self._read(self._order.edges, lambda each: ReadEdges(each, self.look.salt, self._folder))
+        order = self._order
+        read = self._read(order.edges, lambda each: ReadEdges(each, self.look.salt, self._folder))
+        if order.settings:
+            self._check_amounts(edge_counts(order.settings, order.edges, read))
         parts = [one.part for one in read if one.rows]
         if not parts:
             return DueFingerprints(self._folder)
@@ -182,21 +186,21 @@ class _Course:
                 return FindReferences(each, due, leading, bucket, self.look.salt, self._folder, order.rate, order.is_stopped)
 
             read = self._read(order.references, step)
-            self._check_amounts(read)
+            self._check_amounts([self._count(at, read) for at in self._numbers()])
             found += read
         return found
 
-    def _check_amounts(self, read: Sequence[FoundReferences]) -> None:
+    def _count(self, number: int, read: Sequence[FoundReferences]) -> SourceCount:
+        settings, source = self._order.settings, self._order.references[number]
+        rows = sum(one.end.rows for one in read if one.source == number)
+        shards = shards_among(settings.references, number, source, read) if settings else 0
+        return SourceCount(source.label, rows, rows, shards=shards)
+
+    def _check_amounts(self, counts: Sequence[SourceCount]) -> None:
         """Raises SourceNotWhole if a source has most likely lost what it had since it was scanned."""
-        settings, labels = self._order.settings, self.look.labels
-        if settings is None:
-            return
-        rows = {labels[at]: sum(one.end.rows for one in read if one.source == at) for at in self._numbers()}
-        if shrunk := find_shrunk(settings.brakes, self._order.before, rows):
-            raise SourceNotWhole(
-                f"{'; '.join(shrunk)}. Where that is right, set brakes.references_shrink of {settings.name} higher; or have it"
-                " scanned anew (`retention run --mark-only`)."
-            )
+        settings = self._order.settings
+        if settings and (losses := find_losses(settings.brakes, counts, self._order.last, now())):
+            raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
 
     def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
         """Everything of some sources, unless somebody wants it to end."""

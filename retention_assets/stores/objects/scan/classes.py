@@ -51,7 +51,7 @@ class ClassRules:
 
 def spoken_for(settings: ObjectsSettings, heard: Iterable[tuple[Collection[str | None], object]]) -> frozenset[str] | None:
     """What is `handled` by some sources: of each the realms of its references, and what says where its realms are."""
-    if not settings.has_realms:
+    if not settings.has_realms or not settings.references:
         return None
     found: set[str] = set()
     for realms, said in heard:

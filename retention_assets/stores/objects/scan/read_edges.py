@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, join_chunks
 from retention_assets.policy.model import Hold
-from retention_assets.stores.objects.references import ShareEnd
-from retention_assets.stores.objects.references.rounds import Round
+from retention_assets.stores.objects.references import RowSource, ShareEnd
+from retention_assets.stores.objects.references.rounds import Round, shards_among
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import RealmKeys, close_edges, code_edges
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
@@ -26,6 +26,8 @@ from retention_assets.stores.objects.scan.listed import ListedObjects
 from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, Retained, lookups
 from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.read_references import MergedRange, in_order
+from retention_assets.stores.objects.scan_result import SourceCount
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES
 
 OVER_EDGES = "edges/retained"
@@ -39,6 +41,16 @@ class ReadEdgeShare:
     end: ShareEnd
     part: str
     rows: int
+
+
+def edge_counts(settings: ObjectsSettings, sources: Sequence[RowSource], read: Sequence[ReadEdgeShare]) -> list[SourceCount]:
+    """What each source of edges came to."""
+    found = []
+    for number, source in enumerate(sources):
+        rows = sum(one.rows for one in read if one.source == number)
+        shards = shards_among(settings.edges, number, source, read)
+        found.append(SourceCount(f"edges by {source.label}", rows, rows, shards=shards))
+    return found
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.references import RowSource
-from retention_assets.stores.objects.references.rounds import R, Round, read_whole
+from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
 from retention_assets.stores.objects.scan.at_once import CountNamed, JudgeAtOnce
 from retention_assets.stores.objects.scan.bloom import BloomSize
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
@@ -35,7 +35,14 @@ from retention_assets.stores.objects.scan.listed import (
 )
 from retention_assets.stores.objects.scan.lookups import NamedBy
 from retention_assets.stores.objects.scan.match import AskedPart, AskObjects, MatchedRanges, MatchObjects
-from retention_assets.stores.objects.scan.read_edges import CloseEdges, FindKept, KeptObjects, ReadEdges
+from retention_assets.stores.objects.scan.read_edges import (
+    CloseEdges,
+    FindKept,
+    KeptObjects,
+    ReadEdges,
+    ReadEdgeShare,
+    edge_counts,
+)
 from retention_assets.stores.objects.scan.read_references import MergedRange, MergeReferences, ReadReferences, ReadShare, Run
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
@@ -108,7 +115,8 @@ class _Course:
         named_by = NamedBy()
         for share in read:
             named_by |= share.named_by
-        edge_parts, edges = self._read_edges()
+        read_edges = self._read_edges()
+        edge_parts, edges = [one.part for one in read_edges if one.rows], sum(one.rows for one in read_edges)
         merged = self._merge(runs) if edges or isinstance(scan.settings.filter, BloomFilter) else None
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
@@ -139,6 +147,8 @@ class _Course:
             sources=self._source_counts(read, judged.of_sources),
             edges=edges,
             over_edges=over_edges,
+            edge_sources=edge_counts(scan.settings, scan.edges, read_edges),
+            references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
         result.datasets = _datasets(judged.groups, every=result.scanned <= scan.settings.rows_up_to)
@@ -230,10 +240,8 @@ class _Course:
 
         return self._read(scan.references, step)
 
-    def _read_edges(self) -> tuple[list[str], int]:
-        """The files of edges, and how many edges there are."""
-        found = self._read(self._scan.edges, lambda each: ReadEdges(each, self._scan.salt, self._folder))
-        return [one.part for one in found if one.rows], sum(one.rows for one in found)
+    def _read_edges(self) -> list[ReadEdgeShare]:
+        return self._read(self._scan.edges, lambda each: ReadEdges(each, self._scan.salt, self._folder))
 
     def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
         with _failing(self._scan, "a source"):
@@ -334,6 +342,7 @@ class _Course:
                     distinct=sum(one[number] for one in of_sources),
                     realms=len(frozenset[str]().union(*(share.realms for share in mine))),
                     seconds=sum(share.seconds for share in mine),
+                    shards=shards_among(self._scan.settings.references, number, source, mine),
                 )
             )
         return found

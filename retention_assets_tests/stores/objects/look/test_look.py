@@ -21,6 +21,7 @@ from retention_assets.stores.objects.look.witnesses import witnesses_among
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets.stores.protocol import LookingStore
@@ -205,9 +206,14 @@ def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Pa
 
 def test_a_source_that_shrank_is_not_made_up_for_by_another(folder: LocalObjects, tmp_path: Path) -> None:
     said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
-    order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, before={"one": 9, "two": 9})
+    order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, last=before(one=9, two=9))
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
+
+
+def before(**references: int) -> ScanResult:
+    counts = [SourceCount(label, number, number) for label, number in references.items()]
+    return ScanResult("blobs", OLD, OLD, OLD, OLD, salt="", filter="exact", effective_fpp=0.0, sources=counts)
 
 
 def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Path) -> None:
