@@ -222,6 +222,22 @@ def test_an_explanation_names_the_held_object_that_leads_there(chunks: Blobs) ->
     assert "over the edge from manifest, which is held by trial" in str(explained)
 
 
+def test_of_a_purged_realm_what_is_held_stays_and_what_it_leads_to_goes_with_the_realm(tmp_path: Path) -> None:
+    blobs = (
+        Blobs(tmp_path / "b", {"realm": "{0}", "dataset": "{0}"})
+        .has("acme/held", "acme/x", "beta/used")
+        .has("acme/new", days=0)
+    )
+    blobs.refers({"object": "beta/used", "realm": "beta"})
+    leads(blobs, ("acme/held", "acme/x"), ("acme/new", "acme/x"))
+    blobs.says(UNREFERENCED, holds="{name: trial, datasets: ['blobs/*'], transactions: ['acme/held'], reason: lawsuit}")
+    with open_simulated(blobs.settings.ledger) as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "the end")
+    blobs.runs(MARKED)
+    blobs.runs(DUE)
+    assert blobs.left() == {"acme/held", "beta/used"}
+
+
 # --- sources of which a part is gone ----------------------------------------------------------------------------------
 
 TEN = [f"f{number}" for number in range(10)]
