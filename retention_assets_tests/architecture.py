@@ -60,7 +60,7 @@ IMPORTS: Mapping[str, set[str]] = {
     # A lease that is kept alive is a sweep's as well.
     "pipeline.scans": {"datasets", "errors", "frames", "ledger", "pipeline", "policy", "stores", "sweep"},
     # A dry run scans as a run does.
-    "pipeline.unrecorded_scans": {"errors", "frames", "ledger", "pipeline", "pipeline.scans", "settings", "stores"},
+    "pipeline.unrecorded_scans": {"errors", "frames", "ledger", "pipeline", "pipeline.scans", "policy", "settings", "stores"},
     # The pipeline only for what it has published: a hold says how much it is about.
     "operations": {
         "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline",

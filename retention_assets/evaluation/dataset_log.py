@@ -17,6 +17,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, nearest
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import SelectiveStore, Store, call_store
 from retention_assets.stores.realms import read_lines, read_some_lines
 
@@ -26,12 +27,13 @@ _MOST_COMPARED = 100_000
 
 @dataclass(frozen=True)
 class AskedAlone:
-    """A transaction that somebody asks about, and the realms that are being purged."""
+    """A transaction that somebody asks about, the realms that are being purged, and the holds in force."""
 
     transaction: str
     purging: frozenset[str] = frozenset()
     # A policy judges it by the other transactions of its line.
     counts: bool = False
+    holds: tuple[Hold, ...] = ()
 
 
 class UnsoundLog(Refused):
@@ -79,8 +81,8 @@ def is_asked_alone(environment: Environment, dataset: str) -> bool:
 def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
     """The log of a dataset as its store has it now; none if the store does not have it."""
     if about is not None and isinstance(store, SelectiveStore):
-        whole = [dataset] if about.counts else []
-        lines = call_store(store, lambda: read_some_lines(store, {dataset: [about.transaction]}, about.purging, whole))
+        whole, asked = [dataset] if about.counts else [], {dataset: [about.transaction]}
+        lines = call_store(store, lambda: read_some_lines(store, asked, about.purging, whole, about.holds))
     else:
         lines = call_store(store, lambda: read_lines(store, [dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None

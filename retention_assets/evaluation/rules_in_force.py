@@ -194,6 +194,11 @@ def files_of(settings: Settings) -> list[Path]:
     return [file for path in settings.policies if path.exists() for file in yaml_files(path)]
 
 
+def holds_of_files(settings: Settings) -> tuple[Hold, ...]:
+    """The holds of the policy files; none where there are no files."""
+    return read_policies(settings).holds if files_of(settings) else ()
+
+
 def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
     """The policy files with their sizes and times: another list if any of them was changed, added or removed."""
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]

@@ -85,6 +85,11 @@ class Holds:
             placed = [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
             return [*placed, *map(purged_hold, kept_realms(connection))]
 
+    def known(self, as_of: datetime, of_files: Iterable[Hold] = ()) -> tuple[Hold, ...]:
+        """All that keep something at a time: those in force, and those of policy files as they were seen last, and as given."""
+        files = (hold for hold in (*of_files, *self.of_files()) if hold.until is None or as_of < hold.until)
+        return (*files, *self.in_force(as_of))
+
 
 def contents_in_force(as_of: datetime | ColumnElement[datetime]) -> Select[str]:
     """The contents of the holds that are in force at a time, by their names."""

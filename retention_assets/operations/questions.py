@@ -114,7 +114,8 @@ def _opened(
         if transaction is not None and path is None and is_asked_alone(environment, dataset):
             policies = _rules(environment, ledger, dataset, at).policies
             counts = any(one.looks_along_lines and matches(dataset, one.datasets.include) for one in policies)
-            about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts)
+            holds = tuple(one for one in holds_in_force(environment, ledger, at) if one.until is None or at < one.until)
+            about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
         lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
         if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
             raise no_dataset(environment, dataset)

@@ -20,7 +20,7 @@ from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.datahub_policies import load_rules
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
@@ -200,7 +200,7 @@ def _scan(
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
-        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of)
+        scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, holds_of_files(settings))
         for one in mine:
             if not wanted.may_select_of(one.name):
                 unread[one.name] = None

@@ -7,7 +7,7 @@ Does not belong here: what a store looks at (stores), and the sweep (sweep_stage
 
 import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -103,7 +103,7 @@ def looks_in_tasks(
     stop: threading.Event,
 ) -> Iterator[dict[str, object]]:
     """The look of each store that has to take one before anything of it is swept, as long as its folder is there."""
-    at, purging = ledger.clock.due_by(as_of), ledger.realms.purging()
+    at = ledger.clock.due_by(as_of)
     looks: dict[str, object] = {}
     mine = by_store(sorted(marks))
     root = inside(folder, "looks")
@@ -111,10 +111,9 @@ def looks_in_tasks(
         for name, store in Environment(settings).stores(mine).items():
             if isinstance(store, LookingStore) and not stop.is_set():
                 due = DueInLedger(settings, ledger.id, at, tuple(_shares(mine[name], marks)))
-                last = ledger.scans.last_whole_result(name)
                 # A store that can't even be opened says so to the tasks as well.
                 with suppress(StoreFailed), _stop_file(inside(root, name), stop) as stop_file:
-                    looks[name] = _look(spark, store, due, purging, last, stop_file)
+                    looks[name] = _look(spark, store, due, ledger, stop_file)
         yield looks
     finally:
         try:
@@ -123,19 +122,13 @@ def looks_in_tasks(
             _LOG.warning("The folder of a look is left to a later run to remove: %s", fault)
 
 
-def _look(
-    spark: "SparkSession",
-    store: LookingStore,
-    due: DueInLedger,
-    purging: Collection[str],
-    last: str | None,
-    stop_file: StopFile,
-) -> object:
+def _look(spark: "SparkSession", store: LookingStore, due: DueInLedger, ledger: "Ledger", stop_file: StopFile) -> object:
     # Whoever loads definitions needs none of what scans.
     from retention_assets.pipeline.scan_stage import SparkTasks
 
     tasks, folder = SparkTasks(spark), stop_file.folder
-    return call_store(store, lambda: store.look(due, purging, last, tasks, folder, place_of, stop_file))
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(due.as_of)
+    return call_store(store, lambda: store.look(due, purging, last, tasks, folder, place_of, stop_file, holds))
 
 
 def _shares(datasets: Sequence[str], marks: Mapping[str, int]) -> Iterator[tuple[str, ...]]:

@@ -27,8 +27,9 @@ from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
+from retention_assets.policy.model import Hold
 from retention_assets.stores.logs import ChosenDatasets
-from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
+from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults, own_peaks, peaks_of
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
@@ -52,6 +53,7 @@ class Scanner(Protocol):
         last: ScanResult | None,
         refused: int | None,
         as_of: datetime | None,
+        holds: tuple[Hold, ...],
     ) -> ScanResult:
         """List, read the references, and write into a folder what each object is. Anything that is not whole raises.
 
@@ -78,6 +80,7 @@ class SparkScanner:
         last: ScanResult | None,
         refused: int | None,
         as_of: datetime | None,
+        holds: tuple[Hold, ...],
     ) -> ScanResult:
         """In tasks over shares of the listing and of each source."""
         # Whoever loads definitions needs none of what lists and reads.
@@ -86,7 +89,8 @@ class SparkScanner:
         from retention_assets.stores.objects.references import open_edges, open_references
 
         listing, references, edges = open_listing(settings), open_references(settings), open_edges(settings)
-        return run_scan(self.session(), Scan(settings, listing, references, edges, purging, as_of), folder, last, refused)
+        scan = Scan(settings, listing, references, edges, purging, holds, as_of)
+        return run_scan(self.session(), scan, folder, last, refused)
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
@@ -145,6 +149,8 @@ class RunScans:
     actor: str
     # Nothing is judged that was younger at this instant, if one was given.
     as_of: datetime | None = None
+    # Those of the policy files, which nobody may have recorded yet.
+    file_holds: Sequence[Hold] = ()
     done: list[StoreScan] = field(default_factory=list)
     away: list[ChosenDatasets] = field(default_factory=list)
     published: list[ScanRecord] = field(default_factory=list)
@@ -216,12 +222,13 @@ def scan_stores(
     wanted: DatasetFilter,
     actor: str,
     as_of: datetime | None = None,
+    file_holds: Sequence[Hold] = (),
 ) -> Iterator[RunScans]:
     """Scan stores one after the other, as far as they may have a dataset that is wanted. Each is covered whole.
 
     Their leases are held to the end, by which the scans are to be published.
     """
-    run = RunScans(ledger, warehouse, scanner, actor, as_of)
+    run = RunScans(ledger, warehouse, scanner, actor, as_of, file_holds)
     with ExitStack() as leases:
         for store, settings in stores:
             if wanted.may_select_of(store.name):
@@ -253,8 +260,9 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         known = _tokens(store, _names(last)) if last else {}
         # After it has begun: a realm that is to be purged from now on is not PURGED by what was not looked for.
         purging = ledger.realms.purging()
+        holds = ledger.holds.known(ledger.clock.due_by(run.as_of), run.file_holds)
         folder = run.warehouse.scan_folder(store.name, scan.id)
-        found = run.scanner.scan(settings, purging, folder, last, refused, run.as_of)
+        found = run.scanner.scan(settings, purging, folder, last, refused, run.as_of, holds)
         found.judging, found.purging = settings.judging, sorted(purging)
         if faults := find_source_faults(settings.brakes, found, last):
             raise ScanFailed(store.name, "; ".join(faults))
@@ -265,6 +273,8 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         return
     names = _names(found)
     brakes = tuple(find_brakes(settings.brakes, found, last))
+    # It is braked until somebody accepts it, and then the memory begins with it.
+    found.peaks = own_peaks(found) if brakes else peaks_of(settings.brakes, found, last)
     # What has come since is asked about now.
     tokens = {**_tokens(store, names), **{dataset: token for dataset, token in known.items() if dataset in set(names)}}
     run.done.append(StoreScan(store, settings, lease, scan, found, tuple(wanted.select(names)), tokens, brakes))

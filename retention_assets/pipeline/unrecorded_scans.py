@@ -22,6 +22,7 @@ from retention_assets.pipeline.scan_stage import log_shares
 from retention_assets.pipeline.scans import SparkScanner, accepted_scan, is_running, scans_before, why_failed
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.policy.model import Hold
 from retention_assets.settings.cluster import is_local_master
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_edges, open_references
@@ -58,6 +59,7 @@ class UnrecordedScans:
     conf: Mapping[str, str]
     # Nothing is judged that was younger at this instant, if one was given.
     as_of: datetime | None = None
+    file_holds: Sequence[Hold] = ()
 
     @contextmanager
     def scan(self, settings: ObjectsSettings) -> Iterator[UnrecordedScan]:
@@ -96,13 +98,15 @@ class UnrecordedScans:
 
     def _scanned(self, settings: ObjectsSettings, folder: str, last: ScanResult | None, refused: int | None) -> ScanResult:
         """In tasks where that is worth it, or where it is for others to reach the store; or else here."""
-        purging = self.ledger.realms.purging() if self.ledger else frozenset[str]()
+        ledger = self.ledger
+        purging = ledger.realms.purging() if ledger else frozenset[str]()
+        holds = ledger.holds.known(ledger.clock.due_by(self.as_of), self.file_holds) if ledger else tuple(self.file_holds)
         is_large = last is not None and last.scanned + last.distinct_references >= _WORTH_TASKS
         if is_large or not is_local_master(self.master):
             scanner = SparkScanner(lambda: spark_session(self.master, self.conf))
-            return scanner.scan(settings, purging, folder, last, refused, self.as_of)
+            return scanner.scan(settings, purging, folder, last, refused, self.as_of, holds)
         sources = open_references(settings), open_edges(settings)
-        scan = Scan(settings, open_listing(settings), *sources, purging, self.as_of)
+        scan = Scan(settings, open_listing(settings), *sources, purging, holds, self.as_of)
         return scan_in(TasksHere(), scan, ScanFolder(folder), last, refused)
 
 

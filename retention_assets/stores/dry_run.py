@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import (
     Capabilities,
     CascadedRows,
@@ -160,10 +161,12 @@ class RecordingStore:
 class SelectiveRecordingStore(RecordingStore):
     """A recording store before one that answers for some transactions as truly as for all of them."""
 
-    def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
+    def read_some(
+        self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
+    ) -> pa.Table:
         """What the store says of them now."""
         assert isinstance(self.store, SelectiveStore)
-        return self.store.read_some(wanted, purging)
+        return self.store.read_some(wanted, purging, holds)
 
 
 @dataclass

@@ -20,6 +20,7 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import mask_text
 from retention_assets.silence import ForeignThread, is_silence, silence_text
 from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
@@ -154,11 +155,13 @@ class Store(Protocol):
 class SelectiveStore(Store, Protocol):
     """A store that a sweep need not read whole: it answers for some transactions as truly as for all of them."""
 
-    def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
+    def read_some(
+        self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
+    ) -> pa.Table:
         """Of some transactions, by dataset, those that are there now, as `read` has them; and one line about each dataset.
 
-        `purging` are the realms that are being purged. What keeps it from being sure of any of them raises. A plan that is
-        prepared afterwards is about what was read here.
+        `purging` are the realms that are being purged, `holds` are in force: what is held may keep others. What keeps it from
+        being sure of any of them raises. A plan that is prepared afterwards is about what was read here.
         """
 
 
@@ -204,6 +207,7 @@ class LookingStore(SelectiveStore, Protocol):
         folder: str,
         opened: OpenPlace = open_local,
         is_stopped: Callable[[], bool] = never,
+        holds: Sequence[Hold] = (),
     ) -> object:
         """Look at everything on which it depends whether these may go. What comes back is a small value, and travels; what it
         found is in a new folder. `last` is what its last whole scan came to, as the ledger keeps it.

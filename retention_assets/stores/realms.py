@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import LINES
+from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import NAME_RULE, OWN_REALMS, REALM, SYSTEM, is_realm_name, is_within
 from retention_assets.stores.protocol import SelectiveStore, Store, ask_store
 from retention_assets.stores.settings import RealmColumn, RealmPattern, StoreSettings
@@ -35,10 +36,14 @@ def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
 
 
 def read_some_lines(
-    store: SelectiveStore, wanted: Mapping[str, Sequence[str]], purging: Collection[str], whole: Collection[str]
+    store: SelectiveStore,
+    wanted: Mapping[str, Sequence[str]],
+    purging: Collection[str],
+    whole: Collection[str],
+    holds: Sequence[Hold] = (),
 ) -> pa.Table:
     """Some transactions as they are now; of the datasets of `whole`, along whose lines somebody counts, all others as well."""
-    lines = store.read_some(wanted, purging)
+    lines = store.read_some(wanted, purging, holds)
     if not whole:
         return lines
     others = store.read(sorted(whole))

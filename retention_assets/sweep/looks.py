@@ -38,9 +38,12 @@ def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Itera
     if not isinstance(store, LookingStore) or store.has_looked:
         yield
         return
-    purging, last = due.ledger.realms.purging(), due.ledger.scans.last_whole_result(store.name)
+    ledger = due.ledger
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(due.as_of)
     with temporary_folder("look") as folder:
-        looked = call_store(store, lambda: store.look(due, purging, last, TasksHere(), folder, is_stopped=is_stopped))
+        looked = call_store(
+            store, lambda: store.look(due, purging, last, TasksHere(), folder, is_stopped=is_stopped, holds=holds)
+        )
         store.answer_by(looked)
         try:
             yield

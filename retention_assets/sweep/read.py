@@ -113,7 +113,7 @@ def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.T
     if wanted is None or not isinstance(store, SelectiveStore):
         return read_lines(store, datasets)
     names = {name: asked.to_pylist() for name, asked in wanted.transactions.items()}
-    return read_some_lines(store, names, wanted.purging, wanted.whole)
+    return read_some_lines(store, names, wanted.purging, wanted.whole, wanted.holds)
 
 
 def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:

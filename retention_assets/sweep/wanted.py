@@ -16,17 +16,19 @@ import pyarrow.compute as pc
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Hold
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Transactions by dataset, the realms that are being purged, and the size of each log when it was judged last."""
+    """Transactions by dataset, the realms that are being purged, the size of each log when it was judged last, and holds."""
 
     transactions: Mapping[str, pa.Array]
     purging: frozenset[str]
     sizes: Mapping[str, int]
     # Datasets along whose line a policy counts: what is wanted is not judged without the rest of it.
     whole: frozenset[str] = frozenset()
+    holds: tuple[Hold, ...] = ()
 
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
@@ -38,10 +40,10 @@ class Wanted:
             str(name): column.slice(begin, end - begin)
             for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(found)]), strict=True)
         }
-        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets})
+        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets}, as_of)
 
     @classmethod
-    def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array]) -> "Wanted":
+    def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array], as_of: datetime | None = None) -> "Wanted":
         """Of these very transactions what is true now."""
         counts = ledger.evaluations.counts(transactions)
         return cls(
@@ -49,6 +51,7 @@ class Wanted:
             ledger.realms.purging(),
             {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
+            ledger.holds.known(ledger.clock.due_by(as_of)),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:

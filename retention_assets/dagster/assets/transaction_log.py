@@ -13,6 +13,7 @@ from retention_assets.dagster.purged_realms import close_realms_of_nothing
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
+from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.frames.log import SUMMED, faults_of
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.head_file import is_away, place_faults
@@ -68,7 +69,8 @@ def transaction_log(run: Step) -> Metadata:
         objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
         scanned = [(mine[one.name], one) for one in objects if one.name in mine]
         others = [store for store in mine.values() if store.name not in {one.name for one in objects}]
-        with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of) as scans:
+        holds = holds_of_files(run.retention.settings) if scanned else ()
+        with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, holds) as scans:
             return _read(run, ledger, others, scans, elsewhere)
 
 

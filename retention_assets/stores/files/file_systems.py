@@ -9,6 +9,7 @@ import os
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
+from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem as FileSystem

@@ -31,8 +31,8 @@ _GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
 _CHANGED = {"PreconditionFailed", "412"}
 # Whose own exceptions say that a server could not be reached.
 _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
-# What XML 1.0 cannot carry: a bulk deletion with one such key is refused whole. The driver escapes the ends of lines.
-_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+# What XML 1.0 cannot carry: a bulk deletion with one such key is refused whole. A carriage return comes back as another sign.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class _PassingFault(Exception):

@@ -4,7 +4,7 @@ Belongs here: the kinds of sources and their keys.
 Does not belong here: reading them (references/).
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -19,13 +19,21 @@ _From = Annotated[ColumnName | None, Field(alias="from", description="Who refers
 _Files = Annotated[Location, Field(description="A glob.")]
 
 
-class LineReferences(SettingsPart):
+class SourceSettings(SettingsPart):
+    """What every source may say."""
+
+    shards: Annotated[
+        Literal["changing"] | None, Field(description="`changing`: its files or shares come and go, and fewer is not less.")
+    ] = None
+
+
+class LineReferences(SourceSettings):
     """References as JSON lines; the last line of each file says that it is whole."""
 
     lines: _Files
 
 
-class ParquetReferences(SettingsPart):
+class ParquetReferences(SourceSettings):
     """References in a column of Parquet files."""
 
     parquet: _Files
@@ -34,7 +42,7 @@ class ParquetReferences(SettingsPart):
     from_: _From = None
 
 
-class SqlReferences(SettingsPart):
+class SqlReferences(SourceSettings):
     """References in a column of a database."""
 
     sql: StoreUrl
@@ -60,13 +68,13 @@ class IcebergCatalog(SettingsPart):
     )
 
 
-class IcebergReferences(SettingsPart):
+class IcebergReferences(SourceSettings):
     """Every file that any table of a catalog reaches."""
 
     iceberg: IcebergCatalog
 
 
-class StoreReferences(SettingsPart):
+class StoreReferences(SourceSettings):
     """What another store of the same settings lists or reaches."""
 
     store: Annotated[str, Field(min_length=1)]
@@ -74,20 +82,20 @@ class StoreReferences(SettingsPart):
     settings: Annotated[StoreSettings | None, Field(exclude=True, repr=False)] = None
 
 
-class PluginReferences(SettingsPart):
+class PluginReferences(SourceSettings):
     """A source of somebody else's: `module:name`, or a name of the entry point group retention_assets.references."""
 
     use: Annotated[str, Field(min_length=1)]
     options: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 
-class LineEdges(SettingsPart):
+class LineEdges(SourceSettings):
     """Edges as JSON lines; the last line of each file says that it is whole."""
 
     lines: _Files
 
 
-class ParquetEdges(SettingsPart):
+class ParquetEdges(SourceSettings):
     """Edges in two columns of Parquet files."""
 
     parquet: _Files
@@ -96,7 +104,7 @@ class ParquetEdges(SettingsPart):
     realm: ColumnName | None = None
 
 
-class SqlEdges(SettingsPart):
+class SqlEdges(SourceSettings):
     """Edges in two columns of a database."""
 
     sql: StoreUrl

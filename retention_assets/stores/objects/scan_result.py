@@ -63,13 +63,25 @@ class ScannedDataset:
 
 @dataclass
 class SourceCount:
-    """What one source said: rows, distinct references, realms that it speaks for, and how long it took to read."""
+    """What one source said: rows, distinct references, realms that it speaks for, how long it took to read, and of how many
+    files or shares it is; 0 where these come and go. Of edges the rows count.
+    """
 
     label: str
     rows: int = 0
     distinct: int = 0
     realms: int = 0
     seconds: float = 0.0
+    shards: int = 0
+
+
+@dataclass
+class Peak:
+    """How many references a source had in a kept scan, and no later one had as many; "" is all sources together."""
+
+    label: str
+    at: datetime
+    references: int
 
 
 @dataclass
@@ -98,6 +110,12 @@ class ScanResult:
     # By what it was judged: digests of settings by their keys (ObjectsSettings.judging), and the realms that were PURGING.
     judging: dict[str, str] = field(default_factory=dict)
     purging: list[str] = field(default_factory=list)
+    # What is retained over edges, and by no reference itself.
+    over_edges: int = 0
+    edge_sources: list[SourceCount] = field(default_factory=list)
+    # What later scans are held against, and by which share references might be fewer in this one.
+    peaks: list[Peak] = field(default_factory=list)
+    references_shrink: float = 1.0
 
     def total(self, *classes: ObjectClass) -> tuple[int, int]:
         """Objects and bytes of some classes; of all that are counted where none is named."""

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.look.due import within_realms
-from retention_assets.stores.objects.look.look import ObjectsLook
+from retention_assets.stores.objects.look.look import ObjectsLook, rules_now
 from retention_assets.stores.objects.look.witnesses import witness_words, witnesses_among
-from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, ClassRules, classes_of, spoken_for
+from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, classes_of
 from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -37,12 +36,7 @@ def second_look(
         mine = np.flatnonzero(asked)
         places, found = witnesses_among(look.hits, look.labels, objects.select(["realm", "key"]).take(pa.array(mine)))
         witnesses = _placed(witness_words(found), mine[places.to_numpy()], len(objects))
-    rules = ClassRules(
-        cut_off=micros(settings.min_age.before(look.listed_as_of)),
-        purging=frozenset(purging),
-        known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=spoken_for(settings, zip(look.heard, settings.references, strict=True)) if look.heard is not None else None,
-    )
+    rules = rules_now(settings, look, purging)
     retained = pc.is_valid(witnesses).to_numpy(zero_copy_only=False)
     codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
     # What was purged with its realm when the look began, and is not any more, nobody has asked about.

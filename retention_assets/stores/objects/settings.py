@@ -110,7 +110,8 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class Brakes(SettingsPart):
     """What must look usual of a scan, or it marks nothing until a person has looked."""
 
-    references_shrink: Annotated[Share, Field(description="By which share references may be fewer than last time.")] = 0.5
+    references_shrink: Annotated[Share, Field(description="By which share references may be fewer than at most.")] = 0.2
+    within: Annotated[Length, Field(description="How old the scan may be that had most.")] = Duration(days=30)
     unreferenced_fraction: Annotated[Share, Field(description="Of judged objects, and of their bytes.")] = 0.9
     unresolved_references: Annotated[Share, Field(description="Of distinct references, that name nothing listed.")] = 0.5
     empty_source: Annotated[Literal["refuse", "allow"], Field(description="A source without any reference.")] = "refuse"
@@ -131,6 +132,15 @@ class DeleteSettings(SettingsPart):
         Literal["auto", "none"],
         Field(description="auto: version, generation, ETag, or creation and size, whatever the place has. none: nothing."),
     ] = "auto"
+
+
+def _sources(value: object) -> object:
+    """Sources; or the word that says that there is none."""
+    if value == "none":
+        return ()
+    if value in ([], ()):
+        raise InvalidValue("is empty", "sources, or the word none: nothing refers to the objects, and age alone decides")
+    return tuple_of(value)
 
 
 Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of({"column": FromColumn, "pattern": FromPattern}))]
@@ -170,7 +180,9 @@ class ObjectsSettings(StoreSettings):
     realm: Annotated[str | FromColumn | None, BeforeValidator(_realm)] = None
     kind_of: Derived | None = None
     references: Annotated[
-        tuple[ReferenceSettings, ...], BeforeValidator(tuple_of), Field(min_length=1, description="Who says what is needed.")
+        tuple[ReferenceSettings, ...],
+        BeforeValidator(_sources, json_schema_input_type=tuple[ReferenceSettings, ...] | Literal["none"]),
+        Field(description="Who says what is needed; none: nobody, and age alone decides."),
     ]
     edges: Annotated[tuple[EdgeSettings, ...], BeforeValidator(tuple_of)] = ()
     known_kinds: Annotated[

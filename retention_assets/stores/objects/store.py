@@ -22,6 +22,7 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
+from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.references import kind_of
 from retention_assets.sql.reflection import location_of, table_of
@@ -139,6 +140,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def warnings(self) -> list[str]:
         """What its settings give up, and what writers then have to keep to."""
         found = []
+        if not self.settings.references:
+            found.append(
+                f"Nothing refers to the objects of the store {self.name} (`references: none`): age alone decides what goes."
+            )
         if not is_conditional(self.settings):
             found.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
@@ -168,7 +173,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             " rows refer is deleted. Name the table that holds the rows."
         ]
 
-    def read_some(self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = ()) -> pa.Table:
+    def read_some(
+        self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
+    ) -> pa.Table:
         """Objects by name as they are now, each judged by its references as they are now."""
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in wanted.items()}
         found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
@@ -176,7 +183,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             mine = pc.and_(pc.equal(found["dataset"], dataset), pc.is_in(found["key"], asked))
             self._read[dataset] = _Reading(asked, found.filter(mine))
         objects = pa.concat_tables([self._read[dataset].found for dataset in keys] or [_NAMED.empty_table()])
-        with self._looked_at(objects, purging) as look:
+        with self._looked_at(objects, purging, holds) as look:
             return second_look(self.settings, look, objects, list(keys), purging)
 
     @property
@@ -193,10 +200,11 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         folder: str,
         opened: OpenPlace = open_local,
         is_stopped: Callable[[], bool] = never,
+        holds: Sequence[Hold] = (),
     ) -> ObjectsLook:
         """Who refers by now to any of what is due. Each source is read once."""
-        before = {one.label: one.distinct for one in ScanResult.from_json(last).sources} if last else {}
-        order = replace(self._order(due), purging=purging, before=before, is_stopped=is_stopped)
+        order = replace(self._order(due), purging=purging, holds=holds, is_stopped=is_stopped)
+        order = replace(order, last=ScanResult.from_json(last) if last else None)
         return look_in(tasks, order, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:
@@ -210,13 +218,13 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
 
     @contextmanager
-    def _looked_at(self, objects: pa.Table, purging: Collection[str]) -> Iterator[ObjectsLook]:
+    def _looked_at(self, objects: pa.Table, purging: Collection[str], holds: Sequence[Hold]) -> Iterator[ObjectsLook]:
         """The look of the sweep; or one at these objects alone."""
         if self._look is not None:
             yield self._look
             return
         asked = objects["key"].filter(pa.array(~within_realms(objects["realm"], purging)))
-        with look_here(self._order(GivenKeys(asked))) as look:
+        with look_here(replace(self._order(GivenKeys(asked)), purging=purging, holds=holds)) as look:
             yield look
 
     def _order(self, due: DueTransactions) -> LookOrder:

@@ -16,6 +16,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import write_read_log
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -71,6 +72,7 @@ class FoundScanner:
         last: ScanResult | None,
         refused: int | None,
         as_of: datetime | None,  # noqa: ARG002 - what is found is said before
+        holds: tuple[Hold, ...],  # noqa: ARG002 - as above
     ) -> ScanResult:
         """What is to be found next."""
         self.refused.append(refused)

@@ -3,11 +3,18 @@
 Belongs here: the cases of the contract that only show once scan, marks, grace, the second look and deletion come together.
 """
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
-from retention_assets_tests.stores.objects.blobs import DUE, MARKED, Blobs
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput
+from retention_assets.operations.questions import explain_transaction
+from retention_assets.policy.model import Hold
+from retention_assets_tests.clocks import open_simulated
+from retention_assets_tests.stores.objects.blobs import DUE, MARKED, UNREFERENCED, Blobs
 
 pytestmark = pytest.mark.usefixtures("shared_jobs")
 
@@ -119,6 +126,7 @@ def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path:
     )
     blobs.runs(MARKED)
     assert set(blobs.marks()) == {"d"}
+    blobs.has_settings(edges=[{"lines": "edges/*.jsonl"}], brakes={"references_shrink": 0.5})
     blobs.refers("e", "f")
     blobs.runs(MARKED)
     assert set(blobs.marks()) == {"a", "b", "c", "d"}
@@ -126,3 +134,174 @@ def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path:
     blobs.refers("c", "e", "f")
     blobs.runs(DUE)
     assert blobs.left() == {"a", "b", "c", "e", "f"}
+
+
+# --- edges from what is kept ------------------------------------------------------------------------------------------
+
+
+def leads(blobs: Blobs, *pairs: tuple[str, str]) -> None:
+    """Edges, and a store that reads them."""
+    (blobs.folder / "edges").mkdir(exist_ok=True)
+    lines = [*({"from": begin, "to": end} for begin, end in pairs), {"complete": True, "count": len(pairs)}]
+    (blobs.folder / "edges" / "e.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    blobs.has_settings(edges=[{"lines": "edges/*.jsonl"}], **blobs.more)
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Blobs:
+    """Two old chunks, to which only a manifest leads that nothing refers to; and what makes a scan usual."""
+    blobs = Blobs(tmp_path / "b").has("used", "manifest", "chunk", "deep chunk", *("a", "b", "c")).refers("used", "a", "b", "c")
+    leads(blobs, ("manifest", "chunk"), ("chunk", "deep chunk"))
+    return blobs
+
+
+KEPT = ("chunk", "deep chunk")
+HOLD = "{name: trial, datasets: ['blobs/*'], transactions: [manifest], reason: lawsuit}"
+
+
+def test_what_a_young_object_leads_to_is_not_marked(chunks: Blobs) -> None:
+    chunks.has("manifest", days=0)
+    assert chunks.runs(MARKED).troubles == ()
+    assert chunks.marks() == {}
+    chunks.has("manifest", days=60)
+    chunks.runs(MARKED)
+    assert set(chunks.marks()) == {"manifest", *KEPT}
+
+
+def test_what_an_object_leads_to_that_became_young_is_spared_and_it_is_named(chunks: Blobs) -> None:
+    chunks.runs(MARKED)
+    (chunks.folder / "blobs" / "manifest").write_bytes(b"anew")
+    chunks.runs(DUE)
+    assert chunks.left() >= set(KEPT)
+    assert {name: chunks.marks()[name] for name in KEPT} == dict.fromkeys(KEPT, "SPARED")
+    assert "edges: over the edge from manifest, which is young" in chunks.why("chunk")
+
+
+@pytest.mark.parametrize("holder", ["a file", "a person"])
+def test_what_a_held_object_leads_to_is_not_marked(chunks: Blobs, holder: str) -> None:
+    holds(chunks, holder)
+    chunks.runs(MARKED)
+    assert chunks.marks() == {}
+
+
+@pytest.mark.parametrize("holder", ["a file", "a person"])
+def test_a_hold_that_came_since_spares_what_its_object_leads_to(chunks: Blobs, holder: str) -> None:
+    chunks.runs(MARKED)
+    holds(chunks, holder)
+    chunks.runs(DUE)
+    assert chunks.left() >= {"manifest", *KEPT}
+    assert "edges: over the edge from manifest, which is held by trial" in chunks.why("chunk")
+    assert chunks.marks()["deep chunk"] == "SPARED"
+
+
+def holds(blobs: Blobs, holder: str) -> None:
+    """Somebody holds the manifest."""
+    if holder == "a file":
+        return blobs.says(UNREFERENCED, holds=HOLD)
+    with open_simulated(blobs.settings.ledger) as ledger:
+        ledger.holds.place(Hold.model_validate(yaml.safe_load(HOLD)), "anna")
+    return None
+
+
+def test_what_an_object_of_an_unknown_kind_leads_to_is_neither_marked_nor_swept(chunks: Blobs) -> None:
+    kinds = {"edges": [{"lines": "edges/*.jsonl"}], "kind_of": {"pattern": "^(manifest|.*chunk|used|[a-c])$$"}}
+    chunks.runs(MARKED)
+    chunks.has_settings(**kinds, known_kinds=["chunk", "deep chunk", "used", "a", "b", "c"])
+    chunks.runs(DUE)
+    assert chunks.left() >= {"manifest", *KEPT}
+    assert "which is of a kind that is not known" in chunks.why("chunk")
+    assert set(chunks.marks()) == {"manifest", *KEPT}
+
+
+def test_an_explanation_names_the_held_object_that_leads_there(chunks: Blobs) -> None:
+    chunks.runs(MARKED)
+    holds(chunks, "a person")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(chunks.folder)
+        explained = explain_transaction(Environment(chunks.settings), "blobs/blobs", "chunk", MARKED)
+    assert "over the edge from manifest, which is held by trial" in str(explained)
+
+
+def test_of_a_purged_realm_what_is_held_stays_and_what_it_leads_to_goes_with_the_realm(tmp_path: Path) -> None:
+    blobs = (
+        Blobs(tmp_path / "b", {"realm": "{0}", "dataset": "{0}"})
+        .has("acme/held", "acme/x", "beta/used")
+        .has("acme/new", days=0)
+    )
+    blobs.refers({"object": "beta/used", "realm": "beta"})
+    leads(blobs, ("acme/held", "acme/x"), ("acme/new", "acme/x"))
+    blobs.says(UNREFERENCED, holds="{name: trial, datasets: ['blobs/*'], transactions: ['acme/held'], reason: lawsuit}")
+    with open_simulated(blobs.settings.ledger) as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "the end")
+    blobs.runs(MARKED)
+    blobs.runs(DUE)
+    assert blobs.left() == {"acme/held", "beta/used"}
+
+
+# --- sources of which a part is gone ----------------------------------------------------------------------------------
+
+TEN = [f"f{number}" for number in range(10)]
+
+
+@pytest.fixture
+def ten(tmp_path: Path) -> Blobs:
+    """Ten files, each with a reference, of which one names most."""
+    blobs = Blobs(tmp_path / "b").has("a", "b", *TEN, *(f"m{number}" for number in range(20)))
+    for name in TEN:
+        blobs.refers(name, *(f"m{number}" for number in range(20) if name == "f0"), file=name)
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == {"a", "b"}
+    return blobs
+
+
+LOST = "had 10 files or shares last time and has 9. Put back what is missing; where they come and go, write `shards: changing`"
+
+
+def test_a_scan_of_which_a_file_of_references_is_gone_fails(ten: Blobs) -> None:
+    (ten.folder / "refs" / "f3.jsonl").unlink()
+    assert LOST in " ".join(ten.runs(MARKED).troubles)
+    assert set(ten.marks()) == {"a", "b"}
+
+
+def test_a_sweep_before_which_a_file_of_references_went_takes_nothing(ten: Blobs) -> None:
+    (ten.folder / "refs" / "f3.jsonl").unlink()
+    assert LOST in " ".join(ten.runs(DUE, "sweep").troubles)
+    assert ten.left() >= {"a", "b"}
+
+
+def test_files_of_new_names_are_as_good(ten: Blobs) -> None:
+    (ten.folder / "refs" / "f3.jsonl").rename(ten.folder / "refs" / "g3.jsonl")
+    ten.refers("b", file="more")
+    assert ten.runs(DUE).troubles == ()
+    assert ten.left() & {"a", "b"} == {"b"}
+
+
+def test_files_may_come_and_go_where_the_settings_say_so(ten: Blobs) -> None:
+    ten.has_settings(references=[{"lines": "refs/*.jsonl", "shards": "changing"}])
+    (ten.folder / "refs" / "f3.jsonl").unlink()
+    assert ten.runs(DUE).troubles == ()
+    assert ten.left() & {"a", "b"} == set()
+    assert "f3" in ten.marks()
+
+
+def test_a_file_of_edges_that_is_gone_is_as_one_of_references(chunks: Blobs) -> None:
+    (chunks.folder / "edges" / "f.jsonl").write_text('{"complete": true, "count": 0}\n')
+    chunks.has("manifest", days=0)
+    chunks.runs(MARKED)
+    (chunks.folder / "edges" / "f.jsonl").unlink()
+    assert "edges by lines" in " ".join(chunks.runs(MARKED).troubles)
+    assert chunks.marks() == {}
+
+
+def test_where_nothing_refers_to_objects_age_alone_decides(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "b", {"references": "none"}).has(*FIVE).has("new", days=9)
+    assert blobs.runs(MARKED).troubles == ()
+    assert set(blobs.marks()) == set(FIVE)
+    assert blobs.runs(DUE).troubles == ()
+    assert blobs.left() == {"new"}
+
+
+@pytest.mark.parametrize("said", ["nobody", [], ["none"], ["none", {"lines": "refs/*.jsonl"}], None])
+def test_nothing_else_says_that_nothing_refers_to_objects(tmp_path: Path, said: object) -> None:
+    with pytest.raises(BadInput, match="references"):
+        _ = Blobs(tmp_path / "b", {"references": said}).settings

@@ -310,3 +310,14 @@ def test_age_is_when_an_object_was_written(bucket: S3Objects) -> None:
     bucket.put("a/late", b"x", OLD + timedelta(days=400))
     lines = bucket.store().read_some({"blobs/a": ["a/late"]}).to_pylist()
     assert [line["closed_at"] for line in lines if line["transaction"]] == [OLD + timedelta(days=400)]
+
+
+@pytest.mark.parametrize("sign", ["\r", "\t", "\x85", "\u2028"])
+def test_a_key_with_a_sign_that_ends_lines_is_deleted_and_no_other(bucket: S3Objects, sign: str) -> None:
+    """In XML a carriage return becomes another sign: a list of deletions cannot name such a key, nor its answer."""
+    key, other = f"a/x{sign}y", "a/x\ny" if "\r" in sign else "a/xy"
+    for name in (key, other):
+        bucket.put(name, b"12345")
+    store = bucket.store()
+    assert swept(store, planned(store, key)) == {key: SweptTarget(key, Outcome.DELETED, 5)}
+    assert set(bucket.data()) == {other, *ALL}

@@ -1,12 +1,13 @@
 """Edges around what is due: from which keys they lead there, and which of these are referred to.
 
-Belongs here: both walks, each in one task, which holds all edges; cycles are allowed. Realms are told apart on the way back:
+Belongs here: both walks, each in one task, which holds all edges; cycles are allowed. What is kept for what it is now retains
+what its edges lead to as what is referred to does. Realms are told apart on the way back:
 an edge with a realm holds in that realm, one without in every realm, and so it is with references. An object without a realm is
 kept over edges of whatever realms, for it is kept by mistake rather than lost.
 Does not belong here: reading edges from their sources (scan/read_edges.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,14 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
+from retention_assets.policy.model import Hold
+from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.look.due import DueFingerprints, DueRun, hashes_of, write_run
 from retention_assets.stores.objects.look.hits import HITS, HitRun, Hits, first_of_each, write_hits
+from retention_assets.stores.objects.naming import with_names
+from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.membership import distinct
-from retention_assets.stores.objects.tables import EDGES
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import EDGES, OBJECTS
 
 _LEADING, _AROUND = "leading", "edges/around.parquet"
+# What is said to name an object that is kept for what it is.
+KEPT_LABEL = "edges"
+_NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 # Where a walk is: in every realm alike, across all realms, or in the realm of a number from here on.
 _EVERYWHERE, _ACROSS, _REALMS = 0, 1, 2
 
@@ -96,8 +106,54 @@ class FindLeading:
 
 
 @dataclass(frozen=True)
+class FindKeptNow:
+    """What a task is sent: by what objects are kept, and how many tasks ask for those at which edges begin."""
+
+    settings: ObjectsSettings
+    rules: ClassRules
+    holds: Sequence[Hold]
+    # The number of their label.
+    source: int
+    tasks: int
+    salt: bytes
+    folder: ScanFolder
+
+    def __call__(self, number: int) -> HitRun | None:
+        """Write down those that are kept as hits, with why; none if there are none."""
+        with self.folder.reader(_AROUND) as source:
+            begins = pc.unique(source.read(columns=["from"], use_threads=False)["from"]).cast(pa.string())
+        keys = begins.take(pa.array(np.arange(number, len(begins), self.tasks)))
+        listing = open_listing(self.settings)
+        found = self._named(listing.find(keys.to_pylist()))
+        kept = found.append_column("from_", why_kept(found, self.rules, self.holds))
+        if isinstance(listing, FinishedListing) and listing.place is not None:
+            # A list names nothing that is newer than it is.
+            unlisted = self._named(listing.place.find(keys.filter(pc.invert(pc.is_in(keys, found["key"]))).to_pylist()))
+            kept = pa.concat_tables([kept, unlisted.append_column("from_", pa.repeat("is not in the listing", len(unlisted)))])
+        kept = kept.filter(pc.is_valid(kept["from_"]))
+        if not len(kept):
+            return None
+        columns = {
+            "key": kept["key"],
+            "realm": kept["realm"],
+            "from": kept["from_"],
+            "source": pa.repeat(pa.scalar(self.source, pa.int32()), len(kept)),
+            "at": pa.array(np.arange(len(kept))),
+            "folder": pa.repeat(False, len(kept)),
+            "over": pa.nulls(len(kept), pa.string()),
+            "across": pa.repeat(False, len(kept)),
+        }
+        hashes = Fingerprints(self.salt).of(join_chunks(kept["key"]))
+        return write_hits(self.folder, f"hits/kept-{number:05d}", pa.table(columns, schema=HITS), hashes)
+
+    def _named(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches([with_names(batch, self.settings) for batch in batches], _NAMED)
+
+
+@dataclass(frozen=True)
 class FollowEdges:
-    """What the one task is sent: the hits, and what the sources of them are called. The edges are in the folder."""
+    """What the one task is sent: the hits, and what the sources of them are called, the last of which are objects that are kept
+    for what they are. The edges are in the folder."""
 
     hits: Hits
     labels: Sequence[str]
@@ -125,7 +181,8 @@ class FollowEdges:
         mine = keys.take(pa.array(states % nodes))
         over = keys.take(join_chunks(hits["asked"]))
         who = _filled(hits["from"], pa.array(self.labels, pa.string()).take(join_chunks(hits["source"])))
-        words = pc.binary_join_element_wise("over the edge from ", over, ", which ", who, " refers to", "")
+        behind = pc.if_else(pc.equal(join_chunks(hits["source"]), len(self.labels) - 1), "", " refers to")
+        words = pc.binary_join_element_wise("over the edge from ", over, ", which ", who, behind, "")
         in_realm = pa.array(np.where(scopes >= _REALMS, scopes - _REALMS, 0), mask=scopes < _REALMS)
         columns = {
             "key": mine,
@@ -170,10 +227,9 @@ class _Walk:
     nodes: int
 
     def reached(self, front: Ints) -> tuple[Ints, Ints]:
-        """Every other place that is reached from some, and the number of the one from which."""
+        """Every place that edges lead to from some, also one of those itself, and the number of the one from which."""
         seen, found, origins = _Seen(), [np.zeros(0, np.int64)], np.arange(len(front))
         roots = [np.zeros(0, np.int64)]
-        seen.new(front)
         while len(front):
             at, places = self.arrows.step(front % self.nodes)
             scope, realm = front[at] // self.nodes, self.arrows.realms[places]

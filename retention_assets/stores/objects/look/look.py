@@ -8,7 +8,7 @@ than that is young by the look's own time, and no key that the look was not aske
 """
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools
+from retention_assets.policy.durations import micros
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.look.due import (
     DueFingerprints,
     DueRun,
@@ -26,16 +28,18 @@ from retention_assets.stores.objects.look.due import (
     WriteDue,
     check_stop,
 )
-from retention_assets.stores.objects.look.edges import FindLeading, FollowEdges
-from retention_assets.stores.objects.look.hits import Hits
+from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, FindLeading, FollowEdges
+from retention_assets.stores.objects.look.hits import HitRun, Hits
 from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
 from retention_assets.stores.objects.look.witnesses import WITNESSES, witnesses_among
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
-from retention_assets.stores.objects.references.rounds import R, Round, read_whole
-from retention_assets.stores.objects.scan.brakes import find_shrunk
+from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
+from retention_assets.stores.objects.scan.brakes import find_losses
+from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.read_edges import ReadEdges
+from retention_assets.stores.objects.scan.read_edges import ReadEdges, edge_counts
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions, error_text, never
 from retention_assets.stores.tasks import Tasks, TasksHere
@@ -84,8 +88,10 @@ class LookOrder:
     begin: Callable[[], datetime] = now
     settings: ObjectsSettings | None = None
     purging: Collection[str] = ()
-    # How many distinct references each source had when it was scanned last, by its label.
-    before: Mapping[str, int] = field(default_factory=dict)
+    # Those in force: what is held keeps what its edges lead to.
+    holds: Sequence[Hold] = ()
+    # What its last whole scan came to.
+    last: ScanResult | None = None
     # References a second, all tasks together; 0: no limit.
     rate: float = 0.0
     is_stopped: Callable[[], bool] = never
@@ -115,7 +121,7 @@ class _Course:
     def run(self) -> None:
         """All steps in their order."""
         order = self._order
-        self.look = replace(self.look, labels=tuple(source.label for source in order.references))
+        self.look = replace(self.look, labels=(*(source.label for source in order.references), KEPT_LABEL))
         due = self._due()
         if not due.buckets:
             return
@@ -125,11 +131,22 @@ class _Course:
         found = self._references(due, leading)
         runs = sorted((run for one in found for run in one.runs), key=lambda run: run.name)
         hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.depths for one in found)))
-        if leading.buckets and runs:
-            [over] = self._tasks.run(FollowEdges(hits, self.look.labels, self._folder), 1)
-            hits = replace(hits, runs=(*runs, over)) if over else hits
         heard = [frozenset[str | None]().union(*(one.realms for one in found if one.source == at)) for at in self._numbers()]
-        self.look = replace(self.look, hits=hits, heard=tuple(heard))
+        self.look = replace(self.look, heard=tuple(heard))
+        if leading.buckets and (begins := (*runs, *self._kept())):
+            [over] = self._tasks.run(FollowEdges(replace(hits, runs=begins), self.look.labels, self._folder), 1)
+            hits = replace(hits, runs=(*runs, over)) if over else hits
+        self.look = replace(self.look, hits=hits)
+
+    def _kept(self) -> list[HitRun]:
+        """Of the objects at which edges begin those that are kept for what they are now."""
+        order, tasks = self._order, self._tasks.slots
+        if order.settings is None:
+            return []
+        rules = rules_now(order.settings, self.look, order.purging)
+        kept_label = len(order.references)
+        step = FindKeptNow(order.settings, rules, order.holds, kept_label, tasks, self.look.salt, self._folder)
+        return [run for run in self._tasks.run(step, tasks) if run]
 
     def _numbers(self) -> range:
         return range(len(self._order.references))
@@ -149,7 +166,11 @@ class _Course:
         return any(source.names_folders for source in self._order.references)
 
     def _leading(self, due: DueFingerprints) -> DueFingerprints:
-        parts = [one.part for one in self._read(self._order.edges, lambda each: ReadEdges(each, self._folder)) if one.rows]
+        order = self._order
+        read = self._read(order.edges, lambda each: ReadEdges(each, self.look.salt, self._folder))
+        if order.settings:
+            self._check_amounts(edge_counts(order.settings, order.edges, read))
+        parts = [one.part for one in read if one.rows]
         if not parts:
             return DueFingerprints(self._folder)
         find = FindLeading(parts, due, self.look.salt, self._folder, self._folders)
@@ -165,21 +186,21 @@ class _Course:
                 return FindReferences(each, due, leading, bucket, self.look.salt, self._folder, order.rate, order.is_stopped)
 
             read = self._read(order.references, step)
-            self._check_amounts(read)
+            self._check_amounts([self._count(at, read) for at in self._numbers()])
             found += read
         return found
 
-    def _check_amounts(self, read: Sequence[FoundReferences]) -> None:
+    def _count(self, number: int, read: Sequence[FoundReferences]) -> SourceCount:
+        settings, source = self._order.settings, self._order.references[number]
+        rows = sum(one.end.rows for one in read if one.source == number)
+        shards = shards_among(settings.references, number, source, read) if settings else 0
+        return SourceCount(source.label, rows, rows, shards=shards)
+
+    def _check_amounts(self, counts: Sequence[SourceCount]) -> None:
         """Raises SourceNotWhole if a source has most likely lost what it had since it was scanned."""
-        settings, labels = self._order.settings, self.look.labels
-        if settings is None:
-            return
-        rows = {labels[at]: sum(one.end.rows for one in read if one.source == at) for at in self._numbers()}
-        if shrunk := find_shrunk(settings.brakes, self._order.before, rows):
-            raise SourceNotWhole(
-                f"{'; '.join(shrunk)}. Where that is right, set brakes.references_shrink of {settings.name} higher; or have it"
-                " scanned anew (`retention run --mark-only`)."
-            )
+        settings = self._order.settings
+        if settings and (losses := find_losses(settings.brakes, counts, self._order.last, now())):
+            raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
 
     def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
         """Everything of some sources, unless somebody wants it to end."""
@@ -189,6 +210,16 @@ class _Course:
             return step(each)
 
         return read_whole(self._tasks, sources, unless_stopped)
+
+
+def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:
+    """By what the class of an object follows from a look."""
+    return ClassRules(
+        cut_off=micros(settings.min_age.before(look.listed_as_of)),
+        purging=frozenset(purging),
+        known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
+        handled=spoken_for(settings, zip(look.heard, settings.references, strict=True)) if look.heard is not None else None,
+    )
 
 
 @contextmanager

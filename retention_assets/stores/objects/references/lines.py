@@ -51,6 +51,10 @@ class LineSource:
         """The files as they are now. Raises SourceNotWhole where there is none."""
         return whole_files(self.label, self.files)
 
+    def shards_of(self, share: LogFile) -> Sequence[str]:
+        """The file."""
+        return (share.path,)
+
     def read(self, share: LogFile) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """The lines of a file up to its last, which must count them. One that is written to meanwhile is read again."""
         reader = _LineReader(share.shown, self.schema)

@@ -54,6 +54,10 @@ class ParquetSource:
         each = -(-wanted // len(files))
         return [share for file in files for share in (self._parts(file, each) if each > 1 else [RowGroups(file)])]
 
+    def shards_of(self, share: RowGroups) -> Sequence[str]:
+        """The file."""
+        return (share.file.path,)
+
     def read(self, share: RowGroups) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """The rows of some groups that have a key. A file that is written meanwhile is read again."""
         rows = 0

@@ -55,6 +55,10 @@ class PluginSource:
         made = self._made
         return [_ALL] if _is_simple(made) else self._asked("shares", lambda: list(made.shares(wanted)))
 
+    def shards_of(self, share: Any) -> Sequence[str]:
+        """As it names them, if it does."""
+        return list(getattr(self._made, "shards_of", lambda _: ())(share))
+
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """What it yields, as rows; its count must be theirs."""
         made, rows = self._made, 0

@@ -4,7 +4,7 @@ Belongs here: the rounds, for whoever reads sources, and the words for one that 
 Does not belong here: what becomes of the rows (scan/, look/), and any kind of source.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.listings.pacing import Pace
-from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.reference_settings import SourceSettings
+from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole, count_shards
 from retention_assets.stores.protocol import error_text
 from retention_assets.stores.tasks import Tasks
 
@@ -96,6 +97,12 @@ def read_whole(tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round
         f"{changing} changed each of the {ROUNDS} times that it was read. Try again when less is written to it, or have it"
         " written elsewhere and put in place at once."
     )
+
+
+def shards_among(settings: Sequence[SourceSettings], number: int, source: RowSource, read: Iterable[ShareRead]) -> int:
+    """Of how many files or shares a source is, unless its settings say that these come and go."""
+    is_changing = number < len(settings) and settings[number].shards is not None
+    return 0 if is_changing else count_shards(source, (one.end for one in read if one.source == number))
 
 
 @contextmanager

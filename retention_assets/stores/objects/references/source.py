@@ -4,7 +4,7 @@ Belongs here: the protocol, the end of a share, and the error of a source that i
 Does not belong here: any kind of source (its own module), and opening those of a store (__init__.py).
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,8 +29,17 @@ class ShareEnd:
     proof: Any = None
 
 
+def count_shards(source: "RowSource", ends: Iterable[ShareEnd]) -> int:
+    """Of how many files or shares a source is, as far as it can name them; 0 where it can't, or these come and go."""
+    name = getattr(source, "shards_of", lambda _: ())
+    return len({one for end in ends for one in name(end.share)})
+
+
 class RowSource(Protocol):
-    """A source of references (`tables.REFERENCES`) or of edges (`tables.EDGES`). It travels to tasks as a value."""
+    """A source of references (`tables.REFERENCES`) or of edges (`tables.EDGES`). It travels to tasks as a value.
+
+    One of several files has `shards_of(share)`, which names them: one that has fewer than before is not whole.
+    """
 
     @property
     def label(self) -> str:
@@ -69,6 +78,10 @@ class WithoutRealms:
     def names_folders(self) -> bool:
         """As the source has it."""
         return self.source.names_folders
+
+    def shards_of(self, share: Any) -> Sequence[str]:
+        """As the source names them."""
+        return getattr(self.source, "shards_of", lambda _: ())(share)
 
     def shares(self, wanted: int) -> Sequence[Any]:
         """As the source has them."""

@@ -40,6 +40,10 @@ class TransactionFolderSource:
         except (BadInput, OSError, Refused) as fault:
             raise self._fault(fault) from fault
 
+    def shards_of(self, share: tuple[str, ...]) -> Sequence[str]:
+        """The datasets."""
+        return share
+
     def read(self, share: tuple[str, ...]) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """A row for each transaction of some datasets."""
         rows = 0

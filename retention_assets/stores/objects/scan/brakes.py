@@ -6,38 +6,83 @@ Does not belong here: counting (classes.py), and what becomes of a scan that is 
 There are two degrees. A source that is empty, or that shrank, has most likely lost what it had: the scan failed, for what was
 read of it can't be trusted (`find_source_faults`). If each source looks as usual, and the whole does not, the scan is braked
 (`find_brakes`): its counts are published, and a person may accept it. So where one source is all there is, references that
-shrank fail the scan. The shares are limits that may be reached: only what is beyond one brakes. A scan in which nothing was old
-enough to be judged marks nothing, so nothing brakes it; and nothing shrinks in the first one.
+shrank fail the scan. Small steps add up: each scan carries on what the largest ones of the last days had (`peaks_of`). The
+shares are limits that may be reached: only what is beyond one brakes. A scan in which nothing was old enough to be judged marks
+nothing, so nothing brakes it; and nothing shrinks in the first one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from datetime import datetime
 from fractions import Fraction
 
-from retention_assets.stores.objects.scan_result import JUDGED, ObjectClass, ScanResult
+from retention_assets.policy.durations import text_of
+from retention_assets.stores.objects.scan_result import JUDGED, ObjectClass, Peak, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import Brakes
 
 
 def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
     """Why sources can't be trusted, with their numbers: the scan failed."""
-    before = {one.label: one.distinct for one in last.sources} if last else {}
-    found = []
-    for source in result.sources:
-        if source.rows == 0 and brakes.empty_source == "refuse":
-            remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
-            found.append(f"{source.label} has no reference at all; {remedy}")
-        elif shrunk := _shrunk(brakes, before.get(source.label, 0), source.distinct):
-            remedy = f"where that is right, set brakes.references_shrink of {result.store} higher"
+    is_empty = {source.label: source.rows == 0 and brakes.empty_source == "refuse" for source in result.sources}
+    remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
+    found = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
+    others = [source for source in (*result.sources, *result.edge_sources) if not is_empty.get(source.label)]
+    return found + find_losses(brakes, others, last, result.started_at)
+
+
+def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
+    """Which sources have most likely lost what they had: files or shares since the last kept scan, or more references since the
+    largest one than the brake allows.
+
+    A look counts rows for distinct references. They may repeat, so that it is certain of these, and not of others.
+    """
+    if last is None:
+        return []
+    peaks, found = _most_before(brakes, last, at), list[str]()
+    shards = {one.label: one.shards for one in (*last.sources, *last.edge_sources)}
+    for source in sources:
+        if 0 < source.shards < shards.get(source.label, 0):
+            remedy = "Put back what is missing; where they come and go, write `shards: changing` beside the source"
+            found.append(
+                f"{source.label} is not whole: it had {shards[source.label]:,} files or shares last time and has"
+                f" {source.shards:,}. {remedy}"
+            )
+        elif shrunk := _shrunk(brakes, peaks.get(source.label), source.distinct, last):
+            remedy = f"where that is right, set brakes.references_shrink of {last.store} higher"
             found.append(f"{source.label} {shrunk}; {remedy}")
     return found
 
 
-def find_shrunk(brakes: Brakes, before: Mapping[str, int], rows: Mapping[str, int]) -> list[str]:
-    """Which sources, by label, have fewer rows than the last whole scan had distinct references, by more than the brake.
+def own_peaks(result: ScanResult) -> list[Peak]:
+    """The memory of a scan that begins it anew, as one does that a person has accepted."""
+    counts = ((one.label, one.distinct) for one in (*result.sources, *result.edge_sources))
+    return [Peak(label, result.started_at, count) for label, count in (("", result.distinct_references), *counts)]
 
-    Rows may repeat, so that it is certain of these, and not of others.
+
+def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[Peak]:
+    """The memory of a kept scan: its own numbers, and what earlier ones of the last days had more.
+
+    What was kept only because somebody has let references be fewer since begins it anew.
     """
-    found = ((label, _shrunk(brakes, before.get(label, 0), count)) for label, count in rows.items())
-    return [f"{label} {shrunk}" for label, shrunk in found if shrunk]
+    own = own_peaks(result)
+    if last is None:
+        return own
+    present, since = {one.label: one.references for one in own}, brakes.within.before(result.started_at)
+    return own + [
+        one
+        for one in last.peaks or own_peaks(last)
+        if one.at >= since and present.get(one.label, one.references) < one.references
+        and not _is_beyond(one.references - present[one.label], one.references, last.references_shrink)
+    ]  # fmt: skip
+
+
+def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Peak]:
+    """By label the largest number of references; that of the last scan counts however old it is."""
+    found: dict[str, Peak] = {}
+    for one in last.peaks or own_peaks(last):
+        is_remembered = one.at == last.started_at or one.at >= brakes.within.before(at)
+        if is_remembered and (one.label not in found or one.references > found[one.label].references):
+            found[one.label] = one
+    return found
 
 
 def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
@@ -46,10 +91,12 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     if not objects:
         return []
     found = []
-    if shrunk := _shrunk(brakes, last.distinct_references if last else 0, result.distinct_references):
+    before = _most_before(brakes, last, result.started_at).get("") if last else None
+    if last and (shrunk := _shrunk(brakes, before, result.distinct_references, last)):
         found.append(f"all sources together {shrunk}")
     unreferenced, unreferenced_size = result.total(ObjectClass.UNREFERENCED)
-    most = brakes.unreferenced_fraction
+    # Without a source nothing refers to anything, as the settings say.
+    most = brakes.unreferenced_fraction if result.sources else 1.0
     if _is_beyond(unreferenced, objects, most):
         found.append(
             f"nothing refers to {unreferenced:,} of {objects:,} judged objects, {_percent(unreferenced, objects)}, and"
@@ -69,12 +116,13 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     return found
 
 
-def _shrunk(brakes: Brakes, before: int, now: int) -> str | None:
+def _shrunk(brakes: Brakes, before: Peak | None, now: int, last: ScanResult) -> str | None:
     most = brakes.references_shrink
-    if not _is_beyond(before - now, before, most):
+    if before is None or not _is_beyond(before.references - now, before.references, most):
         return None
-    fewer = f"{_percent(before - now, before)} fewer, and brakes.references_shrink is {_percent_of(most)}"
-    return f"had {before:,} references last time and has {now:,}, {fewer}"
+    fewer = f"{_percent(before.references - now, before.references)} fewer, and brakes.references_shrink is {_percent_of(most)}"
+    when = "last time" if before.at == last.started_at else f"at {text_of(before.at)}"
+    return f"had {before.references:,} references {when} and has {now:,}, {fewer}"
 
 
 def _is_beyond(part: int, whole: int, most: float) -> bool:

@@ -1,16 +1,21 @@
 """The class of each object: the first that fits, in the order of `ObjectClass`.
 
-Belongs here: the rules, on columns. What names an object is known already when they are asked.
+Belongs here: the rules, on columns, and why an object is kept whoever refers to it. What names it is known already when they
+are asked.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
-from retention_assets.policy.realms import is_reserved, is_within_any
+from retention_assets.frames.grouping import may_select_of
+from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Hold
+from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -19,6 +24,13 @@ CLASSES = tuple(ObjectClass)
 # Those that have lines in the log of every store, however large.
 LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
+_WHY = {
+    ObjectClass.RESERVED: "is of a reserved realm",
+    ObjectClass.YOUNG: "is young",
+    ObjectClass.UNKNOWN_KIND: "is of a kind that is not known",
+    ObjectClass.UNHANDLED: "is of a realm that no source speaks for",
+}
+_WORDS = pa.array([_WHY.get(name) for name in CLASSES], pa.string())
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,7 @@ class ClassRules:
 
 def spoken_for(settings: ObjectsSettings, heard: Iterable[tuple[Collection[str | None], object]]) -> frozenset[str] | None:
     """What is `handled` by some sources: of each the realms of its references, and what says where its realms are."""
-    if not settings.has_realms:
+    if not settings.has_realms or not settings.references:
         return None
     found: set[str] = set()
     for realms, said in heard:
@@ -73,6 +85,30 @@ def classes_of(
     found[purging] = NUMBER[ObjectClass.REALM_PURGE]
     found[reserved] = NUMBER[ObjectClass.RESERVED]
     return found
+
+
+def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Hold]) -> pa.Array:
+    """Why each of some objects is kept: a text about it, null where it is not. Their columns are those of `KEPT`."""
+    unnamed = np.zeros(len(objects), dtype=bool)
+    why = _WORDS.take(pa.array(classes_of(objects["realm"], objects["kind"], objects["created_at"], unnamed, rules)))
+    return pc.coalesce(why, _held_by(objects, holds)) if holds else why
+
+
+def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
+    datasets, realms = (join_chunks(objects[name]).cast(pa.string()) for name in ("dataset", "realm"))
+    codes = pc.binary_join_element_wise(datasets, pc.fill_null(realms, ""), "\n").dictionary_encode()
+    places = [text.split("\n") for text in codes.dictionary.to_pylist()]
+    words = pa.nulls(len(objects), pa.string())
+    for hold in holds:
+        about = [may_select_of(hold.datasets, name, {REALM: realm} if realm else {}) for name, realm in places]
+        mask = pa.array(about, pa.bool_()).take(codes.indices)
+        if hold.transactions is not None and pc.any(mask).as_py():
+            rows = pc.indices_nonzero(mask)
+            at = np.zeros(len(objects), dtype=bool)
+            at[rows] = matching(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
+            mask = pa.array(at)
+        words = pc.coalesce(words, pc.if_else(mask, f"is held by {hold.name or 'a hold without a name'}", None))
+    return words
 
 
 def words_of(column: pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:

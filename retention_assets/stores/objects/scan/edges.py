@@ -68,29 +68,38 @@ def code_edges(read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprint
 
 
 def close_edges(
-    edges: CodedEdges, realms: Sequence[str], retained: Callable[[Sequence[RealmKeys]], Sequence[Bools]]
+    edges: CodedEdges,
+    realms: Sequence[str],
+    named: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
+    kept: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
 ) -> list[RealmKeys]:
     """What is retained over edges and by no reference itself.
 
-    `realms` are those of references. `retained` says of some keys which of them references name.
+    `realms` are those of references and of what is kept. `named` says of some keys which of them references name, `kept` which
+    are objects that are kept for what they are: edges are followed from both.
     """
     begins, ends, keys = edges.begins, edges.ends, edges.keys
     graphs = _by_realm(edges.realms, realms)
-    asked = [(name, np.unique(begins[rows])) for name, rows in graphs]
-    known = retained([(name, keys.take(pa.array(nodes))) for name, nodes in asked])
+    nodes = [np.unique(begins[rows]) for _, rows in graphs]
+    asked = [(name, keys.take(pa.array(mine))) for (name, _), mine in zip(graphs, nodes, strict=True)]
     found: list[RealmKeys] = []
-    in_all = np.zeros(len(keys), dtype=bool)
-    for (name, rows), (_, nodes), are in zip(graphs, asked, known, strict=True):
-        start = in_all.copy()
-        start[nodes[are]] = True
+    # What is retained in every realm, and what edges are followed from in every realm.
+    in_all, begun = np.zeros(len(keys), dtype=bool), np.zeros(len(keys), dtype=bool)
+    for (name, rows), mine, are_named, are_kept in zip(graphs, nodes, named(asked), kept(asked), strict=True):
+        retained = in_all.copy()
+        retained[mine[are_named]] = True
+        start = retained | begun
+        start[mine[are_kept]] = True
         if not start.any():
             continue
         reached = reach(_Graph.of(begins[rows], ends[rows], len(keys)), start)
-        new = np.flatnonzero(reached & ~start)
+        met = np.zeros(len(keys), dtype=bool)
+        met[ends[rows][reached[begins[rows]]]] = True
+        new = np.flatnonzero(met & ~retained)
         if len(new):
             found.append((name, keys.take(pa.array(new))))
         if name is None:
-            in_all = reached
+            in_all, begun = retained | met, reached
     return found
 
 

@@ -1,23 +1,33 @@
 """Reading edges, and following them: what is retained over them is written down as references are.
 
-Belongs here: both steps. The second is one task: of all edges it holds the numbers of their keys, and each key once.
+Belongs here: these steps, and finding the objects that are kept for what they are, where edges begin at them. To follow edges
+is one task: of all edges it holds the numbers of their keys, and each key once.
 Does not belong here: the closure itself (edges.py).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools
-from retention_assets.stores.objects.references import ShareEnd
-from retention_assets.stores.objects.references.rounds import Round
+from retention_assets.frames.arrays import Bools, join_chunks
+from retention_assets.policy.model import Hold
+from retention_assets.stores.objects.references import RowSource, ShareEnd
+from retention_assets.stores.objects.references.rounds import Round, shards_among
+from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import RealmKeys, close_edges, code_edges
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.folder import KEYS, ScanFolder
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.folder import KEPT, KEYS, RANGES, ScanFolder
+from retention_assets.stores.objects.scan.listed import ListedObjects
 from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, Retained, lookups
+from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.read_references import MergedRange, in_order
+from retention_assets.stores.objects.scan_result import SourceCount
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES
 
 OVER_EDGES = "edges/retained"
@@ -33,36 +43,94 @@ class ReadEdgeShare:
     rows: int
 
 
+def edge_counts(settings: ObjectsSettings, sources: Sequence[RowSource], read: Sequence[ReadEdgeShare]) -> list[SourceCount]:
+    """What each source of edges came to."""
+    found = []
+    for number, source in enumerate(sources):
+        rows = sum(one.rows for one in read if one.source == number)
+        shards = shards_among(settings.edges, number, source, read)
+        found.append(SourceCount(f"edges by {source.label}", rows, rows, shards=shards))
+    return found
+
+
 @dataclass(frozen=True)
 class ReadEdges:
     """What a task is sent: what is read, and where it is written."""
 
     round: Round
+    salt: bytes
     folder: ScanFolder
 
     def __call__(self, number: int) -> ReadEdgeShare:
-        """Read one share."""
+        """Read one share. Beside it stand the fingerprints of the keys at which its edges begin, without realms."""
         at, _ = self.round.source(number)
         part = f"edges/{at:02d}-{self.round.number}-{number:05d}.parquet"
-        rows = 0
+        rows, begins, fingerprints = 0, [np.zeros(0, dtype=np.uint64)], Fingerprints(self.salt)
 
         def write(batch: pa.RecordBatch) -> None:
             nonlocal rows
             rows += batch.num_rows
+            begins.append(fingerprints.of(batch["from"]))
             writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
 
         with self.folder.writer(part, EDGES) as writer:
             end = self.round.read(number, write)
+        self.folder.write_values(f"{part}.begins", distinct(np.concatenate(begins)))
         return ReadEdgeShare(at, end, part, rows)
 
 
 @dataclass(frozen=True)
+class KeptObjects:
+    """Objects that are kept for what they are and at which edges begin, as references to them would be."""
+
+    part: MergedRange
+    named_by: NamedBy
+    realms: frozenset[str]
+
+
+@dataclass(frozen=True)
+class FindKept:
+    """What a task is sent: what was listed, of which it takes every so many-th part, and by what an object is kept."""
+
+    listed: ListedObjects
+    tasks: int
+    edges: Sequence[str]
+    rules: ClassRules
+    holds: Sequence[Hold]
+    salt: bytes
+    folder: ScanFolder
+    keyed: bool
+
+    def __call__(self, number: int) -> KeptObjects:
+        """Write down those of some parts."""
+        fingerprints, hashes, keys, names = Fingerprints(self.salt), list[Hashes](), list[pa.Table](), list[pa.Array]()
+        begins = SortedFingerprints(
+            distinct(np.concatenate([self.folder.read_values(f"{part}.begins").values for part in self.edges]))
+        )
+        for part in range(number, len(self.listed.parts), self.tasks):
+            for table in self.listed.read(part, KEPT):
+                near = table.filter(pa.array(begins.has(fingerprints.of(join_chunks(table["key"])))))
+                near = near.filter(pc.is_valid(why_kept(near, self.rules, self.holds)))
+                texts, realms = join_chunks(near["key"]), join_chunks(near["realm"]).cast(pa.string())
+                hashes.append(fingerprints.of(texts, realms))
+                names.append(realms)
+                keys.append(pa.table([texts, realms, pa.repeat(False, len(texts))], schema=KEYS))
+        values, rows = in_order(hashes, keys if self.keyed else [])
+        name, realms = f"edges/kept-{number:05d}", pa.chunked_array([*names, pa.array([], pa.string())])
+        self.folder.write_values(name, values, rows)
+        named_by = NamedBy(in_realms=realms.null_count < len(realms), in_all=realms.null_count > 0)
+        said = frozenset(pc.unique(realms).drop_null().to_pylist())
+        return KeptObjects(MergedRange(name, 0, RANGES, len(values), ()), named_by, said)
+
+
+@dataclass(frozen=True)
 class CloseEdges:
-    """What the one task is sent: the edges, and the references that they begin at."""
+    """What the one task is sent: the edges, and what they begin at: references, and objects that are kept for what they are."""
 
     parts: Sequence[str]
     merged: Sequence[MergedRange]
     named_by: NamedBy
+    kept: Sequence[KeptObjects]
     realms: Sequence[str]
     salt: bytes
     folder: ScanFolder
@@ -71,7 +139,13 @@ class CloseEdges:
     def __call__(self, _: int) -> tuple[int, NamedBy]:
         """Follow them. How much is retained over them alone, and how that is named."""
         fingerprints = Fingerprints(self.salt)
-        found = close_edges(code_edges(self._read, fingerprints), self.realms, self._retained)
+        kept_by = reduce(or_, (one.named_by for one in self.kept), NamedBy())
+        found = close_edges(
+            code_edges(self._read, fingerprints),
+            self.realms,
+            lambda asked: self._among(asked, self.merged, self.named_by),
+            lambda asked: self._among(asked, [one.part for one in self.kept], kept_by),
+        )
         hashes, keys, named_by = [], [], NamedBy()
         for realm, some in found:
             realms = pa.array([realm], pa.string()).take(pa.array(np.zeros(len(some), dtype=np.int64)))
@@ -88,8 +162,8 @@ class CloseEdges:
                 for group in range(source.num_row_groups):
                     yield source.read_row_group(group, use_threads=False).cast(EDGES)
 
-    def _retained(self, asked: Sequence[RealmKeys]) -> list[Bools]:
-        """Which keys references name. Each merged part is read once for all of them."""
+    def _among(self, asked: Sequence[RealmKeys], parts: Sequence[MergedRange], named_by: NamedBy) -> list[Bools]:
+        """Which keys some parts name. Each part is read once for all of them."""
         fingerprints = Fingerprints(self.salt)
         found: list[Bools] = []
         ways: list[tuple[Bools, Lookup]] = []
@@ -97,9 +171,9 @@ class CloseEdges:
             known = np.zeros(len(keys), dtype=bool)
             found.append(known)
             realms = None if realm is None else pa.array([realm]).take(pa.array(np.zeros(len(keys), dtype=np.int64)))
-            ways += [(known, way) for way in lookups(fingerprints, keys, realms, self.named_by)]
+            ways += [(known, way) for way in lookups(fingerprints, keys, realms, named_by)]
         texts = [way.keys() if self.keyed else None for _, way in ways]
-        for part in self.merged:
+        for part in parts:
             read = self.folder.read_values(part.name, part.first, part.end, keyed=self.keyed)
             retained = Retained(read.values, read.keys(part.first, part.end) if self.keyed else None)
             for (known, way), text in zip(ways, texts, strict=True):

@@ -14,10 +14,11 @@ from itertools import pairwise
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import micros
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.references import RowSource
-from retention_assets.stores.objects.references.rounds import R, Round, read_whole
+from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
 from retention_assets.stores.objects.scan.at_once import CountNamed, JudgeAtOnce
 from retention_assets.stores.objects.scan.bloom import BloomSize
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
@@ -34,7 +35,14 @@ from retention_assets.stores.objects.scan.listed import (
 )
 from retention_assets.stores.objects.scan.lookups import NamedBy
 from retention_assets.stores.objects.scan.match import AskedPart, AskObjects, MatchedRanges, MatchObjects
-from retention_assets.stores.objects.scan.read_edges import CloseEdges, ReadEdges
+from retention_assets.stores.objects.scan.read_edges import (
+    CloseEdges,
+    FindKept,
+    KeptObjects,
+    ReadEdges,
+    ReadEdgeShare,
+    edge_counts,
+)
 from retention_assets.stores.objects.scan.read_references import MergedRange, MergeReferences, ReadReferences, ReadShare, Run
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
@@ -68,6 +76,8 @@ class Scan:
     references: Sequence[RowSource]
     edges: Sequence[RowSource] = ()
     purging: frozenset[str] = frozenset()
+    # Those in force: what is held keeps what its edges lead to.
+    holds: tuple[Hold, ...] = ()
     # What is younger at this instant is not judged either; none: the present.
     as_of: datetime | None = None
     # Another one for each scan, so that no mistake is made twice and nobody knows it before.
@@ -105,16 +115,18 @@ class _Course:
         named_by = NamedBy()
         for share in read:
             named_by |= share.named_by
-        edge_parts, edges = self._read_edges()
+        read_edges = self._read_edges()
+        edge_parts, edges = [one.part for one in read_edges if one.rows], sum(one.rows for one in read_edges)
         merged = self._merge(runs) if edges or isinstance(scan.settings.filter, BloomFilter) else None
-        over_edges, over_named_by = self._close(edge_parts, merged, named_by, read)
-        named_by |= over_named_by
-        size = self._bloom(sum(one.values for one in merged or ()), over_edges)
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
             self._spoken_for(read),
         )  # fmt: skip
+        kept = self._find_kept(listed, edge_parts, rules)
+        over_edges, over_named_by = self._close(edge_parts, merged or (), named_by, kept, read)
+        named_by |= over_named_by
+        size = self._bloom(sum(one.values for one in merged or ()), over_edges)
         known = _Known(listed, runs, merged, over_edges, named_by, rules, size)
         judged = self._judge_at_once(known) if self._fit(known) else self._judge_by_ranges(known)
         if isinstance(listed, FinishedObjects):
@@ -134,6 +146,9 @@ class _Course:
             classes=_class_counts(judged.groups),
             sources=self._source_counts(read, judged.of_sources),
             edges=edges,
+            over_edges=over_edges,
+            edge_sources=edge_counts(scan.settings, scan.edges, read_edges),
+            references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
         result.datasets = _datasets(judged.groups, every=result.scanned <= scan.settings.rows_up_to)
@@ -225,10 +240,8 @@ class _Course:
 
         return self._read(scan.references, step)
 
-    def _read_edges(self) -> tuple[list[str], int]:
-        """The files of edges, and how many edges there are."""
-        found = self._read(self._scan.edges, lambda each: ReadEdges(each, self._folder))
-        return [one.part for one in found if one.rows], sum(one.rows for one in found)
+    def _read_edges(self) -> list[ReadEdgeShare]:
+        return self._read(self._scan.edges, lambda each: ReadEdges(each, self._scan.salt, self._folder))
 
     def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
         with _failing(self._scan, "a source"):
@@ -246,20 +259,33 @@ class _Course:
         step = MergeReferences(runs, len(self._scan.references), self._folder, bounds, self._keyed)
         return self._step("the references", step, len(bounds) if runs else 0)
 
+    def _find_kept(self, listed: ListedObjects, parts: Sequence[str], rules: ClassRules) -> list[KeptObjects]:
+        """The objects at which edges begin and that are kept for what they are."""
+        if not parts:
+            return []
+        tasks = min(self._tasks.slots, len(listed.parts))
+        step = FindKept(listed, tasks, parts, rules, self._scan.holds, self._scan.salt, self._folder, self._keyed)
+        return [one for one in self._step("the edges", step, tasks) if one.part.values]
+
     def _close(
-        self, parts: Sequence[str], merged: Sequence[MergedRange] | None, named_by: NamedBy, read: Sequence[ReadShare]
+        self,
+        parts: Sequence[str],
+        merged: Sequence[MergedRange],
+        named_by: NamedBy,
+        kept: Sequence[KeptObjects],
+        read: Sequence[ReadShare],
     ) -> tuple[int, NamedBy]:
         """How much is retained over edges alone, and how that is named."""
-        if not parts or not merged:
+        if not parts or not (merged or kept):
             return 0, NamedBy()
-        realms = sorted(frozenset[str]().union(*(share.realms for share in read)))
-        step = CloseEdges(parts, merged, named_by, realms, self._scan.salt, self._folder, self._keyed)
+        realms = sorted(frozenset[str]().union(*(share.realms for share in read), *(one.realms for one in kept)))
+        step = CloseEdges(parts, merged, named_by, kept, realms, self._scan.salt, self._folder, self._keyed)
         [found] = self._step("the edges", step, 1)
         return found
 
     def _match(self, known: "_Known", asked: Sequence[AskedPart]) -> tuple[list[tuple[int, int]], list[MatchedRanges]]:
-        """What is asked of which ranges, and what came of it: nothing where there is no reference."""
-        if not known.runs:
+        """What is asked of which ranges, and what came of it: nothing where nothing is retained."""
+        if not known.runs and not known.over_edges:
             return [], []
         every = [run for one in asked for run in one.runs]
         bounds = self._bounds(max(known.values, sum(run.values for run in every)))
@@ -273,7 +299,8 @@ class _Course:
         wanted = self._scan.settings.filter
         if not isinstance(wanted, BloomFilter):
             return None
-        known = self._refused or (self._last.distinct_references if self._last else 0)
+        # What edges reach is in the filter as well.
+        known = self._refused or (self._last.distinct_references + self._last.over_edges if self._last else 0)
         expected = round(known * wanted.growth) if known else wanted.expected
         size = BloomSize.of(expected, wanted.fpp)
         rate = size.rate(distinct + over_edges)
@@ -315,6 +342,7 @@ class _Course:
                     distinct=sum(one[number] for one in of_sources),
                     realms=len(frozenset[str]().union(*(share.realms for share in mine))),
                     seconds=sum(share.seconds for share in mine),
+                    shards=shards_among(self._scan.settings.references, number, source, mine),
                 )
             )
         return found

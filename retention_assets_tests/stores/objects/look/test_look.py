@@ -1,5 +1,6 @@
 """A look: what it answers for, whatever is asked of it afterwards, and what it does not answer for."""
 
+import json
 import pickle
 import random
 from collections.abc import Generator, Iterator, Sequence
@@ -14,6 +15,8 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
+from retention_assets.frames.soundness import sound_log
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.look import due, look
 from retention_assets.stores.objects.look.due import GivenKeys
 from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, find_witnesses, look_in
@@ -21,6 +24,7 @@ from retention_assets.stores.objects.look.witnesses import witnesses_among
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets.stores.protocol import LookingStore
@@ -205,9 +209,14 @@ def test_the_time_is_asked_before_edges_and_these_before_references(tmp_path: Pa
 
 def test_a_source_that_shrank_is_not_made_up_for_by_another(folder: LocalObjects, tmp_path: Path) -> None:
     said = [Said([("x", None, None)], "one"), Said([(f"y{number}", None, None) for number in range(20)], "two")]
-    order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, before={"one": 9, "two": 9})
+    order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, last=before(one=9, two=9))
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
+
+
+def before(**references: int) -> ScanResult:
+    counts = [SourceCount(label, number, number) for label, number in references.items()]
+    return ScanResult("blobs", OLD, OLD, OLD, OLD, salt="", filter="exact", effective_fpp=0.0, sources=counts)
 
 
 def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Path) -> None:
@@ -278,3 +287,29 @@ def test_a_look_ends_when_it_is_told_to(tmp_path: Path) -> None:
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path)))
     assert found.fault == "the look at references was stopped"
     assert len(read) == 3
+
+
+HELD = Hold.model_validate({"name": "trial", "datasets": ["blobs/*"], "transactions": ["a/held"]})
+
+
+def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObjects) -> None:
+    """Random edges between objects of each kind: whatever one that is kept leads to has a witness, and nothing else."""
+    keys = [f"a/{name}" for name in ("used", "held", "young", "odd", "x", "y", "z", "gone")]
+    for key in keys[:-1]:
+        folder.put(key, b".", now() if key == "a/young" else OLD)
+    folder.refers("a/used")
+    kinds = {"known_kinds": ["u", "h", "y", "x", "z"], "kind_of": {"pattern": "^a/(odd|[a-z])"}}
+    store = folder.store(edges=[{"lines": str(folder.folder / "edges.jsonl")}], **kinds)
+    for seed in range(rounds(12)):
+        random_ = random.Random(seed)
+        pairs = [(random_.choice(keys), random_.choice(keys)) for _ in range(random_.randrange(10))]
+        lines = [*({"from": begin, "to": end} for begin, end in pairs), {"complete": True, "count": len(pairs)}]
+        (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        reached = {"a/used", "a/held", "a/young", "a/odd"}
+        while more := {end for begin, end in pairs if begin in reached} - reached:
+            reached |= more
+        over = {end for begin, end in pairs if begin in reached}
+        log = sound_log(store.read_some({"blobs/a": keys}, (), (HELD,)))
+        found = {row["transaction"]: dict(row["attributes"]) for row in log.transactions.to_pylist()}
+        assert {key for key, said in found.items() if "witness" in said} == (over | {"a/used"}) - {"a/gone"}, seed
+        assert found["a/held"]["class"] == ("referenced" if "a/held" in over else "unreferenced"), seed

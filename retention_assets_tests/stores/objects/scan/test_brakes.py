@@ -1,12 +1,12 @@
 """What fails a scan, what brakes it, and what is as usual: cases with the numbers on both sides of each limit."""
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
+from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults, own_peaks, peaks_of
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import Brakes
 
@@ -20,6 +20,7 @@ def result(
     sources: dict[str, int] | None = None,
     distinct: int | None = None,
     sizes: tuple[int, int] = (0, 0),
+    shards: int = 0,
     **others: int,
 ) -> ScanResult:
     """A result with so many objects of each class, and sources with so many distinct references."""
@@ -30,12 +31,17 @@ def result(
         *(ClassCount("", "", ObjectClass(name), count, count) for name, count in others.items()),
     ]
     # Each reference is there twice.
-    counts = [SourceCount(label, 2 * number, number) for label, number in said.items()]
+    counts = [SourceCount(label, 2 * number, number, shards=shards) for label, number in said.items()]
     total = sum(said.values()) if distinct is None else distinct
     return ScanResult(
         "blobs", T0, T0, T0, T0, "", "fingerprints", 0.0,
         distinct_references=total, unresolved_references=unresolved, classes=classes, sources=counts,
     )  # fmt: skip
+
+
+def with_edges(one: ScanResult, edges: int) -> ScanResult:
+    """The same, with a source of so many edges."""
+    return replace(one, edge_sources=[SourceCount("edges by links", edges, edges)])
 
 
 @dataclass
@@ -50,8 +56,8 @@ class Case:
 
 
 EMPTY = "refs has no reference at all"
-SHRANK = "refs had 1,000 references last time and has 400, 60 % fewer, and brakes.references_shrink is 50 %"
-TOGETHER = "all sources together had 1,000 references last time and has 400"
+SHRANK = "refs had 1,000 references last time and has 799, 20.1 % fewer, and brakes.references_shrink is 20 %"
+TOGETHER = "all sources together had 1,000 references last time and has 799"
 UNRESOLVED = "9 of 10 references name nothing that is listed, 90 %, and brakes.unresolved_references is 50 %"
 CASES = {
     "as usual": Case(result()),
@@ -62,12 +68,18 @@ CASES = {
         result(sources={"refs": 0}), result(sources={"refs": 7}), ("refs had 7 references last time and has 0, 100 % fewer",),
         ("all sources together had 7",), {"empty_source": "allow"},
     ),
-    "1,000 become 400": Case(result(sources={"refs": 400}), result(sources={"refs": 1000}), (SHRANK,), (TOGETHER,)),
-    "1,000 become 501": Case(result(sources={"refs": 501}), result(sources={"refs": 1000})),
-    "1,000 become 500": Case(result(sources={"refs": 500}), result(sources={"refs": 1000})),
-    "1,000 become 499": Case(
-        result(sources={"refs": 499}), result(sources={"refs": 1000}), ("refs had 1,000",), ("all sources together had 1,000",)
+    "1,000 become 799": Case(result(sources={"refs": 799}), result(sources={"refs": 1000}), (SHRANK,), (TOGETHER,)),
+    "1,000 become 801": Case(result(sources={"refs": 801}), result(sources={"refs": 1000})),
+    "1,000 become 800": Case(result(sources={"refs": 800}), result(sources={"refs": 1000})),
+    "a source of edges shrinks": Case(with_edges(result(), 79), with_edges(result(), 100), ("edges by links had 100 references last time",)),
+    "a source of edges has no file more": Case(with_edges(result(), 0), with_edges(result(), 9), ("edges by links had 9",)),
+    "one of ten files is missing": Case(
+        result(shards=9), result(shards=10), ("refs is not whole: it had 10 files or shares last time and has 9. Put back what is missing",)
     ),
+    "more files": Case(result(shards=11), result(shards=10)),
+    "files that come and go": Case(result(shards=0), result(shards=10)),
+    "nothing refers to any, as the settings say": Case(result(0, 9, sources={})),
+    "the settings say so for the first time": Case(result(0, 9, sources={}), result(), brakes=("all sources together had 100",)),
     "one of two sources shrinks": Case(
         result(sources={"refs": 1, "more": 900}), result(sources={"refs": 9, "more": 900}), ("refs had 9",)
     ),
@@ -78,7 +90,7 @@ CASES = {
     ),
     "sources that overlap": Case(
         result(sources={"a": 600, "b": 600}, distinct=600), result(sources={"a": 1000, "b": 1000}, distinct=2000),
-        brakes=("all sources together had 2,000 references last time and has 600, 70 % fewer",),
+        brakes=("all sources together had 2,000 references last time and has 600, 70 % fewer",), settings={"references_shrink": 0.5},
     ),
     "9 of 10 objects": Case(result(1, 9)),
     "10 of 11 objects": Case(result(1, 10), brakes=("nothing refers to 10 of 11 judged objects, 90.91 %, and brakes.unreferenced_fraction is 90 %",)),
@@ -116,3 +128,61 @@ def test_what_fails_a_scan_says_which_setting_lets_it_pass() -> None:
         "where that is right, set brakes.empty_source of blobs to allow"
     )
     assert find_source_faults(Brakes(), shrunk, result())[0].endswith("set brakes.references_shrink of blobs higher")
+
+
+@dataclass
+class Scans:
+    """Scans one after the other, each held against what the last kept one remembers."""
+
+    last: ScanResult | None = None
+    day: int = 0
+
+    def takes(self, references: int, days: int = 1, **settings: Any) -> str:
+        """What becomes of one that finds so many references some days later."""
+        self.day += days
+        scan = replace(result(sources={"refs": references}), started_at=T0 + timedelta(days=self.day))
+        brakes = Brakes(**settings)
+        scan.references_shrink = brakes.references_shrink
+        if find_source_faults(brakes, scan, self.last):
+            return "failed"
+        scan.peaks = peaks_of(brakes, scan, self.last)
+        self.last = ScanResult.from_json(scan.as_json())
+        return "kept"
+
+
+def test_small_steps_add_up_against_the_largest_scan_of_the_last_days() -> None:
+    scans = Scans()
+    assert [scans.takes(number) for number in (1000, 900, 850, 790)] == ["kept", "kept", "kept", "failed"]
+    # The largest one is forgotten after its days, and then the next one.
+    assert (scans.takes(719, days=28), scans.takes(720, days=0), scans.takes(680)) == ("failed", "kept", "kept")
+
+
+def test_a_scan_that_is_old_counts_as_long_as_it_is_the_last() -> None:
+    scans = Scans()
+    scans.takes(1000)
+    assert (scans.takes(799, days=400), scans.takes(800)) == ("failed", "kept")
+
+
+def test_how_far_back_scans_count_is_a_setting() -> None:
+    scans = Scans()
+    found = [scans.takes(number, within="60h") for number in (1000, 900, 800, 700)]
+    assert found == ["kept", "kept", "kept", "failed"]
+    assert scans.takes(640, within="1h") == "kept"
+
+
+def test_whoever_lets_references_be_fewer_once_begins_anew() -> None:
+    scans = Scans()
+    scans.takes(1000)
+    assert [scans.takes(300), scans.takes(300, references_shrink=0.8), scans.takes(290)] == ["failed", "kept", "kept"]
+
+
+def test_the_memory_of_a_scan_of_before_there_was_one_is_its_own_numbers() -> None:
+    scans = Scans(result(sources={"refs": 1000}))
+    assert (scans.takes(799), scans.takes(800), scans.takes(790)) == ("failed", "kept", "failed")
+
+
+def test_a_scan_that_somebody_accepts_begins_anew() -> None:
+    braked = result(sources={"refs": 10})
+    braked.peaks = own_peaks(braked)
+    scans = Scans(braked)
+    assert (scans.takes(8), scans.takes(7)) == ("kept", "failed")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.scan import scan as scans
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.tasks import TasksHere
@@ -45,6 +46,7 @@ class Environment:
     edges: Sequence[dict[str, Any]]
     purging: Sequence[str]
     known_kinds: Sequence[str] | None
+    held: Sequence[str] = ()
 
     def classes(self, kind: str, folder: Path | None = None) -> dict[tuple[str | None, str], str]:
         """What a scan says of each object."""
@@ -57,6 +59,8 @@ class Environment:
             listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
             known_kinds=self.known_kinds, filter={"kind": kind}, references=[{"lines": "x"}] * len(sources),
         )  # fmt: skip
+        if self.held:
+            scan = replace(scan, holds=(hold(*self.held),))
         found = judge(finished(scan, self.objects, folder) if folder else scan)
         assert sum(count for name, count in found.counts.items() if name != "reserved") == found.result.scanned
         return found
@@ -72,17 +76,25 @@ def naive(one: Environment) -> dict[tuple[str | None, str], str]:
         for realm in (realms if row["realm"] is None else {row["realm"]})
         for key in {row["object"], *(key for key in EVERY if folder and _is_below(key, row["object"]))}
     }
-    before: set[Any] = set()
-    while before != retained:
-        before = set(retained)
-        retained |= {
-            (realm, row["to"]) for row in one.edges for realm in realms
-            if row["realm"] in (None, realm) and (realm, row["from"]) in retained
-        }  # fmt: skip
     said = [{row["realm"] for row in rows} for rows in one.references]
     every = any(not mine or None in mine for mine in said)
+    spoken = set[Any]().union(*said)
+    # From what is kept for what it is edges are followed as well; an object without a realm may be of any.
+    begun = set(retained)
+    for row in one.objects:
+        name = _class(row, one, False, every, spoken)
+        if row["key"] in one.held or name not in ("unreferenced", "realm_purge"):
+            begun |= {(realm, row["key"]) for realm in (realms if row["realm"] is None else {row["realm"]})}
+    before: set[Any] = set()
+    while before != begun:
+        before = set(begun)
+        retained |= {
+            (realm, row["to"]) for row in one.edges for realm in realms
+            if row["realm"] in (None, realm) and (realm, row["from"]) in begun
+        }  # fmt: skip
+        begun |= retained
     return {
-        (row["realm"], row["key"]): _class(row, one, (row["realm"], row["key"]) in retained, every, set().union(*said))
+        (row["realm"], row["key"]): _class(row, one, (row["realm"], row["key"]) in retained, every, spoken)
         for row in one.objects
     }
 
@@ -131,7 +143,13 @@ def environment(chance: random.Random) -> Environment:
     return Environment(
         objects, references, [chance.random() < 0.4 for _ in range(sources)], links,
         chance.choice(((), (), ("acme",), ("acme/eu", "beta"))), chance.choice((None, None, ("m",))),
+        chance.choice(((), ("a",), ("a/x", "d"))),
     )  # fmt: skip
+
+
+def hold(*keys: str) -> Hold:
+    """A hold of some objects of the store."""
+    return Hold.model_validate({"name": "trial", "datasets": ["blobs/*"], "transactions": list(keys)})
 
 
 @pytest.fixture(params=["one task", "two tasks", "by ranges"])
@@ -180,7 +198,7 @@ def _references(result: ScanResult) -> tuple[Any, ...]:
     return result.distinct_references, result.unresolved_references, sources, result.classes
 
 
-def test_one_more_reference_or_edge_never_adds_a_mark() -> None:
+def test_one_more_reference_hold_or_edge_never_adds_a_mark() -> None:
     for seed in range(rounds(25)):
         chance = random.Random(seed)
         one = environment(chance)
@@ -194,6 +212,8 @@ def test_one_more_reference_or_edge_never_adds_a_mark() -> None:
         before = _marks(one.classes("fingerprints"))
         assert _marks(replace(one, references=more).classes("fingerprints")) <= before, f"seed {seed}"
         assert _marks(replace(one, edges=linked).classes("fingerprints")) <= before, f"seed {seed}"
+        held = (*one.held, chance.choice(EVERY))
+        assert _marks(replace(one, held=held).classes("fingerprints")) <= before, f"seed {seed}"
 
 
 def _marks(classes: dict[tuple[str | None, str], str]) -> set[tuple[str | None, str]]:

@@ -347,3 +347,12 @@ def test_a_key_that_is_listed_twice_makes_its_dataset_unsound() -> None:
 def test_the_numbers_of_a_scan_travel_as_text() -> None:
     result = judge(_every_class()).result
     assert ScanResult.from_json(result.as_json()) == result
+
+
+def test_a_bloom_filter_is_sized_for_what_edges_reach_as_well() -> None:
+    reached = [f"chunk {number}" for number in range(300)]
+    bloom = {"kind": "bloom", "expected": 310, "fpp": 1e-4, "max_fpp": 2e-4}
+    over = [edges(*(edge("manifest", key) for key in reached))]
+    scan = scan_of(listed(stored("manifest"), *map(stored, reached)), source(named("manifest")), over=over, filter=bloom)
+    first = judge(scan)
+    assert first.counts == judge(scan, first.result).counts == {"referenced": 301}
