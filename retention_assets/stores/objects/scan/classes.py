@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
-from retention_assets.frames.grouping import may_select_of
-from retention_assets.policy.globs import matching
+from retention_assets.frames.grouping import may_hold_of
+from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.scan_result import ObjectClass
@@ -97,15 +97,15 @@ def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Hold]) -> pa.
 def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
     datasets, realms = (join_chunks(objects[name]).cast(pa.string()) for name in ("dataset", "realm"))
     codes = pc.binary_join_element_wise(datasets, pc.fill_null(realms, ""), "\n").dictionary_encode()
-    places = [text.split("\n") for text in codes.dictionary.to_pylist()]
+    places = [text.rsplit("\n", 1) for text in codes.dictionary.to_pylist()]
     words = pa.nulls(len(objects), pa.string())
     for hold in holds:
-        about = [may_select_of(hold.datasets, name, {REALM: realm} if realm else {}) for name, realm in places]
+        about = [may_hold_of(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
         mask = pa.array(about, pa.bool_()).take(codes.indices)
         if hold.transactions is not None and pc.any(mask).as_py():
             rows = pc.indices_nonzero(mask)
             at = np.zeros(len(objects), dtype=bool)
-            at[rows] = matching(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
+            at[rows] = protecting(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
             mask = pa.array(at)
         words = pc.coalesce(words, pc.if_else(mask, f"is held by {hold.name or 'a hold without a name'}", None))
     return words
