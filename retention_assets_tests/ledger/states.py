@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Update, event, text
 
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.audit.state import seal_state
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.schema import LEASE_PARTS, NOTED_HEADS, PLACES
 from retention_assets.ledger.sweeps.leases import Lease
@@ -103,6 +104,14 @@ def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:
     """What somebody does to the database past the ledger; the rows that it changed."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         return connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
+
+
+def change_leases(ledger: Ledger, statement: str) -> int:
+    """Leases as they would be later, or somebody else's: changed and sealed, so that the record is as it was written."""
+    with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
+        rows = connection.execute(text(statement)).rowcount
+        seal_state(connection)
+        return rows
 
 
 # What nothing is other after.

@@ -15,7 +15,7 @@ from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import LATER, T0, candidates, count_changes, ids, statuses, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, change_leases, count_changes, ids, statuses
 from retention_assets_tests.rounds import every
 
 NAMES = [f"T{number}" for number in range(12)]
@@ -90,7 +90,7 @@ def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, 
         assert ledger.verify().faults == ()
         began = ledger.marks.table(statuses=["SWEEPING", "SWEPT"])["id"].to_pylist()
         assert {int(file.name) for file in store.iterdir()} <= set(began)
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         works(ledger, store)
         assert statuses(ledger) == {name: "UNMARKED" if name in NAMES[:2] else "SWEPT" for name in NAMES}
         (report,) = ledger.reports.of(TODAY)

@@ -15,7 +15,7 @@ from retention_assets.ledger.sweeps.leases import Lease, LeaseLost, fence
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart, JoinedPart, NameRange
 from retention_assets.ledger.sweeps.writes import Plan
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, statuses, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, change_leases, ids, statuses
 from retention_assets_tests.ledger.test_sweeps import EXPIRED, begins, finishes, plans, settles, spares
 
 NAMES = [f"T{number}" for number in range(1, 7)]
@@ -82,7 +82,7 @@ def test_a_part_writes_nothing_without_the_lease_of_its_dataset(marked: Ledger, 
         assert marked.parts.leave(joined.lease)
         marked.leases.give_up(part.lease)
     else:
-        write_past_ledger(marked, EXPIRED)
+        change_leases(marked, EXPIRED)
     if loss == "taken":
         marked.leases.take("lake/d", "second")
     before = (marked.marks.table(), marked.verify().head)
@@ -126,7 +126,7 @@ def test_whoever_takes_a_lease_waits_for_who_writes_for_a_part(server: str) -> N
         def writes(tx: WriteTransaction) -> None:
             fence(tx, joined.lease)
             # The lease itself is not locked, and its time passes.
-            write_past_ledger(ledger, EXPIRED)
+            change_leases(ledger, EXPIRED)
             thread.start()
             thread.join(0.2)
             assert taken == []
@@ -180,7 +180,7 @@ def test_a_newer_attempt_waits_no_longer_than_the_lease_that_the_older_one_knew(
 
 def test_a_part_of_another_lease_is_nobody_to_wait_for(marked: Ledger) -> None:
     marked.parts.join(dealt(marked))
-    write_past_ledger(marked, EXPIRED)
+    change_leases(marked, EXPIRED)
     part = dealt(marked)
     joined = marked.parts.join(part)
     assert (joined.lease.attempt, joined.older_until) == (2, None)

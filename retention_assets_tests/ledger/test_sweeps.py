@@ -23,6 +23,7 @@ from retention_assets_tests.ledger.states import (
     LATER,
     T0,
     candidates,
+    change_leases,
     ids,
     planned,
     statuses,
@@ -202,7 +203,7 @@ def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None
 def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
     lease, plan, batch = planned(marked, holder="first")
     marked.sweeps.begin(lease, plan, batch[:2])
-    write_past_ledger(marked, EXPIRED)
+    change_leases(marked, EXPIRED)
     assert marked.marks.datasets_to_sweep(T0) == ["lake/d"]
     second = marked.leases.take("lake/d", "second")
     left = marked.sweeps.left("lake/d")["id"].to_pylist()
@@ -245,7 +246,7 @@ def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
     assert (marked.leases.holder_of("lake/d"), marked.leases.holder_of("lake/e")) == (lease, None)
     assert marked.leases.take("lake/e", "another", 3600).token == other.token + 1
     assert marked.leases.holder_of("lake/d") == lease
-    write_past_ledger(marked, EXPIRED + " WHERE dataset = 'lake/e'")
+    change_leases(marked, EXPIRED + " WHERE dataset = 'lake/e'")
     assert marked.leases.holder_of("lake/e") is None
     # Who has a lease has it for its own dataset.
     with pytest.raises(LeaseLost):
@@ -287,7 +288,7 @@ def test_who_lost_the_lease_writes_nothing(
     if loss == "given up":
         marked.leases.give_up(lease)
     else:
-        write_past_ledger(marked, EXPIRED)
+        change_leases(marked, EXPIRED)
     if loss == "taken":
         marked.leases.take("lake/d", "second")
     before = (marked.marks.table(), marked.verify().head)

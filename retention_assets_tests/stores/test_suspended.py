@@ -30,7 +30,7 @@ from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.files.environments import S3, S3Files
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append
@@ -233,7 +233,7 @@ def goes_on_after_another(
         assert here.recv() == "stops"
         stopped(sweeper)
         if jumps:
-            write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+            change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         while ledger.leases.held():
             # Who is stopped says nothing; a look now and then is enough.
             assert not here.poll(0.02)

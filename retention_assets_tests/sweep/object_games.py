@@ -36,7 +36,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.settings.model import ClockSettings, load_settings
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.blobs import Blobs, run_here
 from retention_assets_tests.stores.objects.environments import Objects
 from retention_assets_tests.stores.records.environments import DRIVERS
@@ -411,7 +411,7 @@ class ObjectGame:
         self.tally["jumped"] += fate.what == "jump"
         if killed:
             # Its program is dead: a real one would wait until they are over.
-            write_past_ledger(self.ledger, "UPDATE leases SET expires_at = taken_at")
+            change_leases(self.ledger, "UPDATE leases SET expires_at = taken_at")
         self.check(protected, doubtful, ended=not killed and fate.what != "jump")
 
     # --- what must be true --------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from retention_assets.sweep import lease
 from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.sweep.parted import ENVIRONMENTS, MARKS, RUN, Parted, sweeps_until
 
@@ -178,7 +178,7 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, 
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
 
         def loses() -> None:
-            write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+            change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
             if taken:
                 ledger.leases.take(parted.dataset, "bob")
 
@@ -187,7 +187,7 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, 
         assert f"{'bob' if taken else 'nobody'} has taken it since" in str(parted.sweeps(second).refused)
     assert sorted(parted.statuses().values()) == ["MARKED"] * (MARKS - 2) + ["SWEEPING"] * 2
     with parted.opened() as ledger:
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
     parted.sweeps()
     parted.is_done()
 
@@ -217,7 +217,7 @@ def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: Parted, l
         killed(parted, first, last)
         assert ledger.verify().faults == ()
         parted.sweeps(second)
-        write_past_ledger(ledger, f"UPDATE lease_parts SET expires_at = expires_at - {LEASE} WHERE part = 0")
+        change_leases(ledger, f"UPDATE lease_parts SET expires_at = expires_at - {LEASE} WHERE part = 0")
         result = parted.sweeps(first)
     assert (result.refused, result.errors) == (None, [])
     parted.is_done()
@@ -230,7 +230,7 @@ def test_what_a_killed_part_had_begun_is_finished_by_the_next_run(parted: Parted
     with parted.opened() as ledger:
         # It may still be at work, so that the lease was not given up and ends by itself.
         assert [one.token for one in ledger.leases.held()] == [first.lease.token]
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         assert ledger.sweep_runs.abandoned(RUN) == [parted.dataset]
     assert "SWEEPING" in parted.statuses().values()
     parted.sweeps()

@@ -23,7 +23,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import count_changes, write_past_ledger
+from retention_assets_tests.ledger.states import change_leases, count_changes
 from retention_assets_tests.rounds import every
 from retention_assets_tests.sweep.datasets import DUE, Files, Iceberg, Objects, SweptDataset
 from retention_assets_tests.sweep.lakes import OLD, Lake
@@ -119,7 +119,7 @@ def test_a_killed_sweep_loses_nothing_and_is_finished_by_the_next(
         assert all(left[name] == text for name, text in before.items() if name in left)
         assert before.keys() - left.keys() <= set().union(*(dataset.going[one] for one in begun["transaction"].to_pylist()))
         assert not left.keys() & files_of_all(dataset, swept)
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         dataset.sweeps(ledger)
         dataset.is_whole()
         dataset.is_clean()
@@ -172,7 +172,7 @@ def test_a_share_that_is_killed_loses_nothing_and_is_finished_by_the_next(tmp_pa
         assert {"S1", "S2", "S3"} - lake.there(name) <= begun
         assert not lake.there(name) & {one for one, status in lake.statuses(name).items() if status == "SWEPT"}
     with open_simulated(lake.ledger_url) as ledger:
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         share.sweeps(ledger)
     for name in names:
         report = lake.report(DUE, name)

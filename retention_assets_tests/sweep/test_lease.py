@@ -14,7 +14,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import SECONDS, Lease, Leases, TakenLeases
 from retention_assets.sweep import lease as module
 from retention_assets.sweep.lease import hold_lease
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import Lake
 from retention_assets_tests.sweep.test_engine import FIVE, Meddling
 
@@ -75,7 +75,7 @@ def ledger(lake: Lake) -> Iterator[Ledger]:
 
 def runs_out(ledger: Ledger) -> datetime:
     """Every lease has a minute less to live; when the one of lake/d ends."""
-    write_past_ledger(ledger, "UPDATE leases SET expires_at = expires_at - 60000000")
+    change_leases(ledger, "UPDATE leases SET expires_at = expires_at - 60000000")
     return ends_at(ledger)
 
 
@@ -123,7 +123,7 @@ def test_a_beat_that_the_database_misses_is_made_up_for(
 
 def test_a_heart_ends_with_its_lease_and_leaves_the_next_one_alone(ledger: Ledger, pulses: list[Pulse]) -> None:
     with hold_lease(ledger, "lake/d", "ann", LIFE):
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         after = ledger.leases.take("lake/d", "bob", LIFE)
         (pulse,) = pulses
         (heart,) = hearts()

@@ -14,7 +14,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import IDLE_SECONDS, STATEMENT_SECONDS
 from retention_assets.sweep.lease import hold_lease
 from retention_assets.sweep.permit import ProtectionsChanged, SweepPermit
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases, write_past_ledger
 
 SENT = Moment(1_000_000.0, 5_000.0)
 LEASE = Lease("lake/d", "ann", 1, datetime(2026, 1, 1, tzinfo=UTC), "none", "here")
@@ -199,7 +199,7 @@ def test_who_sweeps_what_at_the_moment_is_told(ledger: Ledger) -> None:
     assert ledger.leases.held() == []
     lost, over, held = (ledger.leases.take(f"lake/{name}", name) for name in ("a", "b", "c"))
     ledger.leases.give_up(over)
-    write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/a'")
+    change_leases(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/a'")
     assert ledger.leases.held() == [held]
     assert (ledger.leases.holder_of("lake/c"), ledger.leases.holder_of(lost.dataset)) == (held, None)
 

@@ -13,7 +13,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
 from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE, begin
 from retention_assets_tests.sweep.test_withheld import ASKS, Interrupted
@@ -32,7 +32,7 @@ def begun(lake: Lake) -> Lake:
         # From now on nothing is permitted any more, nor can be written.
         store.ask += 1
         with lake.opened() as ledger:
-            write_past_ledger(ledger, "UPDATE leases SET token = token + 1, given_up = true")
+            change_leases(ledger, "UPDATE leases SET token = token + 1, given_up = true")
         raise Withheld("stopped")
 
     store = Interrupted(lake.stores["lake"], lost, 2 * ASKS + 1)

@@ -29,7 +29,7 @@ from retention_assets.stores.protocol import (
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.share import rounds as share_rounds
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
 NAMES = ("lake/a", "lake/b", "lake/c")
@@ -79,7 +79,7 @@ def there(lake: Lake) -> list[set[str]]:
 def finishes(lake: Lake) -> None:
     """The next sweep comes to the end of everything, and the record of all of it is sound."""
     with lake.opened() as ledger:
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
     assert not any(one.refused or one.errors for one in sweeps(lake).values())
     assert there(lake) == [LEFT] * 3
     for name in NAMES:
@@ -102,7 +102,7 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_its_dataset_alone(ma
     def loses(kind: str, dataset: str) -> None:
         if (kind, dataset) == ("sweep", "lake/a"):
             with marked.opened() as ledger:
-                write_past_ledger(ledger, "UPDATE leases SET token = token + 1, holder = 'bob' WHERE dataset = 'lake/b'")
+                change_leases(ledger, "UPDATE leases SET token = token + 1, holder = 'bob' WHERE dataset = 'lake/b'")
 
     results = sweeps(marked, loses)
     assert [results[name].refused is None for name in NAMES] == [True, False, True]
@@ -122,7 +122,7 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_its_dataset_alone(ma
 def test_a_heart_that_loses_one_lease_keeps_the_others(marked: Lake) -> None:
     with marked.opened() as ledger:
         leases = ledger.leases.take_all(NAMES, "ann").leases
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/b'")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/b'")
         kept = ledger.leases.beat_all(leases.values())
         assert (sorted(kept.leases), sorted(kept.others)) == (["lake/a", "lake/c"], ["lake/b"])
         again = ledger.leases.take_all(NAMES, "bob")

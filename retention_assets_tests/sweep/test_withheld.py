@@ -32,7 +32,7 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.execute import execute_deletion
 from retention_assets.sweep.lease import LedgerFailed
 from retention_assets.sweep.permit import SweepPermit
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 from retention_assets_tests.sweep.test_lease import Pulse, hearts
@@ -157,7 +157,7 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_it_there(marked: Lak
     def happens() -> None:
         pulse.waits()
         with marked.opened() as ledger:
-            write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+            change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
             ledger.leases.take("lake/d", "bob")
         (heart,) = hearts()
         pulse.over.put(False)
@@ -229,7 +229,7 @@ def test_a_full_disk_ends_the_sweep_with_a_remedy_and_leaves_no_lease_behind(mar
         is_full = False
         assert (ledger.leases.held() == []) == given_up
         assert ("it ends by itself in 120 s" in str(refusal.value)) != given_up
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
     (result,) = marked.sweeps().values()
     assert result.outcomes == {Outcome.ALREADY_GONE: 5}
     assert marked.verified() == ()

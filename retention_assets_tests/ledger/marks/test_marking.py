@@ -16,12 +16,12 @@ from retention_assets_tests.ledger.states import (
     T0,
     WEEK,
     candidates,
+    change_leases,
     ids,
     many,
     planned,
     statuses,
     swept,
-    write_past_ledger,
 )
 
 DAY = timedelta(days=1)
@@ -181,7 +181,7 @@ def test_refusals_say_why(ledger: Ledger) -> None:
     swept(ledger)
     ledger.marks.mark(candidates(["SWEEPING", "SPARED", "UNMARKED", "MARKED"]), T0, "evaluation")
     ledger.unmark.transactions("lake/d", ["UNMARKED"], "ann", "still needed")
-    write_past_ledger(ledger, "UPDATE leases SET given_up = true")
+    change_leases(ledger, "UPDATE leases SET given_up = true")
     lease, plan, _ = planned(ledger)
     ledger.sweeps.spare(lease, {ids(ledger, "SPARED")[0]: "Hold 'audit' keeps it."})
     ledger.sweeps.begin(lease, plan, ids(ledger, "SWEEPING"))

@@ -26,7 +26,7 @@ from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.wanted import Wanted, among_asked
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, Meanwhile, ObjectsCycle, Scanned
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 
@@ -219,7 +219,7 @@ def test_a_sweep_that_is_killed_before_it_settles_is_finished_by_the_next(cycle:
     cycle.objects.put("a/one", b"anew", LATER)
     cycle.objects.refers("a/two")
     with cycle.ledger() as ledger:
-        write_past_ledger(ledger, "UPDATE leases SET expires_at = taken_at")
+        change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
         held = {"name": "legal", "datasets": ["blobs/a"], "transactions": ["a/three"], "reason": "case 7"}
         ledger.holds.place(Hold.model_validate(held), "ann")
     (result,) = cycle.sweeps().values()
