@@ -26,8 +26,8 @@ automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: tr
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}
-  # Every file in the warehouse of those tables, against what any of them reaches.
-  - {name: orphans, kind: objects, listing: {path: ice}, references: [{store: ice}]}
+  # Every file in the warehouse of those tables, against what any of them reaches: less than before, once snapshots expire.
+  - {name: orphans, kind: objects, listing: {path: ice}, references: [{store: ice}], brakes: {references_shrink: 0.6}}
   - {name: meta, kind: aspects, url: "sqlite:///meta.db"}
   - name: ods
     kind: records

@@ -106,10 +106,10 @@ def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:
         return connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
 
 
-def change_leases(ledger: Ledger, statement: str) -> int:
+def change_leases(ledger: Ledger, statement: str | Update) -> int:
     """Leases as they would be later, or somebody else's: changed and sealed, so that the record is as it was written."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        rows = connection.execute(text(statement)).rowcount
+        rows = connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
         seal_state(connection)
         return rows
 

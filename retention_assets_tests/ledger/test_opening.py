@@ -10,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import insert, inspect, update
+from sqlalchemy import insert, update
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Refused
@@ -34,7 +34,6 @@ from retention_assets_tests.ledger.states import (
     candidates,
     ids,
     swept,
-    table_of_parts,
     write_past_ledger,
 )
 from retention_assets_tests.ledger.templates import migrate_again
@@ -208,23 +207,6 @@ def migrations_before(folder: Path, first: str) -> Path:
 def before_lives(tmp_path: Path) -> Path:
     """The migrations of a release whose marks did not know their times yet."""
     return migrations_before(tmp_path / "before", "v0007")
-
-
-def test_steps_and_planned_marks_of_an_older_release_are_kept_as_they_were(url: str, tmp_path: Path) -> None:
-    with open_ledger(url, migrations_before(tmp_path / "before", "v0015")) as older, table_of_parts(older):
-        older.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
-        swept(older)
-        head = older.verify().head
-    with open_ledger(url) as ledger:
-        assert ledger.verify(head).faults == ()
-        with ledger.database.engine.connect() as connection:
-            assert [inspect(connection).get_foreign_keys(name) for name in ("steps", "planned")] == [[], []]
-        ledger.marks.mark(candidates(["T3"], "lake/e"), T0, "evaluation")
-        swept(ledger, "lake/e")
-        assert ledger.verify(head).faults == ()
-        # What a key would have refused is a fault.
-        write_past_ledger(ledger, "UPDATE steps SET mark = 99 WHERE mark = 1 AND status = 'SWEPT'")
-        assert any("99" in fault for fault in ledger.verify(head).faults)
 
 
 def test_marks_of_an_older_release_are_of_whatever_the_log_has_and_verify_as_they_did(url: str, before_lives: Path) -> None:

@@ -30,7 +30,7 @@ from retention_assets.settings.model import load_settings
 from retention_assets_tests.cluster import ON_EXECUTORS, Cluster, cluster, connect_server
 from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import S3, LocalFiles
@@ -135,7 +135,7 @@ class Game:
 
     def leases_end(self, ledger: Ledger) -> None:
         """Two minutes go by."""
-        write_past_ledger(ledger, LEASES.update().values(expires_at=parse_instant("2020-01-01T00:00:00Z")))
+        change_leases(ledger, LEASES.update().values(expires_at=parse_instant("2020-01-01T00:00:00Z")))
 
     def check(self, ledger: Ledger) -> None:
         """At any moment: what is to stay is there as it was, and what is said to be swept is gone."""

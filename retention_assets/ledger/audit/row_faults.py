@@ -73,15 +73,15 @@ def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
 
 
 def _next_mark(connection: Connection) -> int:
-    """The next id of a mark by the newest act that marked, or by a person who has vouched for another one since."""
+    """The next id of a mark by the newest act that marked, or by one that has vouched for another one since."""
     marked, vouched = (
         connection.execute(
             select(AUDIT.c.position, AUDIT.c.detail)
-            .where(AUDIT.c.deed == deed, AUDIT.c.dataset.is_(None))
+            .where(AUDIT.c.deed.in_(deeds), AUDIT.c.dataset.is_(None))
             .order_by(AUDIT.c.position.desc())
             .limit(1)
         ).one_or_none()
-        for deed in (ActType.MARK, ActType.ACCEPT)
+        for deeds in ((ActType.MARK,), (ActType.ACCEPT, ActType.SEAL))
     )
     said = _read(vouched.detail).get("next_mark") if vouched and (not marked or vouched.position > marked.position) else None
     if said is None:

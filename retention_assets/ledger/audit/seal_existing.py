@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, inspect, select
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
 from retention_assets.ledger.audit.rows import SEALED, existing_rows, initial_rows, key_in
 from retention_assets.ledger.audit.seals import planned_seals
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, PLANNED
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS, PLANNED
 from retention_assets.policy.durations import text_of
 
 # The digest over nothing.
@@ -35,6 +35,7 @@ def seal_existing(connection: Connection) -> None:
         "rows": rows,
         "planned": planned_digest(connection),
         "lives": ended_digest(connection, head.position),
+        "next_mark": connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none(),
     }
     append_acts(connection, [Act(ActType.SEAL, "::system", WRITTEN_EARLIER, detail=detail)])
 
