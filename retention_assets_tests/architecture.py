@@ -27,6 +27,7 @@ IMPORTS: Mapping[str, set[str]] = {
     # Codes of databases are told apart where statements are; loaded only once something has failed.
     "failures": {"errors", "settings.secrets", "settings.urls", "sql"},
     "settings.yaml": {"errors"},
+    "settings.places": {"settings.urls"},
     "settings.secrets": set(),
     "silence": {"errors"},
     "settings.urls": {"errors", "settings.secrets"},
@@ -37,11 +38,12 @@ IMPORTS: Mapping[str, set[str]] = {
     "exchange": {"errors", "frames", "policy"},
     "sql": {"clock", "errors", "frames", "policy", "settings.secrets", "settings.urls", "silence"},
     "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
+    # A removal stops at what other settings name.
     "stores": {
-        "clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.secrets", "settings.urls", "silence",
-        "sql",
+        "clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.places", "settings.secrets", "settings.urls",
+        "silence", "sql",
     },
-    "settings": {"errors", "policy", "settings.secrets", "silence", "settings.urls", "settings.yaml", "stores"},
+    "settings": {"errors", "policy", "settings.places", "settings.secrets", "silence", "settings.urls", "settings.yaml", "stores"},
     "environment": {"errors", "ledger", "pipeline", "policy", "settings", "silence", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "settings.secrets", "stores"},

@@ -20,7 +20,7 @@ READS: tuple[tuple[tuple[str, ...], Any, str], ...] = (
     (("clock",), {"newest_mark_at": None, "newest_seen_at": None, "accepted_until": None}, "newest mark"),
     (
         ("audit", "verify"),
-        {"rows": 0, "members": 0, "head": {"position": 0, "hash": "0" * 64}, "faults": []},
+        {"rows": 0, "members": 0, "head": {"position": 0, "hash": "0" * 64}, "faults": [], "remarks": []},
         "The record is sound: 0 rows",
     ),
 )

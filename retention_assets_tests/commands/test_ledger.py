@@ -26,7 +26,7 @@ def written(ledger: Ledger) -> Ledger:
 
 def test_a_sound_record_says_so_and_where_it_ends(written: Ledger, found: Json, run: Run) -> None:
     head = written.verify().head
-    assert found("audit", "verify") == {"rows": 2, "members": 4, "head": vars(head), "faults": []}
+    assert found("audit", "verify") == {"rows": 2, "members": 4, "head": vars(head), "faults": [], "remarks": []}
     # That verification is an act itself.
     head = written.verify().head
     code, out, err = run("audit", "verify")

@@ -178,13 +178,12 @@ def test_a_shortened_entry_is_the_next_version_and_waits(lake: Lake, ledger: Led
     assert [one.version for one in ledger.policy_book.newest() if one.name == "visibility:lake/*"] == [2]
 
 
-def test_an_entry_in_no_file_any_more_stays_until_it_is_revoked(lake: Lake, ledger: Ledger) -> None:
+def test_an_entry_in_no_file_any_more_raises_nothing(lake: Lake, ledger: Ledger) -> None:
     says(lake, LAKE_30D)
     evaluates(lake, ledger, 0)
     (lake.folder / "policies" / "v.yaml").unlink()
-    assert evaluates(lake, ledger, 7) == {"lake/d": "23", "lake/e": "23"}
-    ledger.policy_book.revoke("visibility:lake/*", "ann", "no more")
-    assert evaluates(lake, ledger, 9) == {"lake/d": "23", "lake/e": "23"}
+    assert evaluates(lake, ledger, 7) == {}
+    assert [one.name for one in ledger.policy_book.in_force() if one.name.startswith("visibility:")] == []
 
 
 def test_what_a_person_wrote_is_drift(lake: Lake, ledger: Ledger) -> None:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from sqlalchemy import Connection, Update, event, text
 
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.audit.state import seal_state
+from retention_assets.ledger.audit.state import seal_rows
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.schema import LEASE_PARTS, NOTED_HEADS, PLACES
+from retention_assets.ledger.schema import LEASE_PARTS, LEASES, NOTED_HEADS, PLACES
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.ledger.sweeps.writes import Plan, Settlement
 from retention_assets.outcomes import Outcome
@@ -110,7 +110,7 @@ def change_leases(ledger: Ledger, statement: str | Update) -> int:
     """Leases as they would be later, or somebody else's: changed and sealed, so that the record is as it was written."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         rows = connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
-        seal_state(connection)
+        seal_rows(connection, LEASE_PARTS if "lease_parts" in str(statement) else LEASES)
         return rows
 
 

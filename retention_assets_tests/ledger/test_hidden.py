@@ -1,23 +1,16 @@
 """What a sweep only hid: counted for itself, and marked again once its store deletes every version."""
 
-import shutil
 from collections import Counter
-from datetime import date
-from pathlib import Path
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.audit.verify import ChainHead
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.invariants import reports_add_up
 from retention_assets.ledger.marks.history import TransactionLife, life_of
-from retention_assets.ledger.migrations import FOLDER
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import LATER, T0, candidates, planned, statuses, table_of_parts, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, planned, statuses
 
 TODAY = LATER.date()
 NAMES = ["T1", "T2", "T3"]
@@ -99,40 +92,3 @@ def test_what_was_hidden_and_then_deleted_is_over(hidden: Ledger) -> None:
     assert hidden.marks.mark(candidates(["T1", "T2"]), LATER, "evaluation", hidden_again=("lake",)).new == 0
     assert hidden.verify().faults == ()
     assert [mark.status for mark in hidden.histories.of("lake/d", ["T2"])["T2"]] == ["SWEPT", "SWEPT"]
-
-
-@pytest.mark.usefixtures("migrated")
-def test_an_older_ledger_keeps_its_steps_and_its_rules(url: str, tmp_path: Path) -> None:
-    shutil.copytree(FOLDER, tmp_path / "older")
-    for version in (tmp_path / "older" / "versions").glob("v*.py"):
-        if version.name >= "v0009":
-            version.unlink()
-    with open_ledger(url, tmp_path / "older") as older, table_of_parts(older):
-        older.marks.mark(candidates(NAMES), T0, "evaluation")
-        lease, plan, marks = planned(older)
-        begun = older.sweeps.begin(lease, plan, marks)
-        older.sweeps.settle(lease, [Settlement(begun[0], Outcome.DELETED, 10)])
-        write_past_ledger(older, _REPORT)
-        with older.database.reading() as connection:
-            before = connection.execute(_STEPS).all()
-            head = ChainHead(*connection.execute(text("SELECT position, hash FROM audit_head")).one())
-    with open_ledger(url) as ledger:
-        with ledger.database.reading() as connection:
-            assert connection.execute(_STEPS).all() == before
-        assert len(before) == 4
-        (report,) = ledger.reports.of(date(2026, 1, 8))
-        assert (report["deleted"], report["hidden"], report["bytes_hidden"]) == (1, 0, 0)
-        # The report was written past the ledger, by this test.
-        assert [fault for fault in ledger.verify(head).faults if "of reports was added" not in fault] == []
-        for change in ("outcome = 'LOST'", "status = 'LOST'"):
-            with pytest.raises(DBAPIError):
-                write_past_ledger(ledger, f"UPDATE steps SET {change} WHERE status = 'SWEPT'")
-        assert write_past_ledger(ledger, "UPDATE steps SET outcome = 'HIDDEN' WHERE status = 'SWEPT'") == 1
-
-
-_STEPS = text("SELECT act, mark, status, outcome, bytes, why, seal FROM steps ORDER BY act, mark")
-_REPORT = """
-    INSERT INTO reports (execution_date, dataset, policies, bounds, archived_types, to_delete, bytes_to_free, deleted, classes,
-                         started_at, act, due_by, marks_before)
-    SELECT '2026-01-08', 'lake/d', '{}', '{}', '[]', 1, 10, 1, '{}', marked_at, 1, marked_at, 4 FROM marks WHERE id = 1
-"""

@@ -14,7 +14,7 @@ from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
-from retention_assets_tests.ledger.states import T0, candidates, write_past_ledger
+from retention_assets_tests.ledger.states import T0, candidates, change_leases, write_past_ledger
 
 KEPT = ScanEnd(ScanStatus.KEPT, None, {"scanned": 5}, '{"scanned": 5}')
 BRAKED = ScanEnd(ScanStatus.BRAKED, "9 of 10", {"scanned": 10}, '{"scanned": 10}')
@@ -36,7 +36,7 @@ def scanned(ledger: Ledger, end: ScanEnd, store: str = "blobs") -> ScanRecord:
 
 def expire(ledger: Ledger, lease: Lease) -> None:
     over = LEASES.update().where(LEASES.c.dataset == lease.dataset).values(expires_at=T0 - timedelta(days=9_000))
-    write_past_ledger(ledger, over)
+    change_leases(ledger, over)
 
 
 def acts(ledger: Ledger) -> list[tuple[str, str, str | None]]:

@@ -20,7 +20,7 @@ from retention_assets.pipeline.stage import Source, read_datasets, read_transact
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets_tests.ledger.states import T0, write_past_ledger
+from retention_assets_tests.ledger.states import T0, change_leases
 from retention_assets_tests.stores.objects.scanner import LISTED, Found, FoundScanner, NamedStore
 
 USED, UNUSED = ObjectClass.REFERENCED, ObjectClass.UNREFERENCED
@@ -310,7 +310,7 @@ def test_a_run_that_lost_its_lease_publishes_nothing(place: Place) -> None:
     def publishes() -> None:
         with place.scanning(FoundScanner([USUAL])) as scans:
             over = LEASES.update().where(LEASES.c.dataset == scan_lease("blobs")).values(expires_at=T0 - timedelta(days=9_000))
-            write_past_ledger(place.ledger, over)
+            change_leases(place.ledger, over)
             scans.publish(place.warehouse.publications("log", "r1", ["blobs/a"]))
 
     with pytest.raises(Refused, match="has lost the lease"):

@@ -97,13 +97,13 @@ def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement
     )
 
 
-def unreadable_values(connection: Connection) -> Iterator[str]:
-    """Values that are not of their column's type, which a SQLite file may hold, each with its row."""
+def unreadable_values(connection: Connection, of: type[object] = object) -> Iterator[str]:
+    """Values that are not of their column's type, which a SQLite file may hold, each with its row; of some types alone."""
     if connection.dialect.name != "sqlite":
         return
     for table in METADATA.sorted_tables:
         keys = [text_in(connection, column) for column in table.primary_key]
-        for column in table.columns:
+        for column in filter(lambda column: isinstance(column.type, of), table.columns):
             is_text = isinstance(column.type, Text | Date)
             wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
             if isinstance(column.type, Boolean):

@@ -137,12 +137,18 @@ def seal_state(connection: Connection) -> None:
         row = {"name": table.name, "rows": count, "seal": _NEW}
         connection.execute(insert_or_update(connection, ROW_COUNTS, ["name"], ["rows"]).values(**row))
     for table in (*STATE, ROW_COUNTS):
-        keys = [*table.primary_key]
-        rows = connection.execute(select(*keys, RowSeal(table).label("new_seal"))).mappings().all()
-        mine = and_(*(key == bindparam(f"key_{key.name}") for key in keys))
-        if rows:
-            seals = [{"new_seal": row["new_seal"], **{f"key_{key.name}": row[key.name] for key in keys}} for row in rows]
-            connection.execute(update(table).where(mine).values(seal=bindparam("new_seal")), seals)
+        seal_rows(connection, table)
+
+
+def seal_rows(connection: Connection, table: Table) -> None:
+    """Seal all rows of a table as they are."""
+    _teach(connection)
+    keys = [*table.primary_key]
+    rows = connection.execute(select(*keys, RowSeal(table).label("new_seal"))).mappings().all()
+    mine = and_(*(key == bindparam(f"key_{key.name}") for key in keys))
+    if rows:
+        seals = [{"new_seal": row["new_seal"], **{f"key_{key.name}": row[key.name] for key in keys}} for row in rows]
+        connection.execute(update(table).where(mine).values(seal=bindparam("new_seal")), seals)
 
 
 def state_faults(connection: Connection) -> Iterator[str]:

@@ -16,7 +16,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Boolean, Connection, select
 from sqlalchemy.exc import DataError, OperationalError
 
 from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
@@ -69,6 +69,8 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     found = [*islice(_readable(connection, chain.faults(connection)), _MOST)]
     members = Members(chain.acts, only=since is not None)
     parts = (
+        # A text reads as true.
+        unreadable_values(connection, Boolean),
         members.faults(connection),
         (one.sentence for one in changed_rows(connection, chain)),
         single_faults(connection, chain.ledger),

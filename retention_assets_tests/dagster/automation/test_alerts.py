@@ -63,9 +63,12 @@ def test_a_broken_policy_file_is_told_with_its_place(lake: Lake, instance: dg.Da
 
 
 def test_what_could_not_be_deleted_is_told_although_the_run_succeeded(lake: Lake, instance: dg.DagsterInstance) -> None:
-    """File systems take [ for a pattern, so the store leaves such a dataset alone."""
-    watch = Watch(lake.has(SOME, "lake/[x]"), instance)
+    """A link in the place of a folder could lead out of the root, so the store leaves it alone."""
+    watch = Watch(lake.has(SOME, "lake/x"), instance)
     assert lake.marks() == 4
+    for name in ("S1", "S2"):
+        place = lake.place("lake/x", name)
+        place.symlink_to(place.rename(lake.folder / f"moved-{name}"))
     assert run(lake.settings, instance, "sweep", SWEEP).success
     (notice,) = watch.told()
     assert notice.title == "sweep succeeded, with something to look at"

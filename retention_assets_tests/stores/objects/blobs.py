@@ -59,6 +59,7 @@ class Blobs:
         settings = {
             "ledger": f"sqlite:///{self.folder}/ledger.db",
             "clock": CLOCK,
+            "realms": {"min_grace": "0s", "confirm": "no-grace"},
             "warehouse": "warehouse",
             "policies": "policies",
             "stores": [*self.others, {"name": "blobs", "kind": "objects", **about}],
