@@ -43,7 +43,9 @@ class ObjectsCycle:
         self.url = f"sqlite:///{self.folder}/ledger.db"
         # JSON is YAML.
         stores = [objects.settings(**changes)]
-        self.file.write_text(json.dumps({"ledger": self.url, "clock": CLOCK, "policies": "policies", "stores": stores}))
+        settings = {"ledger": self.url, "clock": CLOCK, "policies": "policies", "stores": stores}
+        # Realms are purged at once.
+        self.file.write_text(json.dumps({**settings, "realms": {"min_grace": "0s", "confirm": "no-grace"}}))
 
     @property
     def settings(self) -> Settings:
