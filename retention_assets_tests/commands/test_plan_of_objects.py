@@ -130,8 +130,18 @@ def a_hold(lake: Lake) -> None:
     lake.says(f"{OLD}, {GARBAGE}", "{name: court, datasets: 'blobs/acme', transactions: ['acme/1'], reason: law}")
 
 
+def a_hold_from_which_edges_lead(lake: Lake) -> None:
+    """It is in a file that no run has loaded yet."""
+    (lake.folder / "edges.jsonl").write_text('{"from": "beta/1", "to": "beta/2"}\n{"complete": true, "count": 1}\n')
+    said = json.loads(lake.settings_file.read_text())
+    said["stores"][1]["edges"] = [{"lines": "edges.jsonl"}]
+    lake.settings_file.write_text(json.dumps(said))
+    refer(lake, ["acme/1", "gone"])
+    lake.says(f"{OLD}, {GARBAGE}", "{name: court, datasets: 'blobs/beta', transactions: ['beta/1'], reason: law}")
+
+
 # Those of which a run is made as well cost a second each.
-RUN = ("a wrong prefix", "a source is not whole", "a hold in a realm that is purged")
+RUN = ("a wrong prefix", "a source is not whole", "a hold in a realm that is purged", "a hold from which edges lead")
 CASES: dict[str, tuple[Callable[[Lake], None], int, set[str], str]] = {
     "usual": (nothing, TO_DO, {"acme/2", "beta/2"}, ""),
     "a wrong prefix": (a_wrong_prefix, REFUSED, set(), "9 of 10 references name nothing that is listed, 90 %"),
@@ -142,6 +152,7 @@ CASES: dict[str, tuple[Callable[[Lake], None], int, set[str], str]] = {
     "a source is empty": (an_empty_source, FAILED, set(), "has no reference at all"),
     "a realm is purged": (acme_is_purged, TO_DO, {"acme/1", "acme/2", "beta/2"}, ""),
     "a realm is purged and the scan braked": (acme_is_purged_and_braked, REFUSED, set(), "9 of 10 references"),
+    "a hold from which edges lead": (a_hold_from_which_edges_lead, TO_DO, {"acme/2"}, ""),
     "a hold in a realm that is purged": (a_hold, TO_DO, {"acme/2", "beta/2"}, ""),
 }  # fmt: skip
 

@@ -357,3 +357,21 @@ def test_cleaning_leaves_other_stores_and_strange_folders_alone(place: Place) ->
     place.stores = ("blobs",)
     place.run(USUAL)
     assert (place.left(), place.left("more")) == (["3", "mine"], ["2"])
+
+
+def scanned(place: Place, references: int, **more: Any) -> str:
+    """How a scan ends that finds so many references."""
+    place.run(Found({USED: ["a/1", "b/1"], UNUSED: ["a/2"]}, references, **more))
+    return place.newest().status.value
+
+
+def test_scans_are_held_against_the_largest_kept_one(place: Place) -> None:
+    assert [scanned(place, number) for number in (1000, 900, 850, 790)] == ["kept", "kept", "kept", "failed"]
+    assert "had 1,000 references at " in (place.newest().reason or "") or "last time" in (place.newest().reason or "")
+
+
+def test_an_accepted_scan_begins_the_memory_of_scans_anew(place: Place) -> None:
+    assert (scanned(place, 1000), scanned(place, 850, unresolved=800)) == ("kept", "braked")
+    place.ledger.scans.accept("blobs", 2, "ann", "the prefix moved")
+    place.run()
+    assert (scanned(place, 700), scanned(place, 600)) == ("kept", "failed")

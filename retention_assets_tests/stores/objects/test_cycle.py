@@ -222,6 +222,14 @@ def test_an_explanation_names_the_held_object_that_leads_there(chunks: Blobs) ->
     assert "over the edge from manifest, which is held by trial" in str(explained)
 
 
+def test_a_hold_of_a_file_that_is_over_keeps_nothing(chunks: Blobs) -> None:
+    chunks.says(UNREFERENCED, holds=HOLD.replace("reason", "until: '2020-01-01T00:00:00Z', reason"))
+    chunks.runs(MARKED)
+    assert set(chunks.marks()) == {"manifest", *KEPT}
+    chunks.runs(DUE)
+    assert chunks.left().isdisjoint({"manifest", *KEPT})
+
+
 def test_of_a_purged_realm_what_is_held_stays_and_what_it_leads_to_goes_with_the_realm(tmp_path: Path) -> None:
     blobs = (
         Blobs(tmp_path / "b", {"realm": "{0}", "dataset": "{0}"})
@@ -284,6 +292,14 @@ def test_files_may_come_and_go_where_the_settings_say_so(ten: Blobs) -> None:
     assert "f3" in ten.marks()
 
 
+def test_a_sweep_before_which_a_file_of_edges_went_takes_nothing(chunks: Blobs) -> None:
+    (chunks.folder / "edges" / "f.jsonl").write_text('{"complete": true, "count": 0}\n')
+    chunks.runs(MARKED)
+    (chunks.folder / "edges" / "f.jsonl").unlink()
+    assert "edges by lines" in " ".join(chunks.runs(DUE, "sweep").troubles)
+    assert chunks.left() >= {"manifest", *KEPT}
+
+
 def test_a_file_of_edges_that_is_gone_is_as_one_of_references(chunks: Blobs) -> None:
     (chunks.folder / "edges" / "f.jsonl").write_text('{"complete": true, "count": 0}\n')
     chunks.has("manifest", days=0)
@@ -299,6 +315,12 @@ def test_where_nothing_refers_to_objects_age_alone_decides(tmp_path: Path) -> No
     assert set(blobs.marks()) == set(FIVE)
     assert blobs.runs(DUE).troubles == ()
     assert blobs.left() == {"new"}
+
+
+def test_where_nothing_refers_to_objects_with_realms_age_alone_decides_too(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "b", {"references": "none", "realm": "{0}", "dataset": "{0}"}).has("acme/x", "beta/y")
+    blobs.runs(MARKED)
+    assert set(blobs.marks()) == {"acme/x", "beta/y"}
 
 
 @pytest.mark.parametrize("said", ["nobody", [], ["none"], ["none", {"lines": "refs/*.jsonl"}], None])

@@ -83,12 +83,11 @@ def close_edges(
     nodes = [np.unique(begins[rows]) for _, rows in graphs]
     asked = [(name, keys.take(pa.array(mine))) for (name, _), mine in zip(graphs, nodes, strict=True)]
     found: list[RealmKeys] = []
-    # What is retained in every realm, and what edges are followed from in every realm.
-    in_all, begun = np.zeros(len(keys), dtype=bool), np.zeros(len(keys), dtype=bool)
+    in_all = np.zeros(len(keys), dtype=bool)
     for (name, rows), mine, are_named, are_kept in zip(graphs, nodes, named(asked), kept(asked), strict=True):
         retained = in_all.copy()
         retained[mine[are_named]] = True
-        start = retained | begun
+        start = retained.copy()
         start[mine[are_kept]] = True
         if not start.any():
             continue
@@ -99,7 +98,7 @@ def close_edges(
         if len(new):
             found.append((name, keys.take(pa.array(new))))
         if name is None:
-            in_all, begun = retained | met, reached
+            in_all = retained | met
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.clock import now
@@ -313,3 +314,17 @@ def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObject
         found = {row["transaction"]: dict(row["attributes"]) for row in log.transactions.to_pylist()}
         assert {key for key, said in found.items() if "witness" in said} == (over | {"a/used"}) - {"a/gone"}, seed
         assert found["a/held"]["class"] == ("referenced" if "a/held" in over else "unreferenced"), seed
+
+
+def test_an_object_that_is_newer_than_the_list_keeps_what_it_leads_to(folder: LocalObjects) -> None:
+    """The list says the realms, so that it is asked for them, and does not know the object."""
+    rows = [{"key": "a/one", "created_at": OLD, "size": 1, "tenant": "acme"}]
+    pq.write_table(pa.Table.from_pylist(rows), folder.folder / "list.parquet")
+    files = {"files": str(folder.folder / "list.parquet"), "as_of": now().isoformat(), "columns": {"realm": "tenant"}}
+    lines = [{"from": "a/new", "to": "a/one"}, {"complete": True, "count": 1}]
+    (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    store = folder.store(listing={**folder.listing, "parquet": files}, edges=[{"lines": str(folder.folder / "edges.jsonl")}])
+    assert classes(store, "a/one") == {"a/one": "unreferenced"}
+    folder.put("a/new", b".")
+    assert classes(store, "a/one") == {"a/one": "referenced"}
+    assert "over the edge from a/new, which is not in the listing" in str(store.read_some({"blobs/a": ["a/one"]})["attributes"])

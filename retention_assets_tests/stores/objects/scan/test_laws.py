@@ -169,6 +169,25 @@ def test_a_scan_says_what_sets_say() -> None:
         assert one.classes("fingerprints") == naive(one), f"seed {seed}: {one}"
 
 
+CRAFTED = {
+    "a held object that is led to, and leads on": Environment(
+        [stored("a"), stored("ab"), stored("b")], [[named("b")]], [False], [edge("b", "a"), edge("a", "ab")], (), None, ("a",)
+    ),
+    "nothing is referred to": Environment([stored("a", at=AS_OF), stored("b")], [[]], [False], [edge("a", "b")], (), None),
+    "a young object without a realm, and one of its name that is led to in a realm": Environment(
+        [stored("a", at=AS_OF), stored("a", "acme"), stored("b", "acme"), stored("ab", "beta")],
+        [[named("b", "acme"), named("x", "beta")]], [False], [edge("a", "c/x"), edge("b", "a", "acme"), edge("a", "ab", "beta")], (), None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("case", CRAFTED)
+def test_a_scan_says_what_sets_say_of_what_chance_seldom_makes(case: str) -> None:
+    one = CRAFTED[case]
+    assert one.classes("fingerprints") == one.classes("exact") == naive(one)
+
+
 @pytest.mark.usefixtures("way")
 def test_a_scan_of_a_finished_list_says_what_sets_say(tmp_path: Path) -> None:
     for seed in range(rounds(20)):
