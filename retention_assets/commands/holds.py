@@ -86,13 +86,12 @@ def _list(format_: str) -> None:
     from retention_assets.render.ledger_tables import hold_table
 
     environment, now = find_environment(), instant(None)
-    of_files = [one for one in holds_of_files(environment.settings) if one.until is None or one.until > now]
+    of_files = list(holds_of_files(environment.settings))
     with ledger_to_read(environment) as ledger:
         # Other folders of policies have brought more.
-        kept = ledger.holds.of_files() if ledger else ()
-        of_files += [one for one in kept if one not in of_files and (one.until is None or one.until > now)]
+        of_files += [one for one in (ledger.holds.of_files() if ledger else ()) if one not in of_files]
         rows = [hold_row(one, "ledger") for one in (ledger.holds.in_force(now) if ledger else ())]
-    rows += [hold_row(one, "file") for one in of_files]
+    rows += [hold_row(one, "file") for one in of_files if one.is_live(now)]
     if format_ == "json":
         print_json(rows)
     else:

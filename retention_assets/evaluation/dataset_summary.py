@@ -73,7 +73,7 @@ def summarize_dataset(
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks))
     attributes = dict(log.datasets["attributes"][0].as_py() or ())
     policies = [one for one in rules.policies if may_select_of(one.datasets, dataset, attributes)]
-    live = [one for one in rules.holds if one.until is None or as_of < one.until]
+    live = [one for one in rules.holds if one.is_live(as_of)]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])

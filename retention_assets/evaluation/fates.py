@@ -13,7 +13,6 @@ from typing import Any
 from retention_assets.frames.grouping import holds_dataset, selects_dataset
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.deletion_message import message_of
-from retention_assets.policy.globs import protects
 from retention_assets.policy.model import Datasets, Hold, Policy
 from retention_assets.policy.purge import realm_of
 
@@ -46,7 +45,7 @@ class Fates:
 
     # `book`: the newest version of every entry, revoked ones too.
     def __init__(self, book: Sequence[Stored], holds: Sequence[Hold], as_of: datetime) -> None:
-        live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+        live = [hold for hold in holds if hold.is_live(as_of)]
         # What they keep only a log says, which has the attributes.
         self.unclear = tuple(hold.name or "" for hold in live if hold.datasets.with_)
         items = [item_of(one.name, one.content) for one in book if not one.revoked]
@@ -80,10 +79,7 @@ class Fates:
 
 def holder_of(transaction: str, holds: Iterable[Hold]) -> str | None:
     """Name the first of some holds that keeps a transaction."""
-    for hold in holds:
-        if hold.transactions is None or protects(transaction, hold.transactions):
-            return hold.name or ""
-    return None
+    return next((hold.name or "" for hold in holds if hold.covers(transaction)), None)
 
 
 def _may_be_about(datasets: Datasets, dataset: str) -> bool:

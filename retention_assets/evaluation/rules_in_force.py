@@ -295,7 +295,7 @@ def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime)
     Where a policy reaches is left out of its words: a DataHub entry that wins one dataset more is the same to all others.
     """
     policies = [(one.datasets, json.dumps([one.name, rules.versions.get(one.name), _words(one)])) for one in rules.policies]
-    holds = [hold for hold in rules.holds if hold.until is None or as_of < hold.until]
+    holds = [hold for hold in rules.holds if hold.is_live(as_of)]
     policies += [(hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds]
     policies += [(rule.datasets, rule.model_dump_json(by_alias=True)) for rule in rules.visibility]
     return digests(datasets, policies)

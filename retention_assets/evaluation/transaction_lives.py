@@ -34,7 +34,7 @@ _COLUMNS = ("transaction", "type", "status", "opened_at", "closed_at", "bytes")
 
 def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:
     """The holds in force that are about a dataset; and the names of those that ask for attributes, which only a log has."""
-    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+    live = [hold for hold in holds if hold.is_live(as_of)]
     attributes = dict(log.datasets["attributes"][0].as_py() or ()) if log else {}
     unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
     return [hold for hold in live if holds_dataset(hold, dataset, attributes)], unclear

@@ -87,7 +87,7 @@ class Holds:
 
     def known(self, as_of: datetime, of_files: Iterable[Hold] = ()) -> tuple[Hold, ...]:
         """All that keep something at a time: those in force, and those of policy files as they were seen last, and as given."""
-        files = (hold for hold in (*of_files, *self.of_files()) if hold.until is None or as_of < hold.until)
+        files = (hold for hold in (*of_files, *self.of_files()) if hold.is_live(as_of))
         return (*files, *self.in_force(as_of))
 
 

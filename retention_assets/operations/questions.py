@@ -22,6 +22,7 @@ from retention_assets.evaluation.rules_in_force import (
     files_of,
     folders_of_policies,
     foreseen_rulebook,
+    holds_of_files,
     read_policies,
     rules_for,
 )
@@ -114,7 +115,7 @@ def _opened(
         if transaction is not None and path is None and is_asked_alone(environment, dataset):
             policies = _rules(environment, ledger, dataset, at).policies
             counts = any(one.looks_along_lines and matches(dataset, one.datasets.include) for one in policies)
-            holds = tuple(one for one in holds_in_force(environment, ledger, at) if one.until is None or at < one.until)
+            holds = tuple(one for one in holds_in_force(environment, ledger, at) if one.is_live(at))
             about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
         lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
         if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
@@ -134,7 +135,7 @@ def _present(environment: Environment, ledger: Ledger | None) -> datetime:
 
 def holds_in_force(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
     """List the holds of policy files, of any folder, and of people."""
-    of_files = read_policies(environment.settings).holds if files_of(environment.settings) else ()
+    of_files = holds_of_files(environment.settings)
     if ledger is None:
         return of_files
     kept = ledger.holds.of_other_folders(folders_of_policies(environment.settings))

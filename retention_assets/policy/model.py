@@ -5,6 +5,7 @@ a single value may be is fields.py's.
 Does not belong here: reading files (language.py), the text of a sentence (sentences.py), deciding anything (frames).
 """
 
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -31,6 +32,7 @@ from retention_assets.policy.fields import (
     fraction,
     shorthand,
 )
+from retention_assets.policy.globs import protects
 
 
 class Value(BaseModel):
@@ -319,3 +321,11 @@ class Hold(Value):
     reason: str = ""
     owner: str = ""
     until: Annotated[Instant | None, Field(description="When the hold ends by itself; never when left out.")] = None
+
+    def is_live(self, at: datetime) -> bool:
+        """Tell that it has not ended by itself."""
+        return self.until is None or at < self.until
+
+    def covers(self, transaction: str) -> bool:
+        """Tell that a transaction of its datasets is held."""
+        return self.transactions is None or protects(transaction, self.transactions)

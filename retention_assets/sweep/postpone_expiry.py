@@ -18,7 +18,6 @@ from retention_assets.frames.grouping import may_hold_of, may_select_of
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
-from retention_assets.policy.globs import protects
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.stores.protocol import (
     ExpiryCount,
@@ -206,8 +205,7 @@ def _is_held(holds: Sequence[Hold], dataset: str, realm: Mapping[str, str], as_o
     """Whether a transaction is held; none if nothing of the dataset can be. Of a dataset that mixes realms a hold on a realm
     keeps all: putting off too much loses nothing.
     """
-    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
-    mine = [hold for hold in live if may_hold_of(hold, dataset, realm)]
-    if not mine:
+    about = [hold for hold in holds if hold.is_live(as_of) and may_hold_of(hold, dataset, realm)]
+    if not about:
         return None
-    return lambda name: any(hold.transactions is None or protects(name, hold.transactions) for hold in mine)
+    return lambda name: any(hold.covers(name) for hold in about)

@@ -29,7 +29,6 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import micros
-from retention_assets.policy.globs import protects
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purge import purge_of, realm_of
@@ -374,9 +373,7 @@ def _is_begun(marks: pa.Table) -> Bools:
 def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
     """The first hold that keeps a transaction of which only the name is known."""
     for hold in holds:
-        is_live = hold.until is None or as_of < hold.until
-        is_about = hold.transactions is None or protects(transaction, hold.transactions)
-        if is_live and is_about and may_hold_of(hold, dataset, attributes):
+        if hold.is_live(as_of) and hold.covers(transaction) and may_hold_of(hold, dataset, attributes):
             return hold.name or ""
     return None
 

@@ -161,7 +161,7 @@ def _evaluate(
     groups, member = np.unique(chosen, axis=0, return_inverse=True)
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
     windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
-    live = [hold for hold in holds if hold.until is None or as_of < hold.until]
+    live = [hold for hold in holds if hold.is_live(as_of)]
     realms = realm_rows(datasets)
     live += [RESERVED_HOLD] if realms.may_be_reserved else []
     held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live], are_holds=True)

@@ -18,7 +18,6 @@ from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.policy.deletion_message import DeletionMessage, deletion_message
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.globs import protects
 from retention_assets.policy.model import Hold
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
@@ -185,7 +184,7 @@ class TransactionLife:
 
 def life_of(dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: datetime) -> TransactionLife:
     """The life of a transaction with the holds that keep it, and in words."""
-    names = tuple(hold.name or "" for hold in holds if _covers(hold, life.transaction))
+    names = tuple(hold.name or "" for hold in holds if hold.covers(life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
     known = replace(life, holds=() if over else names)
     return replace(known, words=_sentence(known, as_of), said=message_about(dataset, known, as_of))
@@ -208,10 +207,6 @@ def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: 
         holds=life.holds,
         spared=spared if mark.status == "MARKED" else None,
     )
-
-
-def _covers(hold: Hold, transaction: str) -> bool:
-    return hold.transactions is None or protects(transaction, hold.transactions)
 
 
 def _sentence(life: TransactionLife, as_of: datetime) -> str:
