@@ -1,19 +1,19 @@
-"""What becomes of a mark, as far as ledger and policies say it: goes at a time, held by a hold, to be spared, or over.
+"""The fate of a mark, as far as ledger and policies say it: goes at a time, held by a hold, to be spared, or over.
 
 Everything that turns the state, the due time or the holds of a mark into words or counts asks here. The log is asked only by
 the sweep, its rehearsal (`plan`) and `explain`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from retention_assets.frames.grouping import holds_dataset, selects_dataset
+from retention_assets.frames.grouping import holds_dataset, selects_name
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.deletion_message import message_of
-from retention_assets.policy.model import Datasets, Hold, Policy
+from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import realm_of
 
 _NOT_ABOUT = "no policy in force is about its dataset any more"
@@ -46,11 +46,12 @@ class Fates:
     # `book`: the newest version of every entry, revoked ones too.
     def __init__(self, book: Sequence[Stored], holds: Sequence[Hold], as_of: datetime) -> None:
         live = [hold for hold in holds if hold.is_live(as_of)]
-        # What they keep only a log says, which has the attributes.
+        # A log has the attributes that these ask for; a ledger has none.
         self.unclear = tuple(hold.name or "" for hold in live if hold.datasets.with_)
-        items = [item_of(one.name, one.content) for one in book if not one.revoked]
-        versions = {(one.name, one.version) for one in book if not one.revoked}
-        known = {one.name for one in book}
+        in_force = [entry for entry in book if not entry.revoked]
+        items = [item_of(entry.name, entry.content) for entry in in_force]
+        versions = {(entry.name, entry.version) for entry in in_force}
+        names = {entry.name for entry in book}
 
         @cache
         def holds_of(dataset: str) -> list[Hold]:
@@ -58,10 +59,10 @@ class Fates:
 
         @cache
         def due_of(dataset: str, policy: str, version: int, marked_at: datetime, due_at: datetime) -> datetime | None:
-            if realm_of(policy) is not None or policy not in known or (policy, version) in versions:
+            if realm_of(policy) is not None or policy not in names or (policy, version) in versions:
                 return due_at
-            mine = [one for one in items if not isinstance(one, Policy) or _may_be_about(one.datasets, dataset)]
-            ends = (one.grace.after(marked_at) if isinstance(one, Policy) else due_at for one in mine)
+            about = [item for item in items if not isinstance(item, Policy) or selects_name(item.datasets, dataset)]
+            ends = (item.grace.after(marked_at) if isinstance(item, Policy) else due_at for item in about)
             soonest = min(ends, default=None)
             return None if soonest is None else max(due_at, soonest)
 
@@ -70,17 +71,9 @@ class Fates:
     def of(self, mark: Mapping[str, Any], hidden: bool = False) -> Fate:
         """Answer for a row of marks."""
         status, due_at = mark["status"], mark["due_at"]
-        hold = holder_of(mark["transaction"], self._holds_of(mark["dataset"])) if status in ("MARKED", "SWEEPING") else None
+        holds = self._holds_of(mark["dataset"]) if status in ("MARKED", "SWEEPING") else ()
+        hold = next((hold.name or "" for hold in holds if hold.covers(mark["transaction"])), None)
         at = due_at
         if status == "MARKED":
             at = self._due_of(*(mark[name] for name in ("dataset", "policy", "policy_version", "marked_at", "due_at")))
         return Fate(status, at or due_at, hold, None if at else _NOT_ABOUT, hidden)
-
-
-def holder_of(transaction: str, holds: Iterable[Hold]) -> str | None:
-    """Name the first of some holds that keeps a transaction."""
-    return next((hold.name or "" for hold in holds if hold.covers(transaction)), None)
-
-
-def _may_be_about(datasets: Datasets, dataset: str) -> bool:
-    return selects_dataset(datasets.model_copy(update={"with_": {}}), dataset, {})

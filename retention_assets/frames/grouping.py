@@ -28,29 +28,31 @@ def in_one_piece(log: pa.Table) -> pa.Table:
 
 def selects_dataset(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
     """Whether a policy or hold is about a dataset as a whole."""
-    return _selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
+    return selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
 
 
 def may_select_of(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
     """The same, or about some of its transactions: those of a realm, where they have realms of their own."""
-    return _selects_name(datasets, name) and may_have_attributes(attributes, datasets.with_)
+    return selects_name(datasets, name) and may_have_attributes(attributes, datasets.with_)
 
 
-def _selects_name(datasets: Datasets, name: str) -> bool:
+def selects_name(datasets: Datasets, name: str) -> bool:
+    """Answer by the name of a dataset alone, whatever attributes are asked for."""
     return matches(name, datasets.include) and not protects(name, datasets.exclude)
 
 
 def holds_dataset(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
-    """Whether a hold is about a dataset as a whole."""
-    return _holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
+    """Tell that a hold is about a dataset as a whole."""
+    return holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
 
 
 def may_hold_of(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
-    """The same, or about some of its transactions: those of a realm, where they have realms of their own."""
-    return _holds_name(hold, name) and may_have_attributes(attributes, hold.datasets.with_)
+    """Tell that a hold is about a dataset or, where its transactions have realms of their own, about those of a realm."""
+    return holds_name(hold, name) and may_have_attributes(attributes, hold.datasets.with_)
 
 
-def _holds_name(hold: Hold, name: str) -> bool:
+def holds_name(hold: Hold, name: str) -> bool:
+    """Answer by the name of a dataset alone, whatever attributes are asked for."""
     # Here an exclude is what lets go, so it means no more than it says.
     return protects(name, hold.datasets.include) and not matches(name, hold.datasets.exclude)
 

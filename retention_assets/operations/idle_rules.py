@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import did_you_mean
-from retention_assets.frames.grouping import holds_dataset, selects_dataset
+from retention_assets.frames.grouping import holds_name
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import read_output
-from retention_assets.policy.globs import is_literal, protecting
+from retention_assets.policy.globs import is_literal, matching, protecting
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Datasets, Hold
 
@@ -30,15 +30,14 @@ def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
         # Nothing was judged yet.
         return []
     names = sorted(folders)
-    found = [fault for policy in policies.policies for fault in _idle_scope(f"Policy {policy.name}", policy.datasets, names)]
-    for hold in (*policies.holds, *(hold for hold in ledger.holds.in_force(ledger.clock.present(None)))):
-        found += _idle_hold(hold, names, folders)
-    return list(dict.fromkeys(found))
+    faults = [fault for policy in policies.policies for fault in _idle_scope(f"Policy {policy.name}", policy.datasets, names)]
+    for hold in (*policies.holds, *ledger.holds.in_force(ledger.clock.present(None))):
+        faults += _idle_hold(hold, names, folders)
+    return list(dict.fromkeys(faults))
 
 
 def _idle_scope(rule: str, scope: Datasets, names: Sequence[str]) -> Iterator[str]:
-    without_attributes = scope.model_copy(update={"with_": {}, "exclude": ()})
-    if not any(selects_dataset(without_attributes, name, {}) for name in names):
+    if not any(matching(names, scope.include)):
         yield f"{rule} is about no dataset: nothing matches {_listed(scope.include, names)}"
     for glob in scope.exclude:
         if not any(protecting(names, (glob,))):
@@ -47,14 +46,13 @@ def _idle_scope(rule: str, scope: Datasets, names: Sequence[str]) -> Iterator[st
 
 def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> Iterator[str]:
     rule = f"Hold {hold.name or '(without a name)'}"
-    about = hold.model_copy(update={"datasets": hold.datasets.model_copy(update={"with_": {}})})
-    mine = [name for name in names if holds_dataset(about, name, {})]
-    if not mine:
+    datasets = [name for name in names if holds_name(hold, name)]
+    if not datasets:
         yield f"{rule} holds nothing: no dataset matches {_listed(hold.datasets.include, names)}"
         return
     for glob in hold.transactions or ():
         near: list[str] = []
-        if not _has_transaction(glob, {name: folders[name] for name in mine}, near):
+        if not _has_transaction(glob, {name: folders[name] for name in datasets}, near):
             yield f"{rule} holds nothing by {_listed((glob,), near)}"
 
 
