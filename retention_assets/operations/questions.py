@@ -145,7 +145,11 @@ def holds_in_force(environment: Environment, ledger: Ledger | None, as_of: datet
 def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates:
     """Tell what becomes of marks, by the policies that the next run goes by."""
     foreseen = foreseen_rulebook(ledger, environment.settings, as_of) if files_of(environment.settings) else None
-    book = {one.name: one for one in (*ledger.policy_book.newest(), *((foreseen and foreseen.book) or ()))}
+    book = {entry.name: entry for entry in ledger.policy_book.newest()}
+    if foreseen:
+        revoked = (decision.stored for decision in foreseen.decisions if decision.revokes)
+        book |= {entry.name: entry for entry in foreseen.book or ()}
+        book |= {entry.name: replace(entry, revoked=True) for entry in revoked if entry}
     return Fates(list(book.values()), holds_in_force(environment, ledger, as_of), as_of)
 
 

@@ -52,3 +52,10 @@ def test_a_longer_grace_is_waited_out_in_every_answer(lake: Lake, run: Run) -> N
     assert due(run) == set()
     plan = run("plan", "-f", "json", *AT)[1]
     assert '"deleted":[]' in plan.replace(" ", "")
+
+
+def test_what_a_removed_policy_marked_is_said_to_be_spared_before_the_files_are_loaded(lake: Lake, run: Run) -> None:
+    lake.says(OLD.replace("name: old", "name: elsewhere").replace("lake/*", "lake/other"))
+    assert due(run) == set()
+    lake.sweeps()
+    assert set(lake.statuses().values()) == {"SPARED"}
