@@ -18,6 +18,7 @@ from retention_assets.errors import InvalidValue
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 # Beyond this an instant could leave the range of a timestamp; nobody retains for longer.
 LONGEST_YEARS = 1000
@@ -103,6 +104,11 @@ class Duration:
     def after(self, instant: datetime) -> datetime:
         """The instant that lies this long after another."""
         return _move(instant, self.months, timedelta(days=self.days, seconds=self.seconds))
+
+    @property
+    def length(self) -> timedelta:
+        """The time that it takes where nobody says when it begins: a month is as long as the first ones of a year."""
+        return self.after(_FIRST_DAY) - _FIRST_DAY
 
 
 def _move(instant: datetime, months: int, rest: timedelta) -> datetime:

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -41,8 +40,6 @@ from retention_assets.stores.registry import kind_named, known_kinds
 from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings
 
 VARIABLE = "RETENTION_CONFIG"
-# A month is as long as the first ones of a year.
-_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 FILE = "retention.yaml"
 
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
@@ -302,7 +299,7 @@ class Settings(SettingsPart):
     @property
     def silence(self) -> float:
         """`timeout` in seconds."""
-        return (self.timeout.after(_SOME_DAY) - _SOME_DAY).total_seconds()
+        return self.timeout.length.total_seconds()
 
     @property
     def hidden_again(self) -> list[str]:

@@ -9,14 +9,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.secrets import masked
 from retention_assets.stores.protocol import (
@@ -30,7 +29,6 @@ from retention_assets.stores.protocol import (
     thread_of,
 )
 
-_SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 _NO_ANSWER = "the store said nothing of it"
 
 
@@ -45,7 +43,7 @@ class Batch:
 
     def takes(self) -> dict[str, timedelta]:
         """How much of the time of its policies the batch takes: of a batch that is not full, its part."""
-        every = seconds_of(self.sweep.every)
+        every = self.sweep.every.length
         return {name: every * amount / self.sweep.batch for name, amount in self.policies.items()} if every else {}
 
 
@@ -65,11 +63,6 @@ def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
             for mark, dataset, transaction, note, _ in some:
                 targets.setdefault(dataset, {})[mark] = (transaction, note)
             yield Batch(targets, how, Counter(row[-1] for row in some))
-
-
-def seconds_of(every: Duration) -> timedelta:
-    """A duration as a time to wait: a month is as long as the first ones of a year."""
-    return every.after(_SOME_DAY) - _SOME_DAY
 
 
 def pause(time: timedelta, stop: threading.Event) -> None:

@@ -20,7 +20,7 @@ from retention_assets.policy.model import Policy, Sweep
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
 from retention_assets.sweep import report_classes
-from retention_assets.sweep.execute import cut_batches, pause, seconds_of
+from retention_assets.sweep.execute import cut_batches, pause
 from retention_assets.sweep.read import DatasetReading, StoreReading, current, read_fresh
 from retention_assets.sweep.report_classes import classes_of, opening_of
 from retention_assets.sweep.signals import stop_on_signals
@@ -215,7 +215,7 @@ class Waits(threading.Event):
 )
 def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_stop(every: Duration, seconds: float) -> None:
     stop = Waits()
-    pause(seconds_of(every), stop)
+    pause(every.length, stop)
     assert stop.waited == min(seconds, threading.TIMEOUT_MAX)
 
 

@@ -12,7 +12,7 @@ import json
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -51,7 +51,6 @@ _RETRY_AFTER = Duration(seconds=60 * 60)
 # How often the same policy files are asked to be loaded, if every run dies before it is done.
 _LOADS = 3
 _ASKED = "retention/policy_files"
-_SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 # More than this in one statement is more than some builds of SQLite take.
 _KEYS = 10_000
 _SWEEPING = ("sweep", "cycle", over_partitions("sweep"))
@@ -79,7 +78,7 @@ def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.Se
 
 
 def _seconds(every: Duration) -> int:
-    return int((every.after(_SOME_DAY) - _SOME_DAY).total_seconds())
+    return int(every.length.total_seconds())
 
 
 def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
