@@ -8,7 +8,7 @@ Does not belong here: what loading decides (policy/book.py), and judging (frames
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from retention_assets.datasets import by_store
@@ -24,8 +24,6 @@ from retention_assets.policy.visibility import VisibilityRule
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.aspects.settings import AspectsSettings
-
-_SOME_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -91,16 +89,15 @@ def justifying_rules(
     """
     items, written = [_item(one) for one in book], {item.name: item for item in items_of(files)}
 
-    def rules(items: Iterable[BookItem]) -> RulesInForce:
-        some = list(items)
-        policies = tuple(one for one in some if isinstance(one, Policy))
-        entries = tuple(one for one in some if isinstance(one, AspectEntry))
-        found = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
-        return replace(found, policies=tuple(sorted(found.policies, key=lambda one: one.grace.after(_SOME_DAY))))
+    def rules(items: Sequence[BookItem]) -> RulesInForce:
+        policies = tuple(item for item in items if isinstance(item, Policy))
+        entries = tuple(item for item in items if isinstance(item, AspectEntry))
+        unsorted = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
+        return replace(unsorted, policies=tuple(sorted(unsorted.policies, key=lambda policy: policy.grace.length)))
 
     yield (rules([one for one in items if isinstance(one, Policy) and one.name not in drifted]),)
     yield from ((rules([one]), rules([written[one.name]])) for one in items if isinstance(one, Policy) and one.name in drifted)
-    # Of DataHub entries the most specific wins, so they are asked together.
+    # The most specific DataHub entry wins, so they are asked together.
     entries = [one for one in items if isinstance(one, AspectEntry)]
     if entries:
         in_files = [written[one.name] if one.name in drifted else one for one in entries]
@@ -224,18 +221,20 @@ def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> d
     return {"files": sorted([*entries, *(one.name or "" for one in files.holds)]), "book": sorted(book)}
 
 
-def _unaccepted(ledger: Ledger, files: Policies, settings: Settings) -> str | None:
-    found = policies_to_accept(ledger, files, settings)
-    if found is None or found in ledger.accepted_policies():
+def _unaccepted_rulebook(ledger: Ledger, record: Ledger, files: Policies, settings: Settings) -> "Rulebook | None":
+    names = policies_to_accept(record, files, settings)
+    if names is None or names in record.accepted_policies():
         return None
     where = ", ".join(folders_of_policies(settings))
-    has = "have nothing in common with what was loaded last" if found["files"] else "are none, and some were loaded before"
-    last = ", ".join(found["book"][:3]) or "holds alone"
-    return (
+    has = "have nothing in common with what was loaded last" if names["files"] else "are none, and some were loaded before"
+    last = ", ".join(names["book"][:3]) or "holds alone"
+    fault = (
         f"The policies at {where} {has} ({last}), so they are not loaded, they revoke nothing, and nothing is swept. Point"
         " `policies` in the settings to the right folder. If it is the right one, say `retention audit accept --policies"
         " --reason …`: what was loaded before is revoked then."
     )
+    kept = tuple(hold for hold in record.holds.of_files() if hold not in files.holds)
+    return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=fault)
 
 
 def load_rulebook(
@@ -246,17 +245,16 @@ def load_rulebook(
     `as_of` is the present where the clock is simulated: an entry of visibility waits from then on. `record` is the ledger
     that knows what was loaded last, where the other one is a copy.
     """
-    files, folders = read_policies(settings), folders_of_policies(settings)
+    files, folders, record = read_policies(settings), folders_of_policies(settings), record or ledger
+    if unaccepted := _unaccepted_rulebook(ledger, record, files, settings):
+        return unaccepted
     entries = [as_loaded(item) for item in items_of(files)]
-    if unaccepted := _unaccepted(record or ledger, files, settings):
-        kept = tuple(one for one in (record or ledger).holds.of_files() if one not in files.holds)
-        return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
     decisions = ledger.policy_book.load(
         entries, actor, settings.overwrite_user_policies, _aspects(settings), present, _names_of_files(settings)
     )
     ledger.holds.note_files(files.holds, actor, folders)
-    return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record or ledger, files, folders))
+    return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record, files, folders))
 
 
 def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Hold, ...]:
@@ -266,12 +264,11 @@ def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tupl
 def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
     """What loading the files would come to. Nothing is written: a run loads them, so that book and verdicts change together."""
     files = read_policies(settings)
+    if unaccepted := _unaccepted_rulebook(ledger, ledger, files, settings):
+        return unaccepted
     entries = [as_loaded(item) for item in items_of(files)]
     newest = ledger.policy_book.newest()
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
-    if unaccepted := _unaccepted(ledger, files, settings):
-        kept = tuple(one for one in ledger.holds.of_files() if one not in files.holds)
-        return Rulebook(ledger, settings, files, (), kept_holds=kept, unaccepted=unaccepted)
     written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
     book = {one.name: one for one in (*newest, *written)}
     removed = {one.name for one in decisions if one.revokes}
