@@ -22,9 +22,7 @@ def insert_counted(connection: Connection, statement: Insert) -> int:
 
 def insert_or_skip(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
     """An insert that leaves a row of the same key as it is."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_nothing()
-    return sqlite.insert(table).on_conflict_do_nothing()
+    return _insert(connection, table).on_conflict_do_nothing()
 
 
 def insert_or_update(
@@ -34,13 +32,10 @@ def insert_or_update(
     changed: Collection[str],
     more: Mapping[str, ColumnElement[Any]] = MappingProxyType({}),
 ) -> postgresql.Insert | sqlite.Insert:
-    """An insert that gives a row of the same key the new values of some columns, and of more what they are said to be."""
-    if connection.dialect.name == "postgresql":
-        new = postgresql.insert(table)
-        return new.on_conflict_do_update(
-            index_elements=list(key), set_={**{name: new.excluded[name] for name in changed}, **more}
-        )
-    other = sqlite.insert(table)
-    return other.on_conflict_do_update(
-        index_elements=list(key), set_={**{name: other.excluded[name] for name in changed}, **more}
-    )
+    """An insert that gives a row of the same key the new values of some columns; `more` are values of others."""
+    new = _insert(connection, table)
+    return new.on_conflict_do_update(index_elements=list(key), set_={name: new.excluded[name] for name in changed} | {**more})
+
+
+def _insert(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

@@ -25,8 +25,9 @@ _KEYS_PER_REQUEST = 1000
 # Enough to see whether there is anything beside the root itself.
 _SOME = 10
 _PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
-# What XML 1.0 cannot carry: a bulk deletion with one such key is refused whole. The driver escapes the ends of lines.
-_NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+# XML 1.0 can't carry these, so that a bulk deletion with one such key is refused whole; a carriage return comes back as another
+# sign.
+NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 # A server that cannot say anything about versions.
 _UNKNOWN = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
@@ -156,8 +157,8 @@ def _check_none_left(fs: FileSystem, folder: str, there: int, versions: bool) ->
 
 def _delete(fs: FileSystem, bucket: str, objects: Sequence[StoredObject], permit: Permit) -> bool:
     """Delete objects, those that a bulk deletion cannot name each by a request of its own; whether any was only marked."""
-    alone = [one for one in objects if _NOT_IN_XML.search(one.key)]
-    together = [one for one in objects if not _NOT_IN_XML.search(one.key)]
+    alone = [one for one in objects if NOT_IN_XML.search(one.key)]
+    together = [one for one in objects if not NOT_IN_XML.search(one.key)]
     marked = False
     for first in range(0, len(together), _KEYS_PER_REQUEST):
         marked |= _delete_together(fs, bucket, together[first : first + _KEYS_PER_REQUEST], permit)

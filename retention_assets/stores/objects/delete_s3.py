@@ -8,7 +8,6 @@ Does not belong here: looking, which objects may go (delete.py), and other file 
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, Self
 from retention_assets.errors import Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.retry import RetryPolicy, retry
+from retention_assets.stores.files.delete_s3 import NOT_IN_XML
 from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.conditions import ANOTHER
 from retention_assets.stores.objects.notes import Look, PlannedObject, already_gone
@@ -31,8 +31,6 @@ _GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
 _CHANGED = {"PreconditionFailed", "412"}
 # Whose own exceptions say that a server could not be reached.
 _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
-# What XML 1.0 cannot carry: a bulk deletion with one such key is refused whole. A carriage return comes back as another sign.
-_NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class _PassingFault(Exception):
@@ -54,8 +52,8 @@ def delete_keys(
     """Delete objects below a root (as its file system writes it), one outcome for each. Each request is preceded by a look."""
     fs = _without_retries(fs, os.getpid())
     place = _Versions.of(fs, root)
-    alone = [one for one in objects if _NOT_IN_XML.search(one.key)]
-    together = [one for one in objects if not _NOT_IN_XML.search(one.key)]
+    alone = [one for one in objects if NOT_IN_XML.search(one.key)]
+    together = [one for one in objects if not NOT_IN_XML.search(one.key)]
     parts = [together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)]
     requests = [_Request(place, part, look, permit, pace) for part in [*parts, *([one] for one in alone)]]
     with ThreadPoolExecutor(max(1, min(parallelism, len(requests)))) as threads:
@@ -138,7 +136,7 @@ class _Request:
         names = [_name_of(key, one) for key, one in self.left.items()]
         try:
             # A request of its own, for what cannot be written in a list.
-            alone = _NOT_IN_XML.search(names[0]["Key"]) is not None
+            alone = NOT_IN_XML.search(names[0]["Key"]) is not None
             answer = self._delete_alone(names[0]) if alone else self._delete_together(names)
         except Exception as fault:
             if not _may_pass(fault):
