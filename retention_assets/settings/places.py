@@ -9,7 +9,6 @@ Does not belong here: which places may not lie in each other (model.py).
 import os
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -92,11 +91,7 @@ def _local(path: str) -> Place:
 
 def _on_disk(real: PurePosixPath) -> list[tuple[object, tuple[str, ...]]]:
     """The disk on which a path lies, with the way from the top of that disk; nothing where the system does not say it."""
-    try:
-        lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return []
-    mounts = [line.split(" ", 5)[2:5] for line in lines]
+    mounts = [line.split(" ", 5)[2:5] for line in mount_lines()]
     points = [PurePosixPath(_OCTAL.sub(lambda code: chr(int(code[1], 8)), point)) for _, _, point in mounts]
     above = [number for number, point in enumerate(points) if real.is_relative_to(point)]
     if not above:
@@ -108,6 +103,14 @@ def _on_disk(real: PurePosixPath) -> list[tuple[object, tuple[str, ...]]]:
     return [(("disk", device), (*PurePosixPath(top).parts[1:], *real.parts[len(points[nearest].parts) :]))]
 
 
+def mount_lines() -> list[str]:
+    """Read the mounts of this process (proc(5), mountinfo), a line each; none where the system does not say it."""
+    try:
+        return _MOUNTS.read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+
+
 def _identity(path: str | PurePosixPath) -> Identity | None:
     try:
         found = os.stat(path)
@@ -117,12 +120,6 @@ def _identity(path: str | PurePosixPath) -> Identity | None:
 
 
 def identities_of(places: Iterable[str]) -> frozenset[Identity]:
-    """The files and folders of places as the file system knows them now; of a database its folder and journals too."""
-    found = set[Identity]()
-    for path in filter(None, map(_path_of, places)):
-        # Of whatever is no database these are not there, and its folder is only its own if it is one.
-        for name in (path, f"{path}-wal", f"{path}-shm"):
-            with suppress(OSError):
-                status = os.stat(name)
-                found.add((status.st_dev, status.st_ino))
-    return frozenset(found)
+    """The files and folders of places as the file system knows them now; of a SQLite database its journals too."""
+    paths = (name for path in filter(None, map(_path_of, places)) for name in (path, f"{path}-wal", f"{path}-shm"))
+    return frozenset(filter(None, map(_identity, paths)))

@@ -1,4 +1,4 @@
-"""Mounts: on which mount a folder lies, so that a removal never goes from one into another; and which files places are.
+"""Mounts: on which mount a folder lies, so that a removal never goes from one into another, and whether inodes last there.
 
 Belongs here: asking the kernel. A folder of the same disk that is mounted once more (a bind mount) has the same device, so
 the number of the mount is asked for as well: by statx, or else from /proc. Where neither is to be had the device must do.
@@ -11,6 +11,8 @@ import struct
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from retention_assets.settings.places import mount_lines
 
 # Of <linux/stat.h>: ask about the descriptor itself, for the number of its mount. Of the answer what is known, the two numbers
 # of the device, and that of the mount.
@@ -35,11 +37,7 @@ _LASTING = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "
 @lru_cache(maxsize=128)
 def keeps_numbers(mount: Mount) -> bool:
     """Whether the file system of a mount is known to keep the numbers (inodes) of its folders."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return False
-    kinds = {line.partition(" ")[0]: line.partition(" - ")[2].partition(" ")[0] for line in lines}
+    kinds = {line.partition(" ")[0]: line.partition(" - ")[2].partition(" ")[0] for line in mount_lines()}
     return kinds.get(str(mount.number)) in _LASTING
 
 
