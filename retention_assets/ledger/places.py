@@ -34,11 +34,12 @@ class StorePlaces:
     def all(self) -> list[StorePlace]:
         """Every place that a store has had, the oldest first."""
         with self.database.reading() as connection:
-            return read_places(connection)
+            return _read(connection)
 
     def newest(self) -> dict[str, StorePlace]:
         """Where each store is."""
-        return {row.store: row for row in self.all()}
+        with self.database.reading() as connection:
+            return newest_places(connection)
 
     def note(self, places: Mapping[str, str], actor: str, reason: str, known: Mapping[str, StorePlace]) -> None:
         """Note the places of stores, unless another program has noted one since they were `known`."""
@@ -46,10 +47,10 @@ class StorePlaces:
         def work(tx: WriteTransaction) -> None:
             # Markers wait for this row: a mark is made wholly before or wholly after a place is noted.
             following = tx.connection.execute(select(CLOCK.c.next_mark).with_for_update()).scalar_one()
-            present = {row.store: row for row in read_places(tx.connection)}
+            present = newest_places(tx.connection)
             last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
-            mine = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
-            for number, (name, place) in enumerate(sorted(mine.items()), last + 1):
+            unchanged = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
+            for number, (name, place) in enumerate(sorted(unchanged.items()), last + 1):
                 act = Act(ActType.PLACE, actor, reason, detail={"store": name, "place": place, "id": number})
                 tx.seal(act, PLACES, PLACES.c.id == number)
                 row = {"id": number, "store": name, "place": place, "first_mark": following, "act": act.id}
@@ -59,7 +60,11 @@ class StorePlaces:
         self.database.write(work)
 
 
-def read_places(connection: Connection) -> list[StorePlace]:
-    """Every place that a store has had, the oldest first."""
+def newest_places(connection: Connection) -> dict[str, StorePlace]:
+    """Where each store is, by its name."""
+    return {row.store: row for row in _read(connection)}
+
+
+def _read(connection: Connection) -> list[StorePlace]:
     query = select(*(PLACES.c[name] for name in StorePlace._fields)).order_by(PLACES.c.id)
     return [StorePlace(*row) for row in connection.execute(query)]

@@ -33,7 +33,7 @@ from retention_assets.ledger.audit.heads import (
     remember_places,
 )
 from retention_assets.ledger.database import LedgerDatabase
-from retention_assets.ledger.places import StorePlace, read_places
+from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.urls import mask_secrets, mask_text
 from retention_assets.stores.files.paths import IDENTITY
@@ -226,11 +226,11 @@ class StoreHeadFile(HeadFile):
         return f"{self.root.rstrip('/')}/{IDENTITY}"
 
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
-        with database.reading() as connection:
-            noted = {row.store: row.place for row in read_places(connection)}.get(self.name)
         from retention_assets.stores.files.root_file import place_of_root
 
-        is_known = noted is not None and is_same_place(noted, place_of_root(self.root))
+        with database.reading() as connection:
+            noted = newest_places(connection).get(self.name)
+        is_known = noted is not None and is_same_place(noted.place, place_of_root(self.root))
         return super()._note(database) if is_known else (False, None)
 
     def read_text(self) -> str | None:
@@ -292,14 +292,14 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
     """Why nothing of a store may be marked or swept, by its name. With an actor, stores that join are noted."""
     known, faults, joining = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
     for store in stores:
-        noted = known.get(store.name)
+        noted, place = known.get(store.name), None
         try:
             if fault := other_place(ledger, store, noted):
                 raise Refused(fault)
-            place = place_of_store(store, claim=actor is not None)
+            if actor is not None:
+                place = place_of_store(store, claim=True)
         except Refused as fault:
             faults[store.name] = fault
-            continue
         if place is not None and (noted is None or (KNOWN_BY in place and KNOWN_BY not in noted.place)):
             joining[store.name] = place
     if joining and actor is not None:

@@ -47,7 +47,7 @@ from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.evaluations import SweptBefore, record_evaluations
 from retention_assets.ledger.marks.candidates import STAGED_ROWS, MarkGroup, OwnCandidates, StagedCandidates
 from retention_assets.ledger.marks.sealing import MarkSeal, teach_seals
-from retention_assets.ledger.places import StorePlace, read_places
+from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.policy.durations import parse_duration, text_of
@@ -240,7 +240,7 @@ class _Marking:
         # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark, and
         # their ids follow each other as their times do.
         clock = tx.connection.execute(select(CLOCK.c.newest_mark_at, CLOCK.c.next_mark).with_for_update()).one()
-        places = {row.store: row for row in read_places(tx.connection)} if self.places else {}
+        places = newest_places(tx.connection) if self.places else {}
         if any(places.get(name) != row for name, row in (self.places or {}).items()):
             raise Refused("The place of a store was noted anew while this run judged it: nothing is marked. Run again.")
         # Mark times never go back: by a clock that is a little slow, grace begins at the newest mark.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from retention_assets.errors import Refused, nearest, quote
 from retention_assets.settings.urls import mask_text
 from retention_assets.silence import ForeignThread
-from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole, shards_of
 from retention_assets.stores.objects.tables import REFERENCES
 
 GROUP = "retention_assets.references"
@@ -57,7 +57,7 @@ class PluginSource:
 
     def shards_of(self, share: Any) -> Sequence[str]:
         """As it names them, if it does."""
-        return list(getattr(self._made, "shards_of", lambda _: ())(share))
+        return list(shards_of(self._made, share))
 
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """What it yields, as rows; its count must be theirs."""

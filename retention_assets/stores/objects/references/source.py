@@ -29,10 +29,15 @@ class ShareEnd:
     proof: Any = None
 
 
+def shards_of(source: Any, share: Any) -> Sequence[str]:
+    """Name the files or shares that a share of a source is, as far as the source can."""
+    names: Sequence[str] = source.shards_of(share) if hasattr(source, "shards_of") else ()
+    return names
+
+
 def count_shards(source: "RowSource", ends: Iterable[ShareEnd]) -> int:
-    """Of how many files or shares a source is, as far as it can name them; 0 where it can't, or these come and go."""
-    name = getattr(source, "shards_of", lambda _: ())
-    return len({one for end in ends for one in name(end.share)})
+    """Count the files or shares that a source names; 0 where it can't, or these come and go."""
+    return len({name for end in ends for name in shards_of(source, end.share)})
 
 
 class RowSource(Protocol):
@@ -81,7 +86,7 @@ class WithoutRealms:
 
     def shards_of(self, share: Any) -> Sequence[str]:
         """As the source names them."""
-        return getattr(self.source, "shards_of", lambda _: ())(share)
+        return shards_of(self.source, share)
 
     def shares(self, wanted: int) -> Sequence[Any]:
         """As the source has them."""
