@@ -53,7 +53,7 @@ IMPORTS: Mapping[str, set[str]] = {
     # Places are remembered without passwords.
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.secrets", "settings.urls", "stores"},
     # A task opens what it works on where it runs.
-    "pipeline.look_stage": {"clock", "datasets", "environment", "errors", "ledger", "pipeline", "settings", "stores"},
+    "pipeline.look_stage": {"clock", "datasets", "environment", "errors", "ledger", "pipeline", "settings", "stores", "sweep"},
     "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},
     "pipeline.sweep_stage": {
         "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "pipeline.look_stage", "policy", "settings",

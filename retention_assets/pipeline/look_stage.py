@@ -23,7 +23,8 @@ from retention_assets.errors import Refused
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.warehouse import remove_folder
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import LookingStore, StoreFailed, call_store
+from retention_assets.stores.protocol import LookingStore, StoreFailed
+from retention_assets.sweep.looks import take_look
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,9 +127,7 @@ def _look(spark: "SparkSession", store: LookingStore, due: DueInLedger, ledger: 
     # Whoever loads definitions needs none of what scans.
     from retention_assets.pipeline.scan_stage import SparkTasks
 
-    tasks, folder = SparkTasks(spark), stop_file.folder
-    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(due.as_of)
-    return call_store(store, lambda: store.look(due, purging, last, tasks, folder, place_of, stop_file, holds))
+    return take_look(store, due, ledger, due.as_of, SparkTasks(spark), stop_file.folder, place_of, stop_file)
 
 
 def _shares(datasets: Sequence[str], marks: Mapping[str, int]) -> Iterator[tuple[str, ...]]:

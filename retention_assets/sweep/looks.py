@@ -1,6 +1,6 @@
 """One look for a whole sweep, of a store that has much to look at before it can answer for any transaction.
 
-Belongs here: taking the look in this process where no run has taken it in tasks, and leaving out what it was not asked about.
+Belongs here: taking the look, in this process where no run has taken it in tasks, and leaving out what it was not asked about.
 Does not belong here: what a store looks at (stores), and looks in tasks (pipeline/look_stage.py).
 """
 
@@ -12,8 +12,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.ledger import Ledger
-from retention_assets.stores.protocol import LookingStore, Store, call_store
-from retention_assets.stores.tasks import TasksHere
+from retention_assets.stores.protocol import DueTransactions, LookingStore, Store, call_store, never
+from retention_assets.stores.tasks import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.temporary import temporary_folder
 from retention_assets.sweep.wanted import Wanted
 
@@ -38,17 +38,27 @@ def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Itera
     if not isinstance(store, LookingStore) or store.has_looked:
         yield
         return
-    ledger = due.ledger
-    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(due.as_of)
     with temporary_folder("look") as folder:
-        looked = call_store(
-            store, lambda: store.look(due, purging, last, TasksHere(), folder, is_stopped=is_stopped, holds=holds)
-        )
-        store.answer_by(looked)
+        store.answer_by(take_look(store, due, due.ledger, due.as_of, TasksHere(), folder, is_stopped=is_stopped))
         try:
             yield
         finally:
             store.answer_by(None)
+
+
+def take_look(
+    store: LookingStore,
+    due: DueTransactions,
+    ledger: Ledger,
+    as_of: datetime,
+    tasks: Tasks,
+    folder: str,
+    opened: OpenPlace = open_local,
+    is_stopped: Callable[[], bool] = never,
+) -> object:
+    """Have a store look at what is due, by the realms and holds that the ledger has now. Raises StoreFailed."""
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
+    return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 
 def answer_by(stores: Mapping[str, Store], looks: Mapping[str, object]) -> None:
