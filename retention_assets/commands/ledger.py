@@ -85,14 +85,13 @@ def accept_audit(only_heads: bool, store: str | None, policies: bool, reason: st
     from retention_assets.operations.audit import AcceptRequest, accept_ledger
 
     request = AcceptRequest(actor=actor, reason=reason, only_heads=only_heads, store=store, policies=policies)
-    found = accept_ledger(request, find_environment())
+    accepted = accept_ledger(request, find_environment())
     if format_ == "json":
-        print_json(found.as_dict())
+        print_json(accepted.as_dict())
         return
-    for fault in (*found.faults, *found.places):
+    for fault in (*accepted.faults, *accepted.places):
         echo(f"accepted: {fault}")
-    what = f"{store} is accepted where it is by ledger" if store else "Ledger"
-    echo(f"{what} {found.ledger}{'' if store else ' is accepted as it is'}, up to row {found.position} of its record.")
+    echo(f"{accepted.words}, up to row {accepted.position} of its record.")
     say_next("`retention run` sweeps again.")
 
 

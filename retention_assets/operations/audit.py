@@ -4,7 +4,7 @@ Belongs here: what a verification is asked for, and what somebody accepts who pu
 it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -42,13 +42,15 @@ def verify_audit(request: VerifyRequest, environment: Environment) -> AuditResul
 
 @dataclass(frozen=True)
 class AcceptResult:
-    """What was accepted: the note in the warehouse that the ledger does not hold, and rows that stay as they are."""
+    """Parts of a ledger that are accepted: a noted head that it does not hold, and rows that stay as they are."""
 
+    # Begins the sentence about it.
+    words: str
     ledger: str
     position: int
     noted: LedgerHead | None
     faults: tuple[str, ...]
-    # What was wrong with noted heads, or with the place of a store.
+    # Faults of noted heads, or of the place of a store.
     places: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,7 +61,7 @@ class AcceptResult:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptRequest(ReasonedRequest):
-    """What is accepted: a store where it is now, the heads alone, or by default the ledger with its heads and its rows."""
+    """A store where it is now, the heads alone, the policies, or by default the ledger with its heads and its rows."""
 
     only_heads: bool = False
     store: str | None = None
@@ -75,12 +77,13 @@ class AcceptRequest(ReasonedRequest):
 
 def accept_ledger(request: AcceptRequest, environment: Environment) -> AcceptResult:
     """Vouch for the ledger as it is: sweeps go on. The record keeps what was noted, and each row that was not as recorded."""
-    only_heads = request.only_heads
     with environment.existing_ledger() as ledger:
         if request.store is not None:
             return _accept_store(request.store, request, environment, ledger)
+        if request.policies:
+            return _accept_policies(request, environment, ledger)
         faults = environment.head_faults(ledger)
-        if only_heads and not faults:
+        if request.only_heads and not faults:
             raise Refused(
                 "This ledger holds every head that was noted: there is nothing to accept. `retention audit verify` looks for"
                 " rows that were changed."
@@ -89,24 +92,39 @@ def accept_ledger(request: AcceptRequest, environment: Environment) -> AcceptRes
         present = [NotedPlace(file.key, file.store, True) for file in files]
         with ledger.database.reading() as connection:
             known = noted_places(connection)
-        lost = [known[key] for key in faults.keys() & known.keys() - {file.key for file in files}]
-        gone = [one._replace(noted=False, fault=f"Given up: {request.reason}") for one in lost]
-        noted = _noted(files)
-        words = " ".join(faults.values()) or None
-        about = _accept_policies(request, environment, ledger) if request.policies else None
+        gone = _given_up(request, (known[key] for key in faults.keys() & known.keys() - {file.key for file in files}))
+        noted, fault = _noted(files), " ".join(faults.values()) or None
         accepted = ledger.accept(
-            request.actor, request.reason, asdict(noted) if noted else None, words, [*present, *gone], not only_heads, about
+            request.actor,
+            request.reason,
+            asdict(noted) if noted else None,
+            fault,
+            [*present, *gone],
+            with_rows=not request.only_heads,
         )
-        _write(files, accepted.head)
-    return AcceptResult(accepted.head.ledger, accepted.head.position, noted, accepted.faults, tuple(faults.values()))
+        head = accepted.head
+        _write(files, head)
+    words = f"Ledger {head.ledger} is accepted as it is"
+    return AcceptResult(words, head.ledger, head.position, noted, accepted.faults, tuple(faults.values()))
 
 
-def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> Mapping[str, Any] | None:
-    files = read_policies(environment.settings)
-    about = policies_to_accept(ledger, files, environment.settings)
-    folders = folders_of_policies(environment.settings)
-    ledger.holds.note_files(files.holds, request.actor, folders, ends=False, takes_over=True)
-    return about
+def _given_up(request: AcceptRequest, places: Iterable[NotedPlace]) -> list[NotedPlace]:
+    return [place._replace(noted=False, fault=f"Given up: {request.reason}") for place in places]
+
+
+def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+    settings = environment.settings
+    files = read_policies(settings)
+    about = policies_to_accept(ledger, files, settings)
+    if about is None:
+        raise Refused(
+            "The policies have something in common with what was loaded last: there is nothing to accept. `retention run` loads"
+            " them."
+        )
+    ledger.holds.note_files(files.holds, request.actor, folders_of_policies(settings), ends=False, takes_over=True)
+    accepted = ledger.accept(request.actor, request.reason, None, with_rows=False, policies=about)
+    head = accepted.head
+    return AcceptResult(f"The policies are accepted by ledger {head.ledger}", head.ledger, head.position, None, accepted.faults)
 
 
 def _is_written(file: HeadFile, ledger: Ledger) -> bool:
@@ -140,7 +158,7 @@ def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
     return None
 
 
-def _accept_store(name: str, request: ReasonedRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
     """Have a store be where it is now. Its marks of before are spared; a head of another ledger beside its data is replaced."""
     store = environment.stores([name]).get(name)
     if store is None:
@@ -159,13 +177,11 @@ def _accept_store(name: str, request: ReasonedRequest, environment: Environment,
     with ledger.database.reading() as connection:
         head = head_of(connection)
         earlier = [one for one in noted_places(connection).values() if one.store == name and one.noted]
-    gone = [
-        one._replace(noted=False, fault=f"Given up: {request.reason}") for one in earlier if not file or one.place != file.key
-    ]
-    if gone:
+    if gone := _given_up(request, (one for one in earlier if not file or one.place != file.key)):
         ledger.database.write(lambda tx: remember_places(tx, gone, request.actor))
     if file is not None and file.other_owner(ledger.database) is not None:
         _write([file], head)
     if file is not None:
         file.note(ledger.database)
-    return AcceptResult(head.ledger, head.position, None, (), (fault,))
+    words = f"{name} is accepted where it is by ledger {head.ledger}"
+    return AcceptResult(words, head.ledger, head.position, None, (), (fault,))

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.errors import Refused
 from retention_assets.operations.audit import AcceptRequest, accept_ledger
+from retention_assets.policy.model import Hold
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, FIVE
 
@@ -75,3 +77,18 @@ def test_after_all_was_revoked_other_policies_are_the_first(lake: Lake, tmp_path
     (result,) = other(lake, f"policies: [{OTHER}]").sweeps().values()
     assert result.refused is None
     assert lake.there() == ALL
+
+
+def test_whoever_accepts_policies_vouches_for_nothing_else(lake: Lake) -> None:
+    lake.says(OLD)
+    lake.has(FIVE).marks()
+    with lake.opened() as ledger:
+        ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": ["lake/*"], "reason": "case 7"}), "ann")
+        with ledger.database.engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE holds SET content = replace(content, 'lake/*', 'lake/none')")
+    request = AcceptRequest(actor="ann", reason="moved", policies=True)
+    with pytest.raises(Refused, match="nothing to accept"):
+        accept_ledger(request, lake.environment)
+    other(lake, f"policies: [{OTHER}]")
+    assert accept_ledger(request, lake.environment).faults == ()
+    assert any("was changed past the ledger" in fault for fault in lake.verified())

@@ -43,7 +43,7 @@ def audit_verify(context: OperationContext, form: VerifyForm) -> Metadata:
 
 
 class VouchForm(ReasonForm):
-    """What is accepted; the ledger with its heads and its rows when nothing is chosen."""
+    """Parts of a ledger to accept; when none is chosen, the ledger with its heads and its rows."""
 
     head: bool = Field(default=False, description="Only that a noted head is missing, or ahead of the ledger.")
     store: str = Field(default="", description="Only this store, which is at another place, or had another ledger.")
@@ -63,11 +63,11 @@ def audit_accept(context: OperationContext, form: VouchForm) -> Metadata:
         store=form.store or None,
         policies=form.policies,
     )
-    found = audit.accept_ledger(request, context.environment)
-    for fault in found.faults[:MOST_SHOWN]:
+    accepted = audit.accept_ledger(request, context.environment)
+    for fault in (*accepted.faults, *accepted.places)[:MOST_SHOWN]:
         context.log.warning(f"accepted: {fault}")
-    fields = {"ledger": found.ledger, "position": found.position, "accepted_rows": len(found.faults)}
-    headline = f"The ledger is accepted as it is, with {len(found.faults):,} rows that were changed past it."
+    fields = {"ledger": accepted.ledger, "position": accepted.position, "accepted_rows": len(accepted.faults)}
+    headline = f"{accepted.words}, with {len(accepted.faults):,} rows that were changed past it."
     return context.answer(Answer(headline, ("No mark was touched. Sweeps go on from the next run.",)), fields)
 
 
