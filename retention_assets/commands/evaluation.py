@@ -45,7 +45,7 @@ def validate(paths: tuple[Path, ...], format_: str) -> None:
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
     readable = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
-    warnings = [] if paths else [*_store_warnings(settings), *_unknown_words(policies, settings)]
+    warnings = [] if paths else [*_store_warnings(settings), *_heads_warning(settings), *_unknown_words(policies, settings)]
     warnings += _without_branches(policies, settings)
     idle = [] if paths else _idle_rules(policies, settings)
     for warning in (*(f"{store}: {text}" for store, text in warnings), *idle):
@@ -83,13 +83,17 @@ def _store_warnings(settings: "Settings") -> list[tuple[str, str]]:
             found += [(name, text) for text in call_store(store, store.warnings)]
         except Refused as fault:
             found.append((name, str(fault)))
-    if settings.stores and not any(store.data_root for store in settings.stores):
-        text = (
-            "No store has its data below a folder, so the end of the record is noted in the warehouse alone: a backup of"
-            " ledger and warehouse together can't be told from the present. Keep them apart."
-        )
-        found.append(("ledger", text))
     return found
+
+
+def _heads_warning(settings: "Settings") -> list[tuple[str, str]]:
+    if not settings.stores or any(store.data_root for store in settings.stores):
+        return []
+    text = (
+        "No store has its data below a folder, so the end of the record is noted in the warehouse alone: a backup of"
+        " ledger and warehouse together can't be told from the present. Keep them apart."
+    )
+    return [("ledger", text)]
 
 
 def _idle_rules(policies: "Policies", settings: "Settings") -> list[str]:
@@ -160,6 +164,8 @@ def preview(
     environment = find_environment(needed=not (log_path and policy_paths))
     policies = policies_of(policy_paths, environment.settings)
     log, away = read_all(log_path, environment)
+    for store, text in () if log_path else _store_warnings(environment.settings):
+        say(f"{store}: {text}")
     with progress(f"judging {len(log.transactions):,} transactions"):
         result = preview(log, rules_of(policies, log, environment.settings), instant(as_of))
     if format_ == "json":

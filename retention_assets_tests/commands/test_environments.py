@@ -254,3 +254,35 @@ def test_what_can_not_be_accepted_is_said_with_a_remedy(tmp_path: Path, run: Run
     assert (code, "Did you mean lake?" in said) == (2, True)
     code, _, said = run("audit", "accept", "--store", "lake", "--head", "-r", "r")
     assert (code, "head, store, policies: stand beside each other" in said) == (2, True)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        # The dataset's folder is there, and so is the file by which the root is known.
+        (
+            "data/{dataset}/parts/{transaction}",
+            "None of the newest transactions of lake/d, nor of any other dataset, has a folder",
+        ),
+        ("date/{dataset}/{transaction}", "date is not there. Is a disk not mounted?"),
+    ],
+)
+def test_a_mistyped_place_of_the_data_is_said_by_every_command_and_nothing_counts_as_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, data: str, sentence: str
+) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    lake = Lake(tmp_path / "lake").has(HISTORY)
+    use(monkeypatch, settings_of(lake, "mistyped", data=str(lake.folder / data)))
+
+    def answers(*arguments: str) -> tuple[int, str]:
+        code, out, message = run(*arguments)
+        return code, " ".join((out + message).split())
+
+    for arguments in (("validate",), ("preview",), ("run", "--as-of", MARKED)):
+        code, words = answers(*arguments)
+        assert (code, sentence in words) == (0, True), words
+    code, words = answers("plan", "--as-of", DUE)
+    assert (code, sentence in words) == (1, True), words
+    swept_nothing(run, lake, sentence)
+    assert set(lake.statuses().values()) == {"MARKED"}

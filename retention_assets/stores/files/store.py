@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
+from itertools import islice
 from typing import TypeVar
 
 import pyarrow as pa
@@ -101,24 +102,35 @@ class FilesStore:
         return server_time(self.settings.data_root)
 
     def warnings(self) -> list[str]:
-        """Nothing that its errors do not say by themselves."""
-        return []
+        """A root that is missing, or in which no transaction has its folder: it may be mistyped."""
+        layout = FolderLayout.of(self.settings)
+        try:
+            index = self.log.index()
+            signs = [RootSigns(self._open_folders(layout), layout, index, name) for name in islice(index.files, 1)]
+        except Refused as fault:
+            return [str(fault)]
+        except (BadInput, OSError):
+            # Reading the log says it.
+            return []
+        return [root.fault() for root in signs if not root.holds_transactions()]
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why."""
+        """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why.
+
+        Raises Refused where the root is missing, or shows no sign of the data.
+        """
         layout = FolderLayout.of(self.settings)
-        [folders] = _try_each(self._open_folders, [layout], 1)
-        if isinstance(folders, Exception):
-            return [PreparedTarget(name) for name in transactions]
-        found = _try_each(
-            lambda name: folders.measure(layout.folder(dataset, name)) or FolderNote(0, 0, 0, 0),
-            transactions,
-            _LISTINGS_AT_ONCE,
-        )
+        folders = self._open_folders(layout)
+        notes = _try_each(lambda name: folders.measure(layout.folder(dataset, name)), transactions, _LISTINGS_AT_ONCE)
+        if all(note is None for note in notes):
+            signs = RootSigns(folders, layout, self.log.recent_index(dataset), dataset)
+            if not signs.holds_transactions():
+                raise Refused(signs.fault())
         # The note is what there was to delete: only that goes, and a sweep that is resumed tells whether anything is gone.
+        noted = [FolderNote(0, 0, 0, 0) if note is None else note for note in notes]
         return [
             PreparedTarget(name, note.freed, note.text) if isinstance(note, FolderNote) else PreparedTarget(name)
-            for name, note in zip(transactions, found, strict=True)
+            for name, note in zip(transactions, noted, strict=True)
         ]
 
     def place(self, dataset: str, claim: bool = False) -> str:

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.errors import BadInput
+from retention_assets.errors import BadInput, Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import log
+from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
@@ -35,7 +36,21 @@ def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(environment: Fi
     assert [one.outcome for one in found] == [Outcome.FAILED] * 2
     assert all("data is empty. " in str(one.error) for one in found)
     assert log == {place for place in environment.everything() if place.startswith("log/")}
-    assert [one.bytes for one in environment.store().prepare("lake/a", ["T1"])] == [None]
+    with pytest.raises(Refused, match=r"data is empty\. "):
+        environment.store().prepare("lake/a", ["T1"])
+
+
+def test_a_place_without_the_folder_of_any_transaction_is_refused_and_warned_of(environment: Files) -> None:
+    store = environment.store()
+    assert store.warnings() == []
+    assert [target.bytes for target in store.prepare("lake/a", ["T77"])] == [0]
+    mistyped = FilesStore(
+        store.settings.model_copy(update={"data": store.settings.data.replace("{transaction}", "parts/{transaction}")})
+    )
+    [warning] = mistyped.warnings()
+    assert "None of the newest transactions of lake/a, nor of any other dataset, has a folder at" in warning
+    with pytest.raises(Refused, match="Mend `data` of the store lake, or mount the disk"):
+        mistyped.prepare("lake/a", ["T1", "T2"])
 
 
 def test_what_was_partly_deleted_is_deleted_with_the_bytes_of_the_rest(environment: Files) -> None:
