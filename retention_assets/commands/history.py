@@ -48,6 +48,7 @@ def history(
     that time.
     """
     from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
+    from retention_assets.operations.questions import fates_of
 
     environment, at = find_environment(needed=log_path is None), instant(as_of)
     log, away = read_one_if_any(log_path, environment, dataset)
@@ -59,7 +60,8 @@ def history(
         holds, unclear = holds_about(dataset, log, in_force, at)
         for name in unclear:
             say(f"the hold {name} asks for attributes of datasets, which only a log has: name one with --log")
-        found = TransactionLives(dataset, log, ledger, holds, at)
+        fates = fates_of(environment, ledger, at) if ledger else None
+        found = TransactionLives(dataset, log, ledger, holds, at, fates)
         lives = found.named(transactions) if transactions else found.all(None if everything else visible_from)
         if format_ == "json":
             head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}

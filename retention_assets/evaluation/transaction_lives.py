@@ -5,7 +5,7 @@ is said by ledger/marks/history.py, what is visible by reader_view.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice, repeat
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem, did_you_mean
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.reader_view import held_rows, visible_rows
 from retention_assets.frames.arrays import Bools, flags
 from retention_assets.frames.grouping import holds_dataset
@@ -49,6 +50,8 @@ class TransactionLives:
     ledger: Ledger | None
     holds: Sequence[Hold]
     as_of: datetime
+    # None: words for marks go by what they say themselves, and by the holds.
+    fates: Fates | None = None
     # How many the visibility mark left out, once all were read.
     hidden: int = 0
 
@@ -122,8 +125,11 @@ class TransactionLives:
             names = [row["transaction"] for row in some]
             histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
             for row in some:
-                marks = histories.get(row["transaction"], ())
-                yield life_of(self.dataset, TransactionLife(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
+                life = TransactionLife(**row, in_log="type" in row, marks=histories.get(row["transaction"], ()))
+                fate = self.fates.of({**vars(life.mark), "dataset": self.dataset}) if self.fates and life.mark else None
+                if fate and life.mark:
+                    life = replace(life, marks=(*life.marks[:-1], replace(life.mark, due_at=fate.at)))
+                yield life_of(self.dataset, life, self.holds, self.as_of, fate.spared if fate else None)
 
     def _unknown(self, name: str, known: Sequence[str]) -> Problem:
         where = f"the log of {self.dataset}" if self.log else "any log that was named"

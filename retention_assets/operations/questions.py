@@ -70,13 +70,15 @@ def explain_transaction(
         rules = _rules(environment, ledger, dataset, at)
         if log is None and is_asked_alone(environment, dataset):
             rules = replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
-        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at)
+        fates = fates_of(environment, ledger, at) if ledger else None
+        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates)
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
     """The same of a dataset, in a summary."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
-        return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, at)
+        fates = fates_of(environment, ledger, at) if ledger else Fates((), (), at)
+        return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, fates, at)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def open_history(environment: Environment, dataset: str, as_of: datetime | None 
         visible_from = ledger.visibility.of(dataset) if ledger else None
         holds, _ = holds_about(dataset, lines, holds_in_force(environment, ledger, at), at)
         note = None if ledger else environment.no_ledger
-        yield OpenedHistory(TransactionLives(dataset, lines, ledger, holds, at), visible_from, note)
+        fates = fates_of(environment, ledger, at) if ledger else None
+        yield OpenedHistory(TransactionLives(dataset, lines, ledger, holds, at, fates), visible_from, note)
 
 
 @contextmanager
