@@ -25,6 +25,7 @@ from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.history import TransactionLife, life_of
 from retention_assets.policy.model import Hold
+from retention_assets.stores.protocol import FindData
 
 # Transactions whose lives are in memory together.
 _AT_ONCE = 5_000
@@ -52,6 +53,8 @@ class TransactionLives:
     as_of: datetime
     # None: words for marks go by what they say themselves, and by the holds.
     fates: Fates | None = None
+    # None: nobody looks for data of what was deleted.
+    find_data: FindData | None = None
     # How many the visibility mark left out, once all were read.
     hidden: int = 0
 
@@ -124,8 +127,12 @@ class TransactionLives:
         while some := list(islice(left, _AT_ONCE)):
             names = [row["transaction"] for row in some]
             histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
+            swept = [name for name, marks in histories.items() if marks[-1].is_deleted]
+            there = frozenset(self.find_data(swept)) if self.find_data else ()
             for row in some:
                 life = TransactionLife(**row, in_log="type" in row, marks=histories.get(row["transaction"], ()))
+                again = life.in_log and life.mark is not None and life.transaction in there
+                life = replace(life, there_again=again)
                 fate = self.fates.of({**vars(life.mark), "dataset": self.dataset}) if self.fates and life.mark else None
                 if fate and life.mark:
                     life = replace(life, marks=(*life.marks[:-1], replace(life.mark, due_at=fate.at)))

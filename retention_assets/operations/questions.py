@@ -13,7 +13,7 @@ from pathlib import Path
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
-from retention_assets.evaluation.dataset_log import AskedAlone, is_asked_alone, no_dataset, read_dataset, read_if_any
+from retention_assets.evaluation.dataset_log import AskedAlone, find_data, is_asked_alone, no_dataset, read_dataset, read_if_any
 from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
 from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
 from retention_assets.evaluation.fates import Fates
@@ -71,7 +71,8 @@ def explain_transaction(
         if log is None and is_asked_alone(environment, dataset):
             rules = replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
         fates = fates_of(environment, ledger, at) if ledger else None
-        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates)
+        find = find_data(environment, dataset) if log is None else None
+        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates, find)
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
@@ -98,7 +99,9 @@ def open_history(environment: Environment, dataset: str, as_of: datetime | None 
         holds, _ = holds_about(dataset, lines, holds_in_force(environment, ledger, at), at)
         note = None if ledger else environment.no_ledger
         fates = fates_of(environment, ledger, at) if ledger else None
-        yield OpenedHistory(TransactionLives(dataset, lines, ledger, holds, at, fates), visible_from, note)
+        yield OpenedHistory(
+            TransactionLives(dataset, lines, ledger, holds, at, fates, find_data(environment, dataset)), visible_from, note
+        )
 
 
 @contextmanager

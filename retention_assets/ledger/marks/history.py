@@ -64,6 +64,11 @@ class MarkHistory:
     closed_at: datetime | None
     events: tuple[MarkEvent, ...] = ()
 
+    @property
+    def is_deleted(self) -> bool:
+        """A sweep deleted what it marks, or found it gone."""
+        return self.status == "SWEPT" and _last_outcome(self) != "HIDDEN"
+
 
 @dataclass(frozen=True)
 class MarkHistories:
@@ -142,6 +147,8 @@ class TransactionLife:
     protected_by: str | None = None
     marks: tuple[MarkHistory, ...] = ()
     holds: tuple[str, ...] = ()
+    # It was deleted, and its store has it again.
+    there_again: bool = False
     words: str = ""
     # What is said of it while it is marked, and once it is swept.
     said: DeletionMessage | None = None
@@ -208,11 +215,14 @@ def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: 
         hidden=_last_outcome(mark) == "HIDDEN",
         holds=life.holds,
         spared=spared if mark.status == "MARKED" else None,
+        there_again=life.there_again,
     )
 
 
 def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str:
     parts = [_state(life.mark, as_of) if life.mark else "not marked"]
+    if life.there_again:
+        parts.append("but it is there again")
     if life.mark and life.mark.attempts:
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
         parts.append(f"deleting it failed {times}, the last time with: {life.mark.last_error}")

@@ -12,10 +12,24 @@ from retention_assets.errors import BadInput
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import log
+from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
+
+
+@pytest.mark.parametrize("data", ["{dataset}/{transaction}", "{dataset}/tx-{transaction}/files", "{transaction}/{dataset}"])
+def test_folders_are_found_whatever_the_template(tmp_path: Path, data: str) -> None:
+    lake = LocalFiles(tmp_path)
+    store = FilesStore(lake.settings.model_copy(update={"data": f"{tmp_path}/data/{data}"}))
+    for name in ("T1", "T10"):
+        (tmp_path / "data" / data.format(dataset="a", transaction=name)).mkdir(parents=True)
+    # The name of a folder that is none of the transaction's.
+    (tmp_path / "data" / data.partition("/")[0].format(dataset="a", transaction="T2") / "other").mkdir(
+        parents=True, exist_ok=True
+    )
+    assert store.data_finder("lake/a")(["T1", "T2", "T10", "../T1"]) == ["T1", "T10"]
 
 
 def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(environment: Files) -> None:
