@@ -47,7 +47,9 @@ def history(
     only with --all or by their names: those in no view that can still be read, and those in no log whose marks were over before
     that time.
     """
+    from retention_assets.evaluation.dataset_log import find_data
     from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
+    from retention_assets.operations.questions import fates_of
 
     environment, at = find_environment(needed=log_path is None), instant(as_of)
     log, away = read_one_if_any(log_path, environment, dataset)
@@ -59,7 +61,10 @@ def history(
         holds, unclear = holds_about(dataset, log, in_force, at)
         for name in unclear:
             say(f"the hold {name} asks for attributes of datasets, which only a log has: name one with --log")
-        found = TransactionLives(dataset, log, ledger, holds, at)
+        fates = fates_of(environment, ledger, at) if ledger else None
+        found = TransactionLives(
+            dataset, log, ledger, holds, at, fates, find_data(environment, dataset) if log_path is None else None
+        )
         lives = found.named(transactions) if transactions else found.all(None if everything else visible_from)
         if format_ == "json":
             head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}

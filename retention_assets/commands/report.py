@@ -99,10 +99,11 @@ def report(
 
 def _plots(ledger: "Ledger", found: "DayReport") -> list["Plot"]:
     """What was freed up to the report's last day; what waits is known of the present only."""
+    from retention_assets.evaluation.fates import Fates
     from retention_assets.render.plots import plots_of
 
     as_of, day = now(), found.last or found.execution_date
-    plots = plots_of(ledger.pending, day, as_of)
+    plots = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
     return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
 
 

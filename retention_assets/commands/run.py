@@ -128,6 +128,8 @@ def run(
             say_next("`retention marks` shows what goes and when; `retention keep` takes something out of it for good.")
     if left := ran.number("swept_transactions", "left"):
         say(f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why.")
+    for words in ran.warnings:
+        say(words)
     return finish(bad_input=ran.bad_input, failed=ran.failed, refused=ran.refused, strict=strict)
 
 
@@ -159,7 +161,13 @@ def _write_confirmed(shown: "RetentionPlan", folder: Path) -> Path:
 def _as_dict(ran: "JobResult") -> dict[str, Any]:
     names = {"dagster/row_count": "rows"}
     assets = {asset: {names.get(name, name): value for name, value in said.items()} for asset, said in ran.said.items()}
-    return {"run": ran.run_id, "as_of": ran.as_of, "assets": assets, "troubles": list(ran.troubles)}
+    return {
+        "run": ran.run_id,
+        "as_of": ran.as_of,
+        "assets": assets,
+        "troubles": list(ran.troubles),
+        "warnings": list(ran.warnings),
+    }
 
 
 def _print(ran: "JobResult") -> None:

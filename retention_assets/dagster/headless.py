@@ -47,6 +47,8 @@ class JobResult:
     bad_input: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    # What checks only warn of.
+    warnings: tuple[str, ...] = ()
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -94,7 +96,8 @@ def run_job(
     }
     bad_input, failures = _failures(result)
     failed, refused = _troubles(said)
-    return JobResult(result.run_id, at, said, bad_input, (*_checks(result), *failures, *failed), refused)
+    broken = (*_checks(result), *failures, *failed)
+    return JobResult(result.run_id, at, said, bad_input, broken, refused, tuple(_warnings(result)))
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:
@@ -153,6 +156,13 @@ def _failed_checks(result: dg.ExecuteInProcessResult) -> Iterator[tuple[str | No
         said = event.event_specific_data
         if isinstance(said, dg.AssetCheckEvaluation) and said.blocking and not said.passed:
             yield event.step_key, said
+
+
+def _warnings(result: dg.ExecuteInProcessResult) -> Iterator[str]:
+    for event in result.all_events:
+        said = event.event_specific_data
+        if isinstance(said, dg.AssetCheckEvaluation) and said.severity is dg.AssetCheckSeverity.WARN and not said.passed:
+            yield f"check {said.check_name}: {said.description}"
 
 
 def _checks(result: dg.ExecuteInProcessResult) -> Iterator[str]:

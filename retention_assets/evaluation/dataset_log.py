@@ -7,6 +7,7 @@ dataset reads it here; reading many at once is the pipeline's and the sweep's.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, ne
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
-from retention_assets.stores.protocol import SelectiveStore, Store, call_store
+from retention_assets.stores.protocol import FindData, SelectiveStore, Store, StoreFailed, call_store, data_finder
 from retention_assets.stores.realms import read_lines, read_some_lines
 
 # Beyond so many names, the search for a similar one takes longer than a person waits.
@@ -71,6 +72,20 @@ def open_store_of(environment: Environment, dataset: str) -> Store | None:
     """The store of a dataset, opened, if the settings have it."""
     name = store_of(dataset)
     return environment.stores([name]).get(name)
+
+
+def find_data(environment: Environment, dataset: str) -> FindData:
+    """Find out which transactions have data, by one listing of the dataset at the first question; none where nobody can say."""
+
+    @cache
+    def finder() -> FindData:
+        store = open_store_of(environment, dataset)
+        with suppress(StoreFailed):
+            if store:
+                return data_finder(store, dataset)
+        return lambda _: []
+
+    return lambda names: finder()(names) if names else []
 
 
 def is_asked_alone(environment: Environment, dataset: str) -> bool:

@@ -4,14 +4,16 @@ Belongs here: the short answer about one dataset, from its log and the ledger. T
 transactions is explain.py's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.grouping import may_hold_of, may_select_of
 from retention_assets.frames.lives import is_in_log
@@ -26,6 +28,8 @@ from retention_assets.policy.sentences import sentence
 _FEW = 5
 _ROW = ("transaction", "type", "closed_at", "bytes")
 _LIVING = ("MARKED", "SWEEPING", "SWEPT")
+# The state of what is marked and will be spared: a hold, a branch, a tag or a changed policy keeps it.
+STAYS = "MARKED, stays"
 # How many transactions are in a state, and their bytes.
 Counts = Mapping[str, tuple[int, int]]
 
@@ -65,18 +69,19 @@ class DatasetSummary:
 
 
 def summarize_dataset(
-    dataset: str, log: Log | None, rules: RulesInForce, ledger: Ledger | None, as_of: datetime
+    dataset: str, log: Log | None, rules: RulesInForce, ledger: Ledger | None, fates: Fates, as_of: datetime
 ) -> DatasetSummary:
-    """The summary of a dataset: as its log is judged now, and as the ledger knows it."""
+    """Sum up a dataset: as its log is judged now, and as the ledger knows it."""
     marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
     if log is None:
-        return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks))
+        return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
     attributes = dict(log.datasets["attributes"][0].as_py() or ())
     policies = [one for one in rules.policies if may_select_of(one.datasets, dataset, attributes)]
     live = [one for one in rules.holds if one.is_live(as_of)]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
+    stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
     there = judged.filter(pc.not_equal(judged["state"], "SWEPT"))
     return DatasetSummary(
         dataset=dataset,
@@ -87,7 +92,7 @@ def summarize_dataset(
         states=_count(judged, "state"),
         oldest=_rows(there.slice(0, _FEW)) if len(there) > _FEW else (),
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
-        next_due=_next_due(marks),
+        next_due=_next_due(marks, fates, frozenset(stay.to_pylist())),
         policies=tuple((one.name, sentence(one)) for one in policies),
         holds=tuple(one.name or "" for one in live if may_hold_of(one, dataset, attributes)),
     )
@@ -109,7 +114,9 @@ def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.Ch
     # Of two marks that name no times the newer counts.
     newest = mine.take(pa.array(range(len(mine) - 1, -1, -1), pa.int64()))
     at = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
-    return pc.coalesce(newest["status"].combine_chunks().take(at.combine_chunks()), verdicts.combine_chunks())
+    verdict, status = verdicts.combine_chunks(), newest["status"].combine_chunks().take(at.combine_chunks())
+    stays = pc.and_(pc.equal(status, "MARKED"), pc.not_equal(verdict, "mark"))
+    return pc.coalesce(pc.if_else(stays, STAYS, status), verdict)
 
 
 def _count(rows: pa.Table, by: str) -> dict[str, tuple[int, int]]:
@@ -118,9 +125,12 @@ def _count(rows: pa.Table, by: str) -> dict[str, tuple[int, int]]:
     return {row[by]: (row["count_all"], int(row["bytes_sum"] or 0)) for row in sums}
 
 
-def _next_due(marks: pa.Table) -> tuple[dict[str, Any], ...]:
+def _next_due(marks: pa.Table, fates: Fates, stay: Collection[str]) -> tuple[dict[str, Any], ...]:
     waiting = marks.filter(pc.is_in(marks["status"], pa.array(["MARKED", "SWEEPING"])))
-    return tuple(waiting.sort_by([("due_at", "ascending"), ("id", "ascending")]).slice(0, _FEW).to_pylist())
+    batches = waiting.sort_by([("due_at", "ascending"), ("id", "ascending")]).to_batches(1_000)
+    rows = (row for batch in batches for row in batch.to_pylist() if row["transaction"] not in stay)
+    going = ({**row, "due_at": fate.at} for row in rows if (fate := fates.of(row)).goes)
+    return tuple(islice(going, _FEW))
 
 
 def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:

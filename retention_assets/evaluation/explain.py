@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import only_dataset
 from retention_assets.evaluation.dataset_summary import already_marked
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
 from retention_assets.frames.arrays import NEVER, Ints
@@ -36,7 +37,7 @@ from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import count, sentence
 from retention_assets.policy.table_windows import TableWindows, table_windows
-from retention_assets.stores.protocol import WITNESS
+from retention_assets.stores.protocol import WITNESS, FindData
 
 MOST_BRANCHES = 50
 
@@ -158,7 +159,14 @@ class ExplainedTransaction:
 
 
 def explain_with_ledger(
-    log: Log | None, rules: RulesInForce, ledger: Ledger | None, dataset: str, transaction: str, as_of: datetime
+    log: Log | None,
+    rules: RulesInForce,
+    ledger: Ledger | None,
+    dataset: str,
+    transaction: str,
+    as_of: datetime,
+    fates: Fates | None = None,
+    find_data: FindData | None = None,
 ) -> ExplainedTransaction:
     """Explain a transaction, and say what the ledger knows of it; one that is in no log any more may still be known there."""
     holds, _ = holds_about(dataset, log, rules.holds, as_of)
@@ -166,7 +174,7 @@ def explain_with_ledger(
     explanation = None
     if log is not None and not (known and pc.index(log.transactions["transaction"], transaction).as_py() < 0):
         explanation = explain(log, rules, dataset, transaction, as_of, already_marked(ledger, dataset))
-    (life,) = TransactionLives(dataset, log, ledger, holds, as_of).named([transaction])
+    (life,) = TransactionLives(dataset, log, ledger, holds, as_of, fates, find_data).named([transaction])
     if explanation is not None and life.mark is not None:
         explanation = replace(explanation, summary=_summary_of_marked(explanation, life))
         if explanation.verdict != "mark" and not life.holds:

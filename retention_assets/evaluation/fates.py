@@ -4,13 +4,20 @@ Everything that turns the state, the due time or the holds of a mark into words 
 the sweep, its rehearsal (`plan`) and `explain`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.reader_view import held_rows
 from retention_assets.frames.grouping import holds_dataset, selects_name
+from retention_assets.frames.log import SUMMED
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.deletion_message import message_of
 from retention_assets.policy.model import Hold, Policy
@@ -67,6 +74,44 @@ class Fates:
             return None if soonest is None else max(due_at, soonest)
 
         self._holds_of, self._due_of = holds_of, due_of
+
+    @classmethod
+    def recorded(cls, ledger: Ledger, as_of: datetime) -> "Fates":
+        """Go by the policies and holds that the ledger knows, without reading any policy file."""
+        return cls(ledger.policy_book.newest(), ledger.holds.known(as_of), as_of)
+
+    def pending(self, ledger: Ledger, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
+        """List open marks in groups, each with its fate.
+
+        The database adds them up; single marks are read only of datasets of which a hold names transactions.
+        """
+        groups, single = list[PendingGroup](), set[str]()
+        for group in ledger.pending.waiting(datasets):
+            holds = self._holds_of(group.dataset)
+            if holds and all(hold.transactions is not None for hold in holds):
+                single.add(group.dataset)
+            else:
+                groups.append(replace(group, held=bool(holds)))
+        groups += self._groups_of_marks(ledger, single) if single else ()
+        return [group if group.sweeping else self._judged(group) for group in groups]
+
+    def _judged(self, group: PendingGroup) -> PendingGroup:
+        at = self._due_of(group.dataset, group.policy, group.version, group.marked_at, group.due_at)
+        return replace(group, due_at=at or group.due_at, spared=at is None)
+
+    def _groups_of_marks(self, ledger: Ledger, datasets: Iterable[str]) -> Iterator[PendingGroup]:
+        """Group marks that are read one by one, those that a hold keeps apart."""
+        alike = ["policy", "marked_at", "due_at", "status", "dataset", "policy_version", "held"]
+        for batch in ledger.marks.read(datasets, ("MARKED", "SWEEPING")):
+            table = pa.Table.from_batches([batch])
+            for dataset in batch["dataset"].unique().to_pylist():
+                rows = table.filter(pc.equal(table["dataset"], dataset))
+                rows = rows.append_column("held", pa.array(held_rows(rows, self._holds_of(dataset))))
+                rows = rows.select(alike).append_column("bytes", rows["bytes"].cast(SUMMED))
+                for row in rows.group_by(alike).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+                    when = row["policy"], row["marked_at"], row["due_at"], row["status"] == "SWEEPING"
+                    sums = row["count_all"], int(row["bytes_sum"] or 0)
+                    yield PendingGroup(*when, *sums, dataset, row["policy_version"], row["held"])
 
     def of(self, mark: Mapping[str, Any], hidden: bool = False) -> Fate:
         """Answer for a row of marks."""

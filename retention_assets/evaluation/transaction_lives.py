@@ -5,7 +5,7 @@ is said by ledger/marks/history.py, what is visible by reader_view.py.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice, repeat
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem, did_you_mean
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.reader_view import held_rows, visible_rows
 from retention_assets.frames.arrays import Bools, flags
 from retention_assets.frames.grouping import holds_dataset
@@ -24,6 +25,7 @@ from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.history import TransactionLife, life_of
 from retention_assets.policy.model import Hold
+from retention_assets.stores.protocol import FindData
 
 # Transactions whose lives are in memory together.
 _AT_ONCE = 5_000
@@ -49,6 +51,10 @@ class TransactionLives:
     ledger: Ledger | None
     holds: Sequence[Hold]
     as_of: datetime
+    # None: words for marks go by what they say themselves, and by the holds.
+    fates: Fates | None = None
+    # None: nobody looks for data of what was deleted.
+    find_data: FindData | None = None
     # How many the visibility mark left out, once all were read.
     hidden: int = 0
 
@@ -121,9 +127,16 @@ class TransactionLives:
         while some := list(islice(left, _AT_ONCE)):
             names = [row["transaction"] for row in some]
             histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
+            swept = [name for name, marks in histories.items() if marks[-1].is_deleted]
+            there = frozenset(self.find_data(swept)) if self.find_data else ()
             for row in some:
-                marks = histories.get(row["transaction"], ())
-                yield life_of(self.dataset, TransactionLife(**row, in_log="type" in row, marks=marks), self.holds, self.as_of)
+                life = TransactionLife(**row, in_log="type" in row, marks=histories.get(row["transaction"], ()))
+                again = life.in_log and life.mark is not None and life.transaction in there
+                life = replace(life, there_again=again)
+                fate = self.fates.of({**vars(life.mark), "dataset": self.dataset}) if self.fates and life.mark else None
+                if fate and life.mark:
+                    life = replace(life, marks=(*life.marks[:-1], replace(life.mark, due_at=fate.at)))
+                yield life_of(self.dataset, life, self.holds, self.as_of, fate.spared if fate else None)
 
     def _unknown(self, name: str, known: Sequence[str]) -> Problem:
         where = f"the log of {self.dataset}" if self.log else "any log that was named"

@@ -13,7 +13,7 @@ from pathlib import Path
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
-from retention_assets.evaluation.dataset_log import AskedAlone, is_asked_alone, no_dataset, read_dataset, read_if_any
+from retention_assets.evaluation.dataset_log import AskedAlone, find_data, is_asked_alone, no_dataset, read_dataset, read_if_any
 from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
 from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
 from retention_assets.evaluation.fates import Fates
@@ -70,13 +70,16 @@ def explain_transaction(
         rules = _rules(environment, ledger, dataset, at)
         if log is None and is_asked_alone(environment, dataset):
             rules = replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
-        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at)
+        fates = fates_of(environment, ledger, at) if ledger else None
+        find = find_data(environment, dataset) if log is None else None
+        return explain_with_ledger(lines, rules, ledger, dataset, transaction, at, fates, find)
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
     """The same of a dataset, in a summary."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
-        return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, at)
+        fates = fates_of(environment, ledger, at) if ledger else Fates((), (), at)
+        return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, fates, at)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,10 @@ def open_history(environment: Environment, dataset: str, as_of: datetime | None 
         visible_from = ledger.visibility.of(dataset) if ledger else None
         holds, _ = holds_about(dataset, lines, holds_in_force(environment, ledger, at), at)
         note = None if ledger else environment.no_ledger
-        yield OpenedHistory(TransactionLives(dataset, lines, ledger, holds, at), visible_from, note)
+        fates = fates_of(environment, ledger, at) if ledger else None
+        yield OpenedHistory(
+            TransactionLives(dataset, lines, ledger, holds, at, fates, find_data(environment, dataset)), visible_from, note
+        )
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from retention_assets.policy.durations import text_of
 
 SCHEDULED = "This transaction has been scheduled for deletion."
 DELETED = "Transaction data has been deleted."
+THERE_AGAIN = "Transaction data was deleted, and is there again."
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ def deletion_message(
     hidden: bool = False,
     holds: Sequence[str] = (),
     spared: str | None = None,
+    there_again: bool = False,
 ) -> DeletionMessage | None:
     """What is said of a transaction by its newest mark: the status, and the policy as `name@version`.
 
@@ -60,6 +62,10 @@ def deletion_message(
         since = f" since {text_of(changed_at)}" if changed_at else ""
         return DeletionMessage(message, f"It is being deleted{since}, by policy {policy}, and can't be taken back any more.")
     at = f" at {text_of(changed_at)}" if changed_at else ""
+    if there_again:
+        remedy = "remove it by hand, or give it other times in its log or table, and it is judged as a new one"
+        why = f"A backup may have brought it back. Its record says that it is gone, so no policy marks it again: {remedy}."
+        return DeletionMessage(THERE_AGAIN, f"It was deleted{at}, by policy {policy}. {why}")
     return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
 
 

@@ -6,7 +6,7 @@ Belongs here: which sentence an answer begins with, and what stands below it. No
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 
-from retention_assets.evaluation.dataset_summary import Counts, DatasetSummary, SummaryRow
+from retention_assets.evaluation.dataset_summary import STAYS, Counts, DatasetSummary, SummaryRow
 from retention_assets.evaluation.explain import ExplainedTransaction, Explanation
 from retention_assets.evaluation.upcoming import Upcoming
 from retention_assets.ledger.marks.history import TransactionLife
@@ -19,7 +19,8 @@ from retention_assets.render.text import minute_in_utc, size_of, until_of
 _MOST = 20
 # In the order in which they are told.
 _STATES = {
-    "MARKED": "scheduled for deletion", "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
+    "MARKED": "scheduled for deletion", STAYS: "marked and to be spared",
+    "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
     "open": "still being written", "SWEPT": "deleted", "UNMARKED": "taken back", "SPARED": "spared by a sweep",
     "": "never marked",
 }  # fmt: skip

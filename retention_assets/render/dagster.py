@@ -21,13 +21,14 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
-from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
+from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup, Waiting
 from retention_assets.ledger.marks.states import Totals
 from retention_assets.ledger.scans import ScanRecord
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.render.markdown import readable
 from retention_assets.render.plots import FreedDays, freed_words
+from retention_assets.render.summaries import waiting_numbers
 from retention_assets.render.svg import Plot, data_uri, strip
 from retention_assets.render.text import size_of, visible_line
 
@@ -353,7 +354,7 @@ def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
 def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[str, Any]:
     """All open marks of the ledger, whatever datasets a run was about: only so do the numbers mean something over time."""
     due = [one for one in waiting if one.is_due(as_of)]
-    in_grace = [one for one in waiting if not one.is_due(as_of)]
+    in_grace = [one for one in waiting if one.goes and not one.is_due(as_of)]
     days: dict[date, list[PendingGroup]] = {}
     for one in in_grace:
         days.setdefault(one.due_at.astimezone(UTC).date(), []).append(one)
@@ -361,10 +362,7 @@ def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[s
     rows |= {day.isoformat(): days[day] for day in sorted(days)}
     return {
         "due_by_day": _due_by_day(rows),
-        "marked": sum(one.marks for one in waiting),
-        "marked_bytes": sum(one.bytes for one in waiting),
-        "due": sum(one.marks for one in due),
-        "due_bytes": sum(one.bytes for one in due),
+        **waiting_numbers(Waiting.of(waiting, as_of)),
         "waiting": sum(one.marks for one in in_grace),
         "waiting_bytes": sum(one.bytes for one in in_grace),
     }

@@ -43,10 +43,10 @@ class Plots:
     ages: Plot
 
 
-def plots_of(pending: PendingMarks, day: date, as_of: datetime) -> Plots:
+def plots_of(pending: PendingMarks, waiting: Sequence[PendingGroup], day: date, as_of: datetime) -> Plots:
     """What sweeps freed up to a day, and what waits at an instant."""
     days = freed_days(pending.freed(since(day)), day)
-    return Plots(days, freed_plot(days), ages_plot(pending.waiting(), as_of))
+    return Plots(days, freed_plot(days), ages_plot(waiting, as_of))
 
 
 def since(day: date) -> datetime:
@@ -94,13 +94,14 @@ def freed_words(freed: FreedDays) -> str:
 
 
 def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
-    """Open marks by how long ago they were made, those that are due apart."""
-    due, in_grace = Counter[str](), Counter[str]()
+    """Open marks by how long ago they were made, those apart that are due and those that do not go."""
+    due, in_grace, kept = Counter[str](), Counter[str](), Counter[str]()
     for one in waiting:
-        (due if one.is_due(as_of) else in_grace)[age_of(one.marked_at, as_of)] += one.marks
+        ages = due if one.is_due(as_of) else in_grace if one.goes else kept
+        ages[age_of(one.marked_at, as_of)] += one.marks
     labels = (*(label for _, label in _AGES), _OLDER)
     title = "No mark waits"
-    if total := due.total() + in_grace.total():
+    if total := due.total() + in_grace.total() + kept.total():
         days = (as_of - min(one.marked_at for one in waiting)).days
         oldest = count(days, "day") if days > 0 else "less than a day"
         are_due = f"{due.total():,} {'is' if due.total() == 1 else 'are'}" if due.total() else "none is"
@@ -113,6 +114,7 @@ def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
         series=(
             Series("in their grace", tuple(in_grace[label] for label in labels)),
             Series("due", tuple(due[label] for label in labels)),
+            *([Series("held or to be spared", tuple(kept[label] for label in labels))] if kept else []),
         ),
         words=lambda number: f"{number:,}",
         step=decimal_ticks,

@@ -10,10 +10,9 @@ from typing import Any
 
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
-from retention_assets.ledger.marks.pending import PendingGroup
-from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
+from retention_assets.ledger.marks.pending import PendingGroup, Waiting
+from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals
 from retention_assets.ledger.sweeps.reports import DayLook
-from retention_assets.policy.deletion_message import SCHEDULED
 from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import MOST_INLINE, code, paragraph, plain
 from retention_assets.render.text import minute_in_utc, sentence_case, size_of
@@ -66,7 +65,13 @@ def waiting_words(waiting: Waiting, as_of: datetime) -> str:
         amount = f"{waiting.next_marks:,}" if waiting.next_marks else "the next"
         amount = "all" if 1 < waiting.marks == waiting.next_marks else amount
         words.append(f"{amount} due {day_of(waiting.next_due, as_of)}")
-    return ", ".join(words)
+    return ", ".join([*words, *_kept_words(waiting)])
+
+
+def _kept_words(waiting: Waiting) -> list[str]:
+    """What of the marks does not go."""
+    held = f"{waiting.held:,} held" if waiting.held else ""
+    return [words for words in (held, f"{waiting.spared:,} to be spared" if waiting.spared else "") if words]
 
 
 def sweep_words(last: LastSweep | None, as_of: datetime) -> str:
@@ -92,22 +97,6 @@ def refused_words(refused: Mapping[str, str]) -> str:
     return f"{words}. {plain(sentence_case(refused[names[0]]))}" if len(names) == 1 else words
 
 
-def waiting_of(groups: Sequence[PendingGroup], as_of: datetime) -> Waiting:
-    """Open marks as sums over groups of them."""
-    due = [one for one in groups if one.is_due(as_of)]
-    later = [one for one in groups if not one.is_due(as_of)]
-    next_due = min((one.due_at for one in later), default=None)
-    next_day = [one for one in later if next_due and one.due_at.astimezone(UTC).date() == next_due.astimezone(UTC).date()]
-    return Waiting(
-        marks=sum(one.marks for one in groups),
-        bytes=sum(one.bytes for one in groups),
-        due=sum(one.marks for one in due),
-        due_bytes=sum(one.bytes for one in due),
-        next_due=next_due,
-        next_marks=sum(one.marks for one in next_day),
-    )
-
-
 # --- what everything says ---------------------------------------------------------------------------------------------
 
 
@@ -115,7 +104,7 @@ def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: La
     """How everything stands: what waits, what was refused, what the last sweep did."""
     logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
     old = f"{count(totals.uncounted, 'dataset')} not counted until judged again" if totals.uncounted else ""
-    waiting = waiting_words(waiting_of(groups, as_of), as_of)
+    waiting = waiting_words(Waiting.of(groups, as_of), as_of)
     return paragraph((waiting, refused_words(totals.refused), sweep_words(last, as_of), logs, old))
 
 
@@ -170,7 +159,7 @@ def sweep_summary(
     checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
     others = f"{count(skipped, 'dataset')} left to another sweep that is at work" if skipped else ""
     refusals = refused_words(refused) if refused else ""
-    return paragraph((waiting_words(waiting_of(groups, as_of), as_of), quiet, words, refusals, others, checks))
+    return paragraph((waiting_words(Waiting.of(groups, as_of), as_of), quiet, words, refusals, others, checks))
 
 
 def report_summary(report: DayReport) -> str:
@@ -215,21 +204,22 @@ def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
     return paragraph((*words, more))
 
 
-def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], as_of: datetime) -> str:
-    """What was judged of a dataset, with an example of what is marked and of what is spared."""
+def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], as_of: datetime, marked: str = "") -> str:
+    """Tell what was judged of a dataset, with an example of what is `marked`, else of what is spared and kept."""
     amounts = (f"{amount:,} {word}" for word, verdict in _CLASSES.items() if (amount := state.transactions(verdict)))
     log = f"{_sized(count(state.transactions(), 'transaction'), state.bytes())}: {', '.join(amounts)}" if state.counts else ""
     said: dict[str, Mapping[str, Any]] = {}
     for row in examples:
         if row["code"]:
             said.setdefault(row["verdict"], row)
-    words = (("mark", SCHEDULED), ("spare", "It is spared."), ("keep", "It is kept."))
-    shown = [_example(said[verdict], word) for verdict, word in words if verdict in said]
+    words = (("spare", "It is spared."), ("keep", "It is kept."))
+    shown = [marked, *(example_of(said[verdict], word) for verdict, word in words if verdict in said)]
     sweep = sweep_words(state.last_sweep, as_of)
-    return paragraph((waiting_words(state.waiting, as_of), log, *shown[:2], *_objections(state), sweep))
+    return paragraph((waiting_words(state.waiting, as_of), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
 
 
-def _example(row: Mapping[str, Any], words: str) -> str:
+def example_of(row: Mapping[str, Any], words: str) -> str:
+    """Name a transaction with its fate and the first reason."""
     return f"for example {code(row['transaction'])}: {words} {plain(Reason[row['code']].text(row['witness']))}"
 
 
@@ -238,6 +228,7 @@ def swept_summary(state: DatasetState) -> str:
     next_due = state.waiting.next_due
     due = f"{state.waiting.due:,} due now" if state.waiting.due else "nothing is due"
     then = f", the next of {count(state.waiting.marks, 'mark')} on {next_due.astimezone(UTC):%Y-%m-%d}" if next_due else ""
+    kept = "".join(f", {words}" for words in _kept_words(state.waiting))
     last = state.last_sweep
     did = (
         ", ".join(f"{last.counters[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if last.counters.get(name))
@@ -245,12 +236,13 @@ def swept_summary(state: DatasetState) -> str:
         else ""
     )
     swept = f"last sweep on {last.day}: {did}" if last else "nothing was swept yet"
-    return paragraph((f"{due}{then}", swept, *_objections(state)))
+    return paragraph((f"{due}{then}{kept}", swept, *_objections(state)))
 
 
 def waiting_numbers(waiting: Waiting) -> dict[str, Any]:
     """Open marks as numbers, under names that stay."""
-    return {"marked": waiting.marks, "marked_bytes": waiting.bytes, "due": waiting.due, "due_bytes": waiting.due_bytes}
+    numbers = {"marked": waiting.marks, "marked_bytes": waiting.bytes, "due": waiting.due, "due_bytes": waiting.due_bytes}
+    return {**numbers, "held": waiting.held, "to_be_spared": waiting.spared}
 
 
 def state_numbers(state: DatasetState) -> dict[str, Any]:

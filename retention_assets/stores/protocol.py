@@ -230,6 +230,28 @@ class PacedStore(Store, Protocol):
         """The same store, as one of so many who work side by side asks it."""
 
 
+# From names of transactions to those of which there is data.
+FindData = Callable[[Sequence[str]], list[str]]
+
+
+@runtime_checkable
+class ListedStore(Store, Protocol):
+    """A store whose log goes on listing what was deleted, and that can list a dataset's data."""
+
+    def data_finder(self, dataset: str) -> FindData:
+        """List the data of a dataset once. Changes nothing."""
+
+
+def data_finder(store: Store, dataset: str) -> FindData:
+    """Find data of transactions that a log lists; raises StoreFailed where the store can't say.
+
+    Where the log is the data each has some; where nobody can tell, none has.
+    """
+    if isinstance(store, ListedStore):
+        return call_store(store, lambda: store.data_finder(dataset))
+    return list if store.capabilities.log_is_complete else lambda _: []
+
+
 class Remains(StrEnum):
     """What is left of a target on which a sweep had begun."""
 

@@ -46,6 +46,7 @@ def test_the_names_of_the_checks() -> None:
         ("candidate_marks", "limits_are_respected", True),
         ("candidate_marks", "visibility_marks_only_rise", True),
         ("candidate_marks", "nothing_appears_in_purged_realms", False),
+        ("candidate_marks", "nothing_deleted_is_back", False),
         ("swept_transactions", "nothing_is_swept_before_it_is_due", True),
         ("swept_transactions", "nothing_is_swept_without_a_mark", True),
         ("swept_transactions", "nothing_readable_is_swept", False),

@@ -25,7 +25,7 @@ from retention_assets.environment import Environment
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
+from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=20 - S3:SNAPSHOT@1d=30"
 YOUNG = "main: S1:SNAPSHOT@3d=10"
@@ -177,6 +177,24 @@ def test_what_has_nothing_to_sweep_is_materialized_once_for_each_change(lake: La
     numbers = {name: judged[name] for name in ("mark", "swept_before", "marked_before", "swept")}
     assert numbers == {"mark": 0, "swept_before": 2, "marked_before": 0, "swept": 2}
     assert page(instance, "candidate_marks", "lake/a")["swept"] == 2
+    assert "scheduled" not in page(instance, "candidate_marks", "lake/a")["summary"]
+
+
+@pytest.mark.usefixtures("local_spark")
+def test_pages_do_not_call_due_what_is_held_or_will_be_spared(lake: Lake, instance: dg.DagsterInstance) -> None:
+    heal(lake)
+    run_job(lake.settings, "evaluate", MARKED, log_level="critical")
+    lake.says(OLD.replace("lake/*", "lake/a"), "{name: legal, datasets: ['lake/a'], transactions: ['S1'], reason: case 7}")
+    ran = run_job(lake.settings, "evaluate", DUE, log_level="critical").said["candidate_marks"]
+    numbers = {name: ran[name] for name in ("marked", "due", "waiting", "held", "to_be_spared")}
+    assert numbers == {"marked": 4, "due": 1, "waiting": 0, "held": 1, "to_be_spared": 2}
+    assert "**4 marked** (60 B), **1 due now** (20 B), 1 held, 2 to be spared" in ran["summary"]
+    said = page(instance, "candidate_marks", "lake/a")
+    assert (said["due"], said["held"]) == (1, 1)
+    assert "For example `S1`: This transaction is marked, and the hold legal keeps it." in said["summary"]
+    said = page(instance, "candidate_marks", "lake/sick")
+    assert (said["due"], said["to_be_spared"]) == (0, 2)
+    assert "will spare it: no policy in force is about its dataset" in said["summary"]
 
 
 # --- without Spark ---

@@ -237,6 +237,7 @@ def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
     by_day = rows(shown.pop("due_by_day"))
     assert shown == {
         "marked": 31, "marked_bytes": 310, "due": 7, "due_bytes": 70, "waiting": 24, "waiting_bytes": 240,
+        "held": 0, "to_be_spared": 0,
     }  # fmt: skip
     assert [(row["due"], row["marks"], row["bytes"], row["policies"]) for row in by_day] == [
         ("now", 7, 70, "p, q"), ("2026-06-10", 24, 240, "p, q"),

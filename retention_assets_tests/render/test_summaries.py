@@ -5,13 +5,15 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from retention_assets.ledger.evaluations import VerdictCount
-from retention_assets.ledger.marks.pending import PendingGroup
-from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals, Waiting
+from retention_assets.ledger.marks.pending import PendingGroup, Waiting
+from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals
 from retention_assets.ledger.sweeps.reports import DayLook
+from retention_assets.policy.deletion_message import SCHEDULED
 from retention_assets.render.markdown import MOST_INLINE, code, plain, readable
 from retention_assets.render.summaries import (
     day_of,
     environment_summary,
+    example_of,
     judged_summary,
     look_words,
     report_summary,
@@ -53,8 +55,8 @@ def test_an_environment_is_four_lines() -> None:
 def test_a_dataset_says_what_waits_and_why_for_example() -> None:
     counts = [VerdictCount("mark", "p", 2, 20), VerdictCount("swept", "p", 7, 70)]
     state = DatasetState("lake/a", AS_OF, counts, None, Waiting(2, 20, 1, 10, AS_OF + DAY), ["c failed in r: s"])
-    rows = [{"verdict": "mark", "transaction": "T*1", "code": "SELECTED", "witness": "p"}]
-    assert judged_summary(state, rows, AS_OF).splitlines() == [
+    row = {"transaction": "T*1", "code": "SELECTED", "witness": "p"}
+    assert judged_summary(state, [], AS_OF, example_of(row, SCHEDULED)).splitlines() == [
         "- **2 marked** (20 B), **1 due now** (10 B), the next due tomorrow",
         "- 9 transactions (90 B): 2 to go, 7 swept",
         "- For example `T*1`: This transaction has been scheduled for deletion. Policy 'p' selects it.",

@@ -34,6 +34,7 @@ from retention_assets.stores.protocol import (
     SweptTarget,
     Target,
     always,
+    data_finder,
     is_same_place,
     outside_times,
 )
@@ -204,6 +205,15 @@ class Contract:
         }
         assert environment.data() == before
 
+    def test_what_has_data_is_what_was_not_deleted(self, environment: Environment, ids: dict[str, str]) -> None:
+        dataset, before = environment.datasets[0], environment.everything()
+        listed = _with_data(environment.store(), dataset)
+        # A store that can't tell finds none.
+        assert listed in (set(ids.values()), set())
+        assert environment.everything() == before
+        _sweep(environment.store(), dataset, [ids["T1"], ids["T2"]])
+        assert _with_data(environment.store(), dataset) == listed - {ids["T1"], ids["T2"]}
+
     def test_an_unknown_transaction_is_an_outcome_and_deletes_nothing(self, environment: Environment) -> None:
         before = environment.everything()
         [swept] = _sweep(environment.store(), environment.datasets[0], ["no-such-transaction"])
@@ -320,6 +330,12 @@ class Permits:
             if self.seen is None:
                 self.seen = self.look()
         raise Withheld("no more of this")
+
+
+def _with_data(store: Store, dataset: str) -> set[str]:
+    """What the log lists and the store finds data of."""
+    names = sound_log(store.read([dataset])).transactions["transaction"].to_pylist()
+    return set(data_finder(store, dataset)(names))
 
 
 def _sweep(

@@ -15,10 +15,12 @@ from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_digests
 from retention_assets.evaluation.visibility import raise_visibility
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.verdicts.candidate_marks import columns_for
+from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger.marks.candidates import candidate_table
 from retention_assets.operations.idle_rules import idle_rules
 from retention_assets.pipeline.already_marked import write_already_marked
@@ -43,7 +45,7 @@ from retention_assets.render.dagster import (
     totals_metadata,
     verdict_metadata,
 )
-from retention_assets.render.summaries import environment_summary, judged_summary, state_numbers
+from retention_assets.render.summaries import environment_summary, example_of, judged_summary, state_numbers
 from retention_assets.stores.protocol import outside_times
 
 _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
@@ -63,18 +65,28 @@ def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> I
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
-    """What was judged of each dataset, with an example of each verdict."""
+    """What was judged of each dataset, with an example of each verdict; of what is marked it is a mark, with its fate."""
     names = published_by(run)
     with run.retention.ledger() as ledger:
-        faults = ledger.states.faults(set(names))
-        shown = ledger.states.of(few(run, names), run.as_of)
+        faults, fates = ledger.states.faults(set(names)), Fates.recorded(ledger, run.as_of)
+        names = list(few(run, names))
+        shown = ledger.states.of(names, run.as_of, fates.pending(ledger, names))
+        marked = {row["dataset"]: _marked(row, fates) for row in ledger.pending.oldest(names)}
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     examples: dict[str, list[Mapping[str, Any]]] = {}
     for row in read_output(run.folder, COUNTS, list(shown)).to_pylist() if shown else ():
         examples.setdefault(row["dataset"], []).append(row)
     for name, state in shown.items():
         if name not in faults:
-            yield DatasetPage(name, judged_summary(state, examples.get(name, ()), run.as_of), state_numbers(state))
+            words = judged_summary(state, examples.get(name, ()), run.as_of, marked.get(name, ""))
+            yield DatasetPage(name, words, state_numbers(state))
+
+
+def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
+    # Other reasons have another witness, which a mark does not know.
+    code = mark["reason"] if mark["reason"] == Reason.PURGING.name else Reason.SELECTED.name
+    row = {"transaction": mark["transaction"], "code": code, "witness": mark["policy"]}
+    return example_of(row, fates.of(mark).message or "")
 
 
 @retention_asset(
@@ -128,7 +140,8 @@ def candidate_marks(run: Step) -> Metadata:
         raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
         left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
         close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
-        waiting, totals, last = ledger.pending.waiting(), ledger.states.totals(), ledger.states.last_sweep()
+        waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
+        totals, last = ledger.states.totals(), ledger.states.last_sweep()
         removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
         for warning in idle_rules(rulebook.files, ledger):
             run.log.warning(warning)

@@ -8,6 +8,8 @@ import dagster as dg
 from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
+from retention_assets.evaluation.fates import Fates
+from retention_assets.ledger.marks.pending import Waiting
 from retention_assets.operations.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
@@ -33,9 +35,10 @@ def purge_report(run: Step) -> Metadata:
     day = run.as_of.date()
     with run.retention.ledger() as ledger:
         run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
-        ledger.reports.note_look(run.as_of, run.actor)
+        waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
+        ledger.reports.note_look(run.as_of, run.actor, Waiting.of(waiting, run.as_of).due)
         report = replace(day_report(ledger, day, prices=run.retention.settings.prices), realms=reported_realms(ledger))
-        plots = plots_of(ledger.pending, day, run.as_of)
+        plots = plots_of(ledger.pending, waiting, day, run.as_of)
     total = report.total
     page = inside(run.folder, f"{day.isoformat()}.html")
     write_text(page_of(report, (plots.freed, plots.ages)), page)

@@ -15,6 +15,7 @@ from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
 from retention_assets.evaluation.datahub_policies import LoadedRules, load_rules
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.marking import PendingSweep
@@ -115,7 +116,8 @@ def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
         judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
         faults = ledger.states.faults(set(judged).difference(rows))
         others = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
-        states = ledger.states.of([*swept, *others], run.as_of)
+        names = [*swept, *others]
+        states = ledger.states.of(names, run.as_of, Fates.recorded(ledger, run.as_of).pending(ledger, names))
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     for name in swept:
         numbers = {key: rows[name][key] for key in _NUMBERS} | waiting_numbers(states[name].waiting)
@@ -177,7 +179,7 @@ def swept_transactions(run: Step) -> Metadata:
                 watch = SweepWatch(ledger, rulebook, run.actor, stop, tell)
                 swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
         results = [*refused.values(), *swept]
-        waiting, last = ledger.pending.waiting(), ledger.states.last_sweep()
+        waiting, last = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.last_sweep()
         objections = {one.dataset: one.sentence for one in ledger.objections.standing()}
         spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:

@@ -57,7 +57,7 @@ def check_evaluation(asset: dg.AssetKey, check: Check, found: CheckResult, is_bl
         check_name=check.name,
         passed=found.passed,
         metadata=_metadata(found),
-        severity=dg.AssetCheckSeverity.ERROR,
+        severity=dg.AssetCheckSeverity.WARN if check.warns else dg.AssetCheckSeverity.ERROR,
         description=found.actual,
         blocking=is_blocking,
     )
@@ -115,7 +115,7 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
             found = query(run, check)
             state = CheckScope.of(run).check_everything(check, found, query)
         # Dagster stops a run at an error of a blocking check. What is wrong with datasets that it is not about only warns here.
-        is_warning = check.blocking and found.passed
+        is_warning = check.warns or (check.blocking and found.passed)
         severity = dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR
         return dg.AssetCheckResult(passed=state.passed, severity=severity, metadata=_metadata(state), description=state.actual)
 

@@ -6,7 +6,9 @@ Does not belong here: Dagster's words for any of it (asset_checks.py), what othe
 rows (ledger/invariants.py, frames/views/latest_views.py).
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -18,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.step import Step
-from retention_assets.datasets import DatasetFilter
+from retention_assets.datasets import DatasetFilter, by_store, store_of
 from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.reader_view import readable_but_swept
@@ -29,6 +31,7 @@ from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
+from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.publications import Publication
@@ -36,13 +39,17 @@ from retention_assets.ledger.realms import kept_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
 from retention_assets.pipeline.part_frames import VERDICTS, NeededMarks
+from retention_assets.pipeline.read_tokens import read_begun
 from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
+from retention_assets.stores.protocol import StoreFailed, data_finder
 
 MOST_SHOWN = 1000
 _DATASETS_AT_ONCE = 500
+_LISTINGS_AT_ONCE = 8
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,8 @@ class Check:
 
     query: Callable[[Step], CheckResult]
     blocking: bool = True
+    # What it finds needs a person, and no run is the worse for it.
+    warns: bool = False
 
     @property
     def name(self) -> str:
@@ -268,6 +277,49 @@ def nothing_appears_in_purged_realms(run: Step) -> CheckResult:
         for (dataset, realm), times in sorted(found.items())
     )
     return check_result("Nothing in a realm since it is PURGED.", appeared)
+
+
+def nothing_deleted_is_back(run: Step) -> CheckResult:
+    """What was deleted, and a policy still selects, is not there again. What is, a backup may have brought back: its record
+    says that it is gone, so no policy marks it again. Remove it by hand, or give it other times in its log or table: then it is
+    judged as a new one.
+    """
+    violations: list[Violation] = []
+    with run.retention.ledger() as ledger:
+        looked = judged_datasets(run, ledger)
+        counts = ledger.evaluations.counts(looked.names)
+        names = sorted(name for name, rows in counts.items() if any(row.verdict == SWEPT_BEFORE for row in rows))
+        for at in range(0, len(names), _DATASETS_AT_ONCE):
+            for name, found in _deleted_and_there(run, ledger, looked.log, names[at : at + _DATASETS_AT_ONCE]):
+                shown = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
+                are = "transaction that was deleted is" if len(found) == 1 else "transactions that were deleted are"
+                what = f"{len(found):,} {are} there again ({shown}): see `retention history {shlex.join((name, found[0]))}`"
+                violations.append(Violation(name, what, len(found)))
+    return check_result("Nothing that was deleted is there again.", violations)
+
+
+def _deleted_and_there(
+    run: Step, ledger: Ledger, log: Sequence[Source], names: Sequence[str]
+) -> Iterator[tuple[str, list[str]]]:
+    stores = run.retention.stores(by_store(names))
+    marks = ledger.marks.table(names, ["SWEPT"], hidden_again=stores)
+    # What another run has swept since the log was read was still there then.
+    if (begun := read_begun(log)) is not None:
+        marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
+    marks = marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))
+
+    def there(name: str) -> list[str]:
+        swept = marks.filter(pc.equal(marks["dataset"], name))["transaction"].to_pylist()
+        store = stores.get(store_of(name))
+        # A store that is away has a check of its own.
+        with suppress(StoreFailed):
+            return data_finder(store, name)(swept) if store and swept else []
+        return []
+
+    with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as threads:
+        for name, found in zip(names, threads.map(there, names), strict=True):
+            if found:
+                yield name, found
 
 
 def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
@@ -428,6 +480,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         Check(limits_are_respected),
         Check(visibility_marks_only_rise),
         Check(nothing_appears_in_purged_realms, blocking=False),
+        Check(nothing_deleted_is_back, blocking=False, warns=True),
     ),
     "swept_transactions": (
         Check(nothing_is_swept_before_it_is_due),

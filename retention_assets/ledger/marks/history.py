@@ -64,6 +64,11 @@ class MarkHistory:
     closed_at: datetime | None
     events: tuple[MarkEvent, ...] = ()
 
+    @property
+    def is_deleted(self) -> bool:
+        """A sweep deleted what it marks, or found it gone."""
+        return self.status == "SWEPT" and _last_outcome(self) != "HIDDEN"
+
 
 @dataclass(frozen=True)
 class MarkHistories:
@@ -142,6 +147,8 @@ class TransactionLife:
     protected_by: str | None = None
     marks: tuple[MarkHistory, ...] = ()
     holds: tuple[str, ...] = ()
+    # It was deleted, and its store has it again.
+    there_again: bool = False
     words: str = ""
     # What is said of it while it is marked, and once it is swept.
     said: DeletionMessage | None = None
@@ -182,12 +189,14 @@ class TransactionLife:
         }
 
 
-def life_of(dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: datetime) -> TransactionLife:
-    """The life of a transaction with the holds that keep it, and in words."""
+def life_of(
+    dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: datetime, spared: str | None = None
+) -> TransactionLife:
+    """Complete the life of a transaction: with the holds that keep it, and in words; `spared` is why a sweep would spare it."""
     names = tuple(hold.name or "" for hold in holds if hold.covers(life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
     known = replace(life, holds=() if over else names)
-    return replace(known, words=_sentence(known, as_of), said=message_about(dataset, known, as_of))
+    return replace(known, words=_sentence(known, as_of, spared), said=message_about(dataset, known, as_of, spared))
 
 
 def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: str | None = None) -> DeletionMessage | None:
@@ -206,11 +215,14 @@ def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: 
         hidden=_last_outcome(mark) == "HIDDEN",
         holds=life.holds,
         spared=spared if mark.status == "MARKED" else None,
+        there_again=life.there_again,
     )
 
 
-def _sentence(life: TransactionLife, as_of: datetime) -> str:
+def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str:
     parts = [_state(life.mark, as_of) if life.mark else "not marked"]
+    if life.there_again:
+        parts.append("but it is there again")
     if life.mark and life.mark.attempts:
         times = "once" if life.mark.attempts == 1 else f"{life.mark.attempts} times"
         parts.append(f"deleting it failed {times}, the last time with: {life.mark.last_error}")
@@ -218,6 +230,8 @@ def _sentence(life: TransactionLife, as_of: datetime) -> str:
         parts.append("its log has another one of its name now, so it is not swept")
     if life.holds:
         parts.append(f"held by {', '.join(life.holds)}" + (", so it is not swept" if life.mark else ""))
+    if life.mark and life.mark.status == "MARKED" and spared:
+        parts.append(f"the sweep will spare it: {spared}")
     if life.protected_by is not None:
         parts.append(f"protected by {life.protected_by}")
     parts += [f"an earlier one of its name was {_state(one, as_of)}" for one in reversed(life.earlier)]

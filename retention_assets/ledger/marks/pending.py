@@ -5,9 +5,10 @@ and why marks were spared. Each is one statement per index; no mark is read one 
 Does not belong here: marks themselves (marking.py), the report of a day (reports.py), and anything that writes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import func, select, text
 
@@ -19,7 +20,7 @@ from retention_assets.sql.transactions import portions
 
 @dataclass(frozen=True)
 class PendingGroup:
-    """Open marks that were made at one time, by one policy, and fall due at one time."""
+    """Open marks of a dataset that were made at one time, by one version of a policy, and fall due at one time."""
 
     policy: str
     marked_at: datetime
@@ -27,10 +28,57 @@ class PendingGroup:
     sweeping: bool
     marks: int
     bytes: int
+    dataset: str = ""
+    version: int = 1
+    # A hold keeps them, or the sweep will spare them, as far as anybody has asked (evaluation/fates.py).
+    held: bool = False
+    spared: bool = False
+
+    @property
+    def goes(self) -> bool:
+        """Nothing is known that keeps them."""
+        return not (self.held or self.spared)
 
     def is_due(self, as_of: datetime) -> bool:
-        """Whether their grace is over. What a sweep has begun on is due, whatever its day was."""
-        return self.sweeping or self.due_at <= as_of
+        """Tell that they go and their grace is over. What a sweep has begun on is due, whatever its day was."""
+        return self.goes and (self.sweeping or self.due_at <= as_of)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Sums of open marks: all, those that are due, those that a hold keeps or the sweep will spare, and what is due next."""
+
+    marks: int = 0
+    bytes: int = 0
+    due: int = 0
+    due_bytes: int = 0
+    next_due: datetime | None = None
+    # On the UTC day of the next one.
+    next_marks: int = 0
+    held: int = 0
+    spared: int = 0
+
+    @classmethod
+    def of(cls, groups: Collection[PendingGroup], as_of: datetime) -> "Waiting":
+        """Add up groups."""
+        due = [group for group in groups if group.is_due(as_of)]
+        later = [group for group in groups if group.goes and not group.is_due(as_of)]
+        next_due = min((group.due_at for group in later), default=None)
+        day = next_due and next_due.astimezone(UTC).date()
+        return cls(
+            marks=_marks(groups),
+            bytes=sum(group.bytes for group in groups),
+            due=_marks(due),
+            due_bytes=sum(group.bytes for group in due),
+            next_due=next_due,
+            next_marks=_marks(group for group in later if group.due_at.astimezone(UTC).date() == day),
+            held=_marks(group for group in groups if group.held),
+            spared=_marks(group for group in groups if group.spared and not group.held),
+        )
+
+
+def _marks(groups: Iterable[PendingGroup]) -> int:
+    return sum(group.marks for group in groups)
 
 
 @dataclass(frozen=True)
@@ -59,13 +107,15 @@ class PendingMarks:
 
     database: LedgerDatabase
 
-    def waiting(self) -> list[PendingGroup]:
-        """The open marks, by when they fall due. Marks made together stay together, so there are few rows."""
-        amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("bytes"))
-        alike = (MARKS.c.policy, MARKS.c.marked_at, MARKS.c.due_at, MARKS.c.status)
-        query = select(*alike, *amounts).where(text(OPEN)).group_by(*alike)
+    def waiting(self, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
+        """List open marks in groups, by when their own grace ends. Marks made together stay together, so there are few."""
+        amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("size"))
+        alike = [MARKS.c[name] for name in ("due_at", "policy", "marked_at", "status", "dataset", "policy_version")]
+        query = select(*alike, *amounts).where(text(OPEN)).group_by(*alike).order_by(*alike)
+        names = None if datasets is None else sorted(set(datasets))
+        queries = [query] if names is None else [query.where(MARKS.c.dataset.in_(part)) for part in portions(names)]
         with self.database.reading() as connection:
-            found = connection.execute(query.order_by(MARKS.c.due_at, MARKS.c.policy, MARKS.c.marked_at, MARKS.c.status)).all()
+            rows = [row for part in queries for row in connection.execute(part)]
         return [
             PendingGroup(
                 policy=row.policy,
@@ -73,10 +123,19 @@ class PendingMarks:
                 due_at=row.due_at,
                 sweeping=row.status == "SWEEPING",
                 marks=row.marks,
-                bytes=int(row.bytes),
+                bytes=int(row.size),
+                dataset=row.dataset,
+                version=row.policy_version,
             )
-            for row in found
+            for row in rows
         ]
+
+    def oldest(self, datasets: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Give one open mark of each dataset that has any: the one that was made first."""
+        first = select(func.min(MARKS.c.id)).where(text(OPEN)).group_by(MARKS.c.dataset)
+        queries = [select(MARKS).where(MARKS.c.id.in_(first.where(MARKS.c.dataset.in_(part)))) for part in portions(datasets)]
+        with self.database.reading() as connection:
+            return [dict(row) for query in queries for row in connection.execute(query).mappings()]
 
     def freed(self, since: datetime) -> list[FreedGroup]:
         """What was deleted by plans from some instant on, by the instant of the plan that did it and by policy."""

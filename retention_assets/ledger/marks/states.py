@@ -1,7 +1,7 @@
 """How things stand: of each dataset, and of all of them together, whatever a run has looked at.
 
 Belongs here: what the ledger knows of a dataset: what it was judged to hold, why it was refused, what waits and when it falls
-due, what checks object to, and what the last sweep did. Each part is one statement over one table.
+due, what checks object to, and what the last sweep did. Each part is one statement over one table; what waits is given.
 Does not belong here: what a single mark has lived through (history.py), and words for any of it (render).
 """
 
@@ -11,31 +11,17 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, case, func, or_, select, text
+from sqlalchemy import Connection, Row, Select, and_, func, or_, select
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.evaluations import VerdictCount, counts_of
+from retention_assets.ledger.marks.pending import PendingGroup, Waiting
 from retention_assets.ledger.objections import Objections
-from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, REPORTS
+from retention_assets.ledger.schema import EVALUATIONS, REPORTS
 from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
 
 _DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """Open marks: all of them, those that are due (a sweep may have begun on them), and when the next one falls due.
-
-    How many fall due on that day is known where somebody has counted them.
-    """
-
-    marks: int = 0
-    bytes: int = 0
-    due: int = 0
-    due_bytes: int = 0
-    next_due: datetime | None = None
-    next_marks: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,26 +121,28 @@ class States:
             row = connection.execute(query.order_by(REPORTS.c.execution_date.desc()).limit(1)).one_or_none()
         return _sweep_of(row) if row else None
 
-    def of(self, datasets: Iterable[str], as_of: datetime) -> dict[str, DatasetState]:
+    def of(self, datasets: Iterable[str], as_of: datetime, pending: Iterable[PendingGroup]) -> dict[str, DatasetState]:
         """Some datasets, one by one, in the order of their names; also those that nobody has judged yet."""
         names = sorted(set(datasets))
         objections: dict[str, list[str]] = {}
+        groups: dict[str, list[PendingGroup]] = {}
+        for group in pending:
+            groups.setdefault(group.dataset, []).append(group)
         for one in Objections(self.database).standing(frozenset(names)):
             objections.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}")
         found: dict[str, DatasetState] = {}
         with self.database.reading() as connection:
             for some in portions(names):
                 judged = {row.dataset: row for row in connection.execute(_judged(some))}
-                waiting = {row.dataset: row for row in connection.execute(_waiting(some, as_of))}
                 swept = {row.dataset: row for row in _last_sweeps(connection, some)}
                 for name in some:
-                    look, open_marks, last = judged.get(name), waiting.get(name), swept.get(name)
+                    look, last = judged.get(name), swept.get(name)
                     found[name] = DatasetState(
                         dataset=name,
                         judged_at=look.looked_at if look else None,
                         counts=counts_of(look.counts) if look else (),
                         fault=look.fault if look else None,
-                        waiting=_waiting_of(open_marks) if open_marks else Waiting(),
+                        waiting=Waiting.of(groups.get(name, ()), as_of),
                         objections=objections.get(name, ()),
                         last_sweep=_sweep_of(last) if last else None,
                     )
@@ -166,19 +154,6 @@ def _judged(names: Sequence[str]) -> Select[Any]:
     return select(*columns).where(EVALUATIONS.c.dataset.in_(names))
 
 
-def _waiting(names: Sequence[str], as_of: datetime) -> Select[Any]:
-    is_due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
-    amounts = {
-        "marks": func.count(),
-        "bytes": ByteSum(MARKS.c.bytes),
-        "due": func.sum(case((is_due, 1), else_=0)),
-        "due_bytes": ByteSum(case((is_due, MARKS.c.bytes), else_=0)),
-        "next_due": func.min(case((is_due, None), else_=MARKS.c.due_at)),
-    }
-    columns = [amount.label(name) for name, amount in amounts.items()]
-    return select(MARKS.c.dataset, *columns).where(text(OPEN), MARKS.c.dataset.in_(names)).group_by(MARKS.c.dataset)
-
-
 def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[Any]]:
     did = or_(*(REPORTS.c[name] > 0 for name in _DONE)) & REPORTS.c.dataset.in_(names)
     newest = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).where(did)
@@ -186,10 +161,6 @@ def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[A
     is_last = and_(REPORTS.c.dataset == last.c.dataset, REPORTS.c.execution_date == last.c.day)
     columns = [REPORTS.c[name] for name in ("dataset", "execution_date", *_DONE)]
     yield from connection.execute(select(*columns).join(last, is_last))
-
-
-def _waiting_of(row: Row[Any]) -> Waiting:
-    return Waiting(row.marks, int(row.bytes), int(row.due), int(row.due_bytes), row.next_due)
 
 
 def _sweep_of(row: Row[Any]) -> LastSweep:

@@ -162,9 +162,9 @@ class Reports:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
             return [_report_of(dict(row)) for row in found]
 
-    def note_look(self, as_of: datetime, actor: str) -> None:
-        """Note that somebody looked, unless somebody did as of later on the same day."""
-        self.database.write(lambda tx: _note_look(tx, as_of, actor))
+    def note_look(self, as_of: datetime, actor: str, due: int) -> None:
+        """Note that somebody looked and how many marks were due, unless somebody did as of later on the same day."""
+        self.database.write(lambda tx: _note_look(tx, as_of, actor, due))
 
     def look(self, execution_date: date) -> DayLook | None:
         """The last look on a day; none if nobody looked."""
@@ -205,7 +205,7 @@ class Reports:
             return {day: Taken(int(count), int(freed) + int(hidden)) for day, count, freed, hidden in rows}
 
 
-def _note_look(tx: WriteTransaction, as_of: datetime, actor: str) -> None:
+def _note_look(tx: WriteTransaction, as_of: datetime, actor: str, due: int) -> None:
     day = as_of.astimezone(UTC).date()
     this = DAYS.c.execution_date == day
     if tx.connection.execute(select(DAYS.c.as_of).where(this, DAYS.c.as_of >= as_of)).one_or_none():
@@ -213,7 +213,6 @@ def _note_look(tx: WriteTransaction, as_of: datetime, actor: str) -> None:
     act = Act(ActType.REPORT, actor, detail={"date": day.isoformat(), "looked": True})
     tx.seal(act, DAYS, this)
     judged = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
-    due = tx.connection.execute(select(func.count()).where(text(OPEN), MARKS.c.due_at <= as_of)).scalar_one()
     row = {"as_of": as_of, "datasets": judged[0], "judged_at": judged[1], "due": due, "act": act.id}
     write = insert_or_update(tx.connection, DAYS, ("execution_date",), ("looked_at", *row))
     tx.connection.execute(write.values(execution_date=day, looked_at=DatabaseTime(), **row))

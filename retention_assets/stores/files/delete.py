@@ -61,6 +61,13 @@ class TransactionFolders:
             return not delete_s3.is_empty(self.fs, place, self.versions)
         return not delete_remote.is_empty(self.fs, place)
 
+    def names_in(self, folder: Folder) -> frozenset[str]:
+        """List the names in a folder, none where it is not there."""
+        place = self._place(folder)
+        if is_local(self.fs):
+            return frozenset(os.listdir(place)) if os.path.isdir(place) else frozenset()
+        return delete_remote.names_in(self.fs, place)
+
     def measure(self, folder: Folder) -> FolderNote | None:
         """A folder as it is now, or None if it is not there."""
         if is_local(self.fs):

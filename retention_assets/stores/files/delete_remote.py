@@ -58,6 +58,16 @@ def is_empty(fs: FileSystem, root: str) -> bool:
     return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
+def names_in(fs: FileSystem, folder: str) -> frozenset[str]:
+    """List the names in a folder, none where it is not there."""
+    fs.invalidate_cache()
+    try:
+        places = with_patience(lambda: fs.ls(folder, detail=False))
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(place.rstrip("/").rpartition("/")[2] for place in places)
+
+
 def remove_folder(fs: FileSystem, folder: str, permit: Permit, check: FolderCheck = accept_any) -> int | None:
     """Remove everything below a folder; the bytes that were there, or None if nothing was.
 

@@ -64,6 +64,13 @@ class FolderLayout:
             raise Refused(f"The folder {quote('/'.join(found))} does not lie plainly below the root. {_REMEDY}")
         return found
 
+    def parent(self, dataset: str) -> Folder:
+        """Give the segments of the folder in which a dataset has those of its transactions; none where that is the root."""
+        folder = self.folder(dataset, "transaction")
+        own = next(place for place, segment in enumerate(self.segments) if TRANSACTION in segment)
+        # A dataset's name may have several segments.
+        return folder[: len(folder) - (len(self.segments) - own)]
+
     def pattern(self, dataset: str) -> Folder:
         """The segments of all folders of a dataset, folded, with the placeholder where the transaction stands."""
         name = dataset.partition("/")[2]

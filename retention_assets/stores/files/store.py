@@ -39,6 +39,7 @@ from retention_assets.stores.files.witness import RootSigns
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
+    FindData,
     Permit,
     PreparedTarget,
     Remains,
@@ -150,6 +151,20 @@ class FilesStore:
             if claim and KNOWN_BY not in found and (names := self.datasets()):
                 found = self.place(names[0], claim=True)
         return found
+
+    def data_finder(self, dataset: str) -> FindData:
+        """Find folders by the names in that of the dataset."""
+        layout = FolderLayout.of(self.settings)
+        folders, above = self._open_folders(layout), layout.parent(dataset)
+        names = folders.names_in(above)
+
+        def has(transaction: str) -> bool:
+            with suppress(OSError, Refused):
+                folder = layout.folder(dataset, transaction)
+                return folder[len(above)] in names and (len(folder) == len(above) + 1 or folders.has(folder))
+            return False
+
+        return lambda transactions: list(filter(has, transactions))
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """What is left of folders, by what they were when they were planned."""

@@ -14,7 +14,7 @@ from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.log import LogIndex
-from retention_assets.stores.files.paths import TRANSACTION, Folder, FolderLayout
+from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.root_file import identity_of
 
 # So many other transactions, and other datasets, are asked about at most.
@@ -66,9 +66,5 @@ class RootSigns:
     def _parent(self, dataset: str) -> Iterator[Folder]:
         """The folder in which a dataset has those of its transactions, unless that is the root itself."""
         with suppress(Refused):
-            folder = self.layout.folder(dataset, "transaction")
-            own = next(place for place, segment in enumerate(self.layout.segments) if TRANSACTION in segment)
-            # A dataset's name may have several segments.
-            above = folder[: len(folder) - (len(self.layout.segments) - own)]
-            if above:
+            if above := self.layout.parent(dataset):
                 yield above

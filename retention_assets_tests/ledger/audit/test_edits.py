@@ -68,7 +68,7 @@ def build(ledger: Ledger) -> Ledger:
     ledger.places.note({"lake": "/data"}, "run", "The store joins.", {})
     ledger.database.write(lambda tx: remember_places(tx, [NotedPlace("/w/HEAD.json", None, True)], "run"))
     ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
-    ledger.reports.note_look(LATER, "run")
+    ledger.reports.note_look(LATER, "run", 2)
     scans = ledger.leases.take(scan_lease("blobs"), "run")
     for end in (
         ScanEnd(ScanStatus.KEPT, None, {"scanned": 1}, "{}"),

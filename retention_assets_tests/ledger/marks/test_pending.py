@@ -20,10 +20,11 @@ def test_what_waits_is_summed_by_policy_time_and_state(ledger: Ledger) -> None:
     lease, plan, _ = planned(ledger)
     ledger.sweeps.begin(lease, plan, ids(ledger, "T1"))
     assert ledger.pending.waiting() == [
-        PendingGroup("p", T0, LATER, True, 1, 10),
-        PendingGroup("p", T0 + DAY, LATER + DAY, False, 1, 10),
-        PendingGroup("q", T0, T0 + 9 * DAY, False, 1, 5),
+        PendingGroup("p", T0, LATER, True, 1, 10, "lake/d"),
+        PendingGroup("p", T0 + DAY, LATER + DAY, False, 1, 10, "lake/other"),
+        PendingGroup("q", T0, T0 + 9 * DAY, False, 1, 5, "lake/d"),
     ]
+    assert [group.policy for group in ledger.pending.waiting(["lake/other"])] == ["p"]
 
 
 def test_marks_of_unknown_size_count_and_weigh_nothing(ledger: Ledger) -> None:

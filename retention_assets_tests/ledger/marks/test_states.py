@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text
-from retention_assets.ledger.marks.states import Waiting
+from retention_assets.ledger.marks.pending import Waiting
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
@@ -44,11 +44,11 @@ def test_a_dataset_says_what_waits_and_why_it_is_refused(ledger: Ledger) -> None
     judge(ledger, ["T1", "T2"], VerdictCount("mark", "p", 2, 20))
     judge(ledger, [], fault="a cycle (transaction X)", dataset="lake/sick")
     ledger.objections.object({"lake/d": "2 more than it should be"}, "some_check", "run 1")
-    found = ledger.states.of(["lake/d", "lake/sick", "lake/unknown"], T0)
+    found = ledger.states.of(["lake/d", "lake/sick", "lake/unknown"], T0, ledger.pending.waiting())
     one, sick, unknown = found.values()
     (due,) = {group.due_at for group in ledger.pending.waiting()}
-    assert one.waiting == Waiting(2, 20, 0, 0, due)
-    assert ledger.states.of(["lake/d"], due)["lake/d"].waiting == Waiting(2, 20, 2, 20, None)
+    assert one.waiting == Waiting(2, 20, 0, 0, due, 2)
+    assert ledger.states.of(["lake/d"], due, ledger.pending.waiting())["lake/d"].waiting == Waiting(2, 20, 2, 20, None)
     assert one.objections == ["some_check failed in run 1: 2 more than it should be"]
     assert (sick.fault, sick.counts, unknown.judged_at, unknown.waiting) == ("a cycle (transaction X)", [], None, Waiting())
     assert ledger.states.faults({"lake/sick", "lake/d"}) == {"lake/sick": "a cycle (transaction X)"}
@@ -59,19 +59,19 @@ def test_a_dataset_says_what_waits_and_why_it_is_refused(ledger: Ledger) -> None
 def test_a_day_without_anything_due_has_a_look_and_a_day_without_a_look_has_none(ledger: Ledger) -> None:
     judge(ledger, ["T1"], VerdictCount("mark", "p", 1, 10))
     assert ledger.reports.days() == []
-    ledger.reports.note_look(T0, "run 1")
+    ledger.reports.note_look(T0, "run 1", 0)
     look = ledger.reports.look(T0.date())
     assert look
     assert (look.as_of, look.judged_at, look.datasets, look.due) == (T0, T0, 1, 0)
     assert ledger.reports.days() == [T0.date()]
     assert ledger.reports.look(DAY) is None
     # A later look of the day takes its place, an earlier one does not.
-    ledger.reports.note_look(T0 + timedelta(hours=9), "run 2")
-    ledger.reports.note_look(T0 + timedelta(hours=3), "run 3")
+    ledger.reports.note_look(T0 + timedelta(hours=9), "run 2", 0)
+    ledger.reports.note_look(T0 + timedelta(hours=3), "run 3", 0)
     newest = ledger.reports.look(T0.date())
     assert newest
     assert newest.as_of == T0 + timedelta(hours=9)
-    ledger.reports.note_look(LATER + timedelta(days=99), "run 4")
+    ledger.reports.note_look(LATER + timedelta(days=99), "run 4", 1)
     due = ledger.reports.look((LATER + timedelta(days=99)).date())
     assert due
     assert due.due == 1

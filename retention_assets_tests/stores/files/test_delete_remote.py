@@ -78,10 +78,13 @@ def test_any_other_file_system_will_do() -> None:
     store = FilesStore(settings)
     try:
         assert [one.bytes for one in store.prepare("lake/a", ["T1"])] == [3]
+        assert store.data_finder("lake/a")(["T1", "T10", "T2"]) == ["T1", "T10"]
+        assert store.data_finder("lake/none")(["T1"]) == []
         assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
         assert swept(store, "lake/a", "T1") == [SweptTarget("T1", Outcome.ALREADY_GONE)]
         assert memory.find("/lake/data") == ["/lake/data/a/T10/xy"]
         assert not memory.exists("/lake/data/a/T1")
+        assert store.data_finder("lake/a")(["T1", "T10", "T2"]) == ["T10"]
         assert swept(store, "lake/a", "T1", seen=True) == [SweptTarget("T1", Outcome.ALREADY_GONE)]
     finally:
         memory.rm("/lake", recursive=True)

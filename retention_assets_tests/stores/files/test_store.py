@@ -19,6 +19,19 @@ from retention_assets_tests.stores.files.environments import S3, Files, LocalFil
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
 
 
+@pytest.mark.parametrize("data", ["{dataset}/{transaction}", "{dataset}/tx-{transaction}/files", "{transaction}/{dataset}"])
+def test_folders_are_found_whatever_the_template(tmp_path: Path, data: str) -> None:
+    lake = LocalFiles(tmp_path)
+    store = FilesStore(lake.settings.model_copy(update={"data": f"{tmp_path}/data/{data}"}))
+    for name in ("T1", "T10"):
+        (tmp_path / "data" / data.format(dataset="a", transaction=name)).mkdir(parents=True)
+    # The name of a folder that is none of the transaction's.
+    (tmp_path / "data" / data.partition("/")[0].format(dataset="a", transaction="T2") / "other").mkdir(
+        parents=True, exist_ok=True
+    )
+    assert store.data_finder("lake/a")(["T1", "T2", "T10", "../T1"]) == ["T1", "T10"]
+
+
 def test_a_root_in_which_nothing_is_says_nothing_of_what_is_gone(environment: Files) -> None:
     """It is that of a disk that is not mounted, or of another bucket. Readers are not told of anything either."""
     seen(environment, "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[b]")
