@@ -7,12 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from retention_assets.settings.secrets import masked
+from retention_assets.outcomes import Outcome
+from retention_assets.settings.secrets import masked, remember_secrets
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.settings.settings_files import read
+from retention_assets_tests.sweep.lakes import Lake
 
 SECRET = 'Tr0ub4dor&"3'
 PLUGIN = """
@@ -99,6 +104,7 @@ def test_what_is_none(text: str, environ: dict[str, str], harmless: str, tmp_pat
 SESSION = """
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from retention_assets.environment import Environment
 from retention_assets.pipeline.spark import spark_session
@@ -131,3 +137,17 @@ def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: 
         [sys.executable, "-c", SESSION], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
+
+
+def test_no_secret_in_what_a_store_answers_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of another package may quote its options in the error of a transaction."""
+    remember_secrets({"only-the-store-knows"})
+
+    def fails(_: FilesStore, __: str, targets: Sequence[Target], *___: object) -> list[SweptTarget]:
+        return [SweptTarget(one.transaction, Outcome.FAILED, error="login as only-the-store-knows refused") for one in targets]
+
+    monkeypatch.setattr(FilesStore, "sweep", fails)
+    lake = Lake(tmp_path).has("main: S1:SNAPSHOT@90d - S2:SNAPSHOT@1d")
+    lake.marks()
+    assert lake.sweeps()["lake/d"].errors == ["login as *** refused"]
+    assert lake.why("S1") == "login as *** refused"
