@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.commands.common.output import say
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.secrets import masked, remember_secrets
 from retention_assets.stores.files.store import FilesStore
@@ -137,6 +138,12 @@ def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: 
         [sys.executable, "-c", SESSION], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
+
+
+def test_no_secret_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    remember_secrets({"only-the-store-knows"})
+    say("lake: login as only-the-store-knows refused")
+    assert capsys.readouterr().err == "lake: login as *** refused\n"
 
 
 def test_no_secret_in_what_a_store_answers_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
