@@ -7,12 +7,21 @@ import json
 import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
-from retention_assets.settings.secrets import masked
+from retention_assets.commands.common.output import say
+from retention_assets.dagster.step import masking_faults
+from retention_assets.outcomes import Outcome
+from retention_assets.settings.secrets import masked, remember_secrets
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.settings.settings_files import read
+from retention_assets_tests.sweep.lakes import Lake
 
 SECRET = 'Tr0ub4dor&"3'
 PLUGIN = """
@@ -99,6 +108,8 @@ def test_what_is_none(text: str, environ: dict[str, str], harmless: str, tmp_pat
 SESSION = """
 import os
 import sys
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from retention_assets.environment import Environment
 from retention_assets.pipeline.spark import spark_session
@@ -131,3 +142,44 @@ def test_no_secret_of_the_configuration_of_spark_is_on_a_command_line(tmp_path: 
         [sys.executable, "-c", SESSION], cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.stdout.splitlines() == ["[]", "True", "True"], done.stderr
+
+
+def test_no_secret_is_said_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    remember_secrets({"only-the-store-knows"})
+    say("lake: login as only-the-store-knows refused")
+    assert capsys.readouterr().err == "lake: login as *** refused\n"
+
+
+@pytest.mark.parametrize("fault", [ValueError, dg.Failure])
+def test_no_secret_of_a_fault_nor_of_its_cause_reaches_dagster(fault: type[Exception]) -> None:
+    """Dagster keeps the text of an error, its trace and its causes."""
+    remember_secrets({"only-the-store-knows"})
+
+    @masking_faults()
+    def fails() -> None:
+        try:
+            raise OSError("login as only-the-store-knows refused")
+        except OSError as cause:
+            raise fault("only-the-store-knows: away") from cause
+
+    with pytest.raises((RuntimeError, dg.Failure)) as caught:
+        fails()
+    kept = "".join(traceback.format_exception(caught.value))
+    assert "***: away" in kept
+    assert "login as *** refused" in kept
+    assert "only-the-store-knows: away" not in kept
+    assert "login as only" not in kept
+
+
+def test_no_secret_in_what_a_store_answers_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of another package may quote its options in the error of a transaction."""
+    remember_secrets({"only-the-store-knows"})
+
+    def fails(_: FilesStore, __: str, targets: Sequence[Target], *___: object) -> list[SweptTarget]:
+        return [SweptTarget(one.transaction, Outcome.FAILED, error="login as only-the-store-knows refused") for one in targets]
+
+    monkeypatch.setattr(FilesStore, "sweep", fails)
+    lake = Lake(tmp_path).has("main: S1:SNAPSHOT@90d - S2:SNAPSHOT@1d")
+    lake.marks()
+    assert lake.sweeps()["lake/d"].errors == ["login as *** refused"]
+    assert lake.why("S1") == "login as *** refused"

@@ -5,6 +5,7 @@ is due was swept or is held. Who plays, and how many games: test_campaign.py.
 """
 
 import itertools
+import json
 import multiprocessing
 import os
 import random
@@ -12,7 +13,7 @@ import signal
 import sqlite3
 import threading
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,14 +25,16 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from sqlalchemy import Engine, event
 
 from retention_assets import clock
+from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
+from retention_assets.pipeline.head_file import place_faults
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper
-from retention_assets_tests.clocks import open_simulated
-from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.clocks import CLOCK
+from retention_assets_tests.stores.contract import Environment as StoreEnvironment
 from retention_assets_tests.stores.records.environments import Records
 from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
 
@@ -83,7 +86,8 @@ def sweep(fate: Fate, store: Store, url: str, folder: Path, at: Any, begun: Any)
 
         return counted_act
 
-    ledger = open_simulated(url)
+    settings = settings_with(folder, store)
+    ledger = ExitStack().enter_context(Environment(settings).ledger())
     ours = ledger.database.engine
     event.listen(ours, "begin", lambda connection: writing.add(id(connection)))
     for end in ("commit", "rollback"):
@@ -94,11 +98,18 @@ def sweep(fate: Fate, store: Store, url: str, folder: Path, at: Any, begun: Any)
     PyArrowFileIO.delete = counting("unlink", PyArrowFileIO.delete)  # type: ignore[method-assign]
     SqlCatalog.commit_table = counting("catalog", SqlCatalog.commit_table)  # type: ignore[method-assign]
     begun.set()
-    sweep_here(ledger, store, load_settings(folder / "retention.yaml"), LEASE)
+    sweep_here(ledger, store, settings, LEASE)
+
+
+def settings_with(folder: Path, store: Any) -> Settings:
+    """The settings of a folder, with a store: so heads are noted beside its data as well."""
+    return load_settings(folder / "retention.yaml").model_copy(update={"stores": (store.settings,)})
 
 
 def sweep_here(ledger: Ledger, store: Store, settings: Settings, lease_seconds: float = 120) -> list[str]:
-    """Sweep what is due; what was refused."""
+    """Sweep what is due, by the heads and places that there are; what was refused."""
+    Environment(settings).check_heads(ledger)
+    assert place_faults(ledger, [store]) == {}
     sweeper = Sweeper(
         ledger, {store.name: store}, load_rulebook(ledger, settings, "test"), DUE, "test", lease_seconds=lease_seconds
     )
@@ -109,7 +120,7 @@ def sweep_here(ledger: Ledger, store: Store, settings: Settings, lease_seconds: 
 class Game:
     """One dataset of one store with marks that are due, and what people and accidents did to it so far."""
 
-    environment: Environment
+    environment: StoreEnvironment
     url: str
     folder: Path
     random: random.Random
@@ -123,8 +134,8 @@ class Game:
     def __post_init__(self) -> None:
         (self.folder / "policies").mkdir(parents=True)
         (self.folder / "policies" / "p.yaml").write_text(POLICY)
-        (self.folder / "retention.yaml").write_text("clock: {simulated: true}\n")
-        self.settings = load_settings(self.folder / "retention.yaml")
+        settings = {"clock": CLOCK, "ledger": self.url.replace("$", "$$")}
+        (self.folder / "retention.yaml").write_text(json.dumps(settings))
         self.dataset = self.environment.datasets[0]
         names = [f"T{number}" for number in range(TRANSACTIONS + 1)]
         drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{90 - age}d" for age, name in enumerate(names))
@@ -133,11 +144,14 @@ class Game:
             # An empty table may be another one: what was begun there stays begun until it has a row again.
             self.environment.units.has("unfinished", closed=None)
         self.store = self.environment.store()
-        self.ledger = open_simulated(self.url)
+        self.settings = settings_with(self.folder, self.store)
+        self.opened = ExitStack()
+        self.ledger = self.opened.enter_context(Environment(self.settings).ledger())
+        assert place_faults(self.ledger, [self.store], "ann") == {}
         evaluate(self.ledger, [self.store], self.settings, MARKED)
         marked = set(self.ledger.marks.table([self.dataset])["transaction"].to_pylist())
         self.going = {one: self.environment.owned(self.dataset, one) for one in ids.values() if one in marked}
-        self.before = self.environment.data()
+        self.before = self._data()
         self.context = multiprocessing.get_context("forkserver")
 
     def play(self) -> None:
@@ -154,7 +168,7 @@ class Game:
         assert refused == [], refused
         self.check()
         self.check_end()
-        self.ledger.close()
+        self.opened.close()
         # A server has room for so many connections, and there are hundreds of games.
         if close := getattr(self.store, "close", None):
             close()
@@ -197,18 +211,18 @@ class Game:
         self._wait_for_leases()
         if self.random.random() < 0.7:
             self._end([self._start(self._fate("kill") if self.random.random() < 0.3 else Fate("none"))])
-        before = self.environment.data().keys()
+        before = self._data().keys()
         os.kill(int(sweeper.pid or 0), signal.SIGCONT)
         self._end([sweeper])
-        lost = [place for places in held.values() for place in places & before if place not in self.environment.data()]
+        lost = [place for places in held.values() for place in places & before if place not in self._data()]
         # One act was already in hand: a file, or the commit of a batch.
         most = {b"unlink": 1, b"commit": BATCH}.get(cast(Any, at).value, 0)
         if cast(Any, at).value == b"commit":
-            lost = [one for one, places in held.items() if places & before - self.environment.data().keys()]
+            lost = [one for one, places in held.items() if places & before - self._data().keys()]
         assert len(lost) <= most, (cast(Any, at).value, lost)
         if lost:
             self.tally["in hand"] += 1
-            self.safe = {one: places & self.environment.data().keys() for one, places in self.safe.items()}
+            self.safe = {one: places & self._data().keys() for one, places in self.safe.items()}
 
     def _is_locked(self) -> bool:
         """Whether it was stopped in the middle of a beat all the same."""
@@ -235,7 +249,7 @@ class Game:
         self.tally["held"] += 1
         rows = self.ledger.marks.table([self.dataset]).to_pylist()
         status = {row["transaction"]: row["status"] for row in rows}
-        there = self.environment.data().keys()
+        there = self._data().keys()
         held = {one: self.going[one] & there for one in names}
         self.safe |= {one: held[one] for one in names if status[one] in ("MARKED", "SPARED") and held[one] == self.going[one]}
         return held
@@ -266,11 +280,18 @@ class Game:
 
     # --- what must be true --------------------------------------------------------------------------------------------
 
+    def _data(self) -> dict[str, bytes]:
+        """Everything but the file by which a root is known, and what was being written to replace it."""
+        return {place: content for place, content in self.environment.data().items() if ".retention-store" not in place}
+
     def check(self) -> None:
-        """At any moment: only what was begun is touched, what is held is there, and what is said to be swept is gone."""
+        """At any moment: only what was begun is touched, what is held is there, and what is said to be swept is gone. The ledger
+        is the newest by every head.
+        """
         faults = self.ledger.verify().faults
         assert faults == ()
-        there = self.environment.data()
+        assert Environment(self.settings).head_faults(self.ledger) == {}
+        there = self._data()
         assert all(self.before[place] == content for place, content in there.items() if place in self.before)
         rows = self.ledger.marks.table([self.dataset]).to_pylist()
         touched = {one for one, places in self.going.items() if not places <= there.keys()}
@@ -306,7 +327,7 @@ class Game:
         done = report["deleted"] + report["already_gone"] + report["spared"] + report["unmarked"]
         assert report["to_delete"] == len(self.going) == done
         assert report["finished_at"] is not None
-        gone = sum(len(content) for place, content in self.before.items() if place not in self.environment.data())
+        gone = sum(len(content) for place, content in self.before.items() if place not in self._data())
         assert report["bytes_freed"] <= gone
         self.tally["games"] += 1
 

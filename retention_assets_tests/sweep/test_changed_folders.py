@@ -52,6 +52,13 @@ def lengthen(folder: Path) -> None:
     os.utime(file, ns=(0, before))
 
 
+def put_an_older_one_back(folder: Path) -> None:
+    """Somebody puts back a file that is shorter and older."""
+    file = folder / "a.parquet"
+    file.write_text("")
+    os.utime(file, ns=(0, 0))
+
+
 def touch_folders(folder: Path) -> None:
     """Times of folders change."""
     for place in (folder, folder / "deep"):
@@ -86,7 +93,14 @@ def before_deletion(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) ->
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [(put_another, OTHER), (put_a_copy, OTHER), (rewrite, CHANGED), (add, CHANGED), (lengthen, CHANGED)],
+    [
+        (put_another, OTHER),
+        (put_a_copy, OTHER),
+        (rewrite, CHANGED),
+        (add, CHANGED),
+        (lengthen, CHANGED),
+        (put_an_older_one_back, CHANGED),
+    ],
 )
 def test_another_folder_than_the_planned_one_is_spared(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], reason: str

@@ -88,6 +88,18 @@ def test_the_longer_grace_counts(lake: Lake, policies: str, last: int) -> None:
     assert lake.verified() == ()
 
 
+def test_of_what_differs_in_the_files_the_longer_grace_counts(lake: Lake) -> None:
+    with lake.opened() as ledger:
+        policy = {"name": "old", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "30d"}}
+        ledger.policy_book.write(Policy.model_validate(policy), "ann", "as agreed")
+    lake.has(FIVE).marks()
+    lake.says(OLD[:-1] + ", grace: 20d}")
+    lake.sweeps(MARKED + timedelta(days=19))
+    assert lake.there() == ALL
+    lake.sweeps(MARKED + timedelta(days=20))
+    assert lake.there() == {"S6"}
+
+
 def test_a_sweep_goes_as_the_policy_in_force_says(lake: Lake) -> None:
     waited = list[timedelta]()
     lake.has(FIVE).marks()

@@ -10,6 +10,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused, Withheld
 from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
+from retention_assets.pipeline.head_file import place_faults
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
 from retention_assets.sweep.dataset_sweep import SweepResult
@@ -148,6 +149,19 @@ def test_only_a_plan_leaves_in_a_root_by_what_it_is_known(lake: Lake) -> None:
     lake.sweeps()
     assert known.read_text() == first
     assert lake.there("lake/other") == {"K2"}
+
+
+def test_an_empty_file_of_a_killed_program_or_a_full_disk_is_written_anew(lake: Lake) -> None:
+    """By the first line the root is known, and behind it the head stands beside the data."""
+    lake.has(FIVE).marks()
+    known = lake.folder / "data" / ".retention-store"
+    known.touch()
+    with lake.environment.ledger() as ledger:
+        assert place_faults(ledger, lake.stores.values(), "ann") == {}
+        ledger.realms.change("acme", "INACTIVE", "ann", "r")
+    first, head = known.read_text().splitlines()
+    assert len(first) == 32
+    assert json.loads(head)["position"] > 0
 
 
 def test_a_root_in_which_nothing_can_be_left_is_known_by_its_name_alone(lake: Lake) -> None:

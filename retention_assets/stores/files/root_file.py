@@ -33,8 +33,14 @@ def leave_identity(place: str) -> None:
     fs, root = open_file_system(place)
     content = f"{uuid.uuid4().hex}\n".encode()
     if is_local(fs):
-        with suppress(OSError), open(os.path.join(root, IDENTITY), "xb") as file:
-            file.write(content)
+        file = os.path.join(root, IDENTITY)
+        with suppress(OSError):
+            # A program that was killed as it made the file, or a full disk, has left an empty one, by which nothing is known.
+            if os.path.lexists(file) and not os.lstat(file).st_size:
+                replace_file(file, content)
+            else:
+                with open(file, "xb") as stream:
+                    stream.write(content)
     elif identity_of(fs, root) is None:
         # What does not know how to make a file only where there is none says so with errors of its own.
         with suppress(Exception):

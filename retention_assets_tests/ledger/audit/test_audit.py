@@ -239,3 +239,11 @@ def test_a_row_that_gets_a_column_later_keeps_its_seal_until_there_is_a_value_in
 def test_an_act_seals_only_tables_that_such_acts_write(ledger: Ledger) -> None:
     with pytest.raises(ValueError, match="HOLD is no act that writes to realms"):
         ledger.database.write(lambda tx: tx.seal(Act(ActType.HOLD, "ann"), REALMS, REALMS.c.name == "x"))
+
+
+def test_a_row_without_an_act_that_was_changed_stays_named_whoever_writes_it_next(url: str) -> None:
+    with open_ledger(url) as ledger:
+        ledger.leases.give_up(ledger.leases.take("lake/d", "sweeper"))
+        write_past_ledger(ledger, "UPDATE leases SET token = 7")
+        assert ledger.leases.take("lake/d", "another").token == 8
+        assert [fault for fault in ledger.verify().faults if "Row lake/d of leases was changed or added" in fault]

@@ -20,7 +20,7 @@ from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.audit.test_edits import DAY, EDITS, build, hold
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, write_past_ledger
 
-RULES = ("holds", "file holds", "realms", "policies", "visibility", "clock", "objections")
+RULES = ("holds", "file holds", "realms", "policies", "visibility", "clock", "objections", "places", "noted heads")
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import delete_remote
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.protocol import SweptTarget, always
+from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.stores.files.environments import S3, LocalFiles, S3Files, error
 from retention_assets_tests.stores.files.sweeps import filled, line, refusal, swept
 
@@ -60,6 +60,25 @@ def test_without_its_bucket_nothing_is_taken_for_gone(s3: S3, tmp_path: Path) ->
         {"name": "lake", "log": str(tmp_path / "log"), "data": "s3://no-such-bucket/{dataset}/{transaction}"}
     )
     assert "FileNotFoundError" in refusal(FilesStore(settings), "lake/a", "T1")
+
+
+@pytest.mark.parametrize("root", ["s3://lake", "memory://lake"])
+def test_a_folder_whose_files_changed_since_it_was_planned_is_spared(s3: S3, tmp_path: Path, root: str) -> None:
+    filled(LocalFiles(tmp_path))
+    data = {"log": str(tmp_path / "log"), "data": f"{root}/data/{{dataset}}/{{transaction}}"}
+    store, fs = FilesStore(FilesSettings.model_validate({"name": "lake", **data})), fsspec.filesystem(root.partition(":")[0])
+    places = [f"{root}/data/a/{name}/x" for name in ("T1", "T2")]
+    try:
+        for place in places:
+            fs.pipe_file(place, b"as it was planned")
+        targets = [Target(one.transaction, one.note) for one in store.prepare("lake/a", ["T1", "T2"])]
+        fs.pipe_file(places[0], b"written anew")
+        outcomes = {one.transaction: one.outcome for one in store.sweep("lake/a", targets, 2)}
+        assert outcomes == {"T1": Outcome.SPARED, "T2": Outcome.DELETED}
+        fs.invalidate_cache()
+        assert [fs.exists(place) for place in places] == [True, False]
+    finally:
+        MemoryFileSystem.store.clear()
 
 
 def test_any_other_file_system_will_do() -> None:

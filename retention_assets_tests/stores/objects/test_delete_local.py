@@ -99,6 +99,17 @@ def test_a_symlink_leads_nowhere(folder: LocalObjects, where: str) -> None:
     assert (outside / "one").exists()
 
 
+def test_a_file_of_retention_itself_stays_whatever_name_led_there(folder: LocalObjects) -> None:
+    """Such as a ledger that is mounted there, or has a second name there."""
+    store, ledger = folder.store(), folder.folder / "ledger.db"
+    os.link(folder.root / "a" / "one", ledger)
+    store.settings.guard((f"sqlite:///{ledger}",))
+    found = swept(store, planned(store, "a/one", "a/two"))
+    assert (found["a/one"].outcome, found["a/two"].outcome) == (Outcome.FAILED, Outcome.DELETED)
+    assert "a place of retention itself" in (found["a/one"].error or "")
+    assert (folder.root / "a" / "one").exists()
+
+
 def test_what_is_mounted_below_the_root_is_left_alone(folder: LocalObjects, monkeypatch: pytest.MonkeyPatch) -> None:
     def mount_of(descriptor: int) -> Mount:
         return Mount(1, 2 if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/a") else 1)
