@@ -6,7 +6,7 @@ import pytest
 
 from retention_assets.errors import Problem
 from retention_assets.settings.model import Settings
-from retention_assets.settings.places import place_of
+from retention_assets.settings.places import identities_of, place_of
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets_tests.settings.settings_files import problems, read
 
@@ -181,3 +181,10 @@ def test_a_link_that_was_made_after_the_settings_were_read_is_seen(tmp_path: Pat
 def test_no_password_of_a_place_is_shown(folder: Path) -> None:
     problem = fault(folder, lake("s3://key:hush@bucket/a", other=RAW.format("raw", "s3://bucket/a/b")))
     assert "hush" not in str(problem)
+
+
+def test_the_journals_of_a_database_are_its_own_as_well(tmp_path: Path) -> None:
+    files = [tmp_path / f"ledger.db{end}" for end in ("", "-wal", "-shm")]
+    for file in (*files, tmp_path / "ledger.db-other"):
+        file.touch()
+    assert identities_of([f"sqlite:///{files[0]}"]) == {(file.stat().st_dev, file.stat().st_ino) for file in files}

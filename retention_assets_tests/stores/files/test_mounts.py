@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from retention_assets.stores.files import mounts
-from retention_assets.stores.files.mounts import Mount, mount_of
+from retention_assets.stores.files.mounts import Mount, keeps_numbers, mount_of
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import refusal, swept
 
@@ -137,3 +137,13 @@ def test_where_the_kernel_says_less_of_a_mount_another_source_is_asked(
     finally:
         os.close(folder)
     assert swept(lake.store(), "lake/a", "T1")[0].bytes == len("lake/a T1")
+
+
+def test_numbers_of_folders_last_on_disks_and_not_in_memory_or_where_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "901 1 8:1 / /disk rw,relatime shared:1 - ext4 /dev/sda1 rw",
+        "902 1 0:40 / /memory rw - tmpfs tmpfs rw",
+        "903 1 0:41 / /layers rw - overlay overlay rw",
+    ]
+    monkeypatch.setattr(mounts, "mount_lines", lambda: lines)
+    assert [keeps_numbers(Mount(-1, number)) for number in (901, 902, 903, 904, None)] == [True, False, False, False, False]
