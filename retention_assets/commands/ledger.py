@@ -96,8 +96,8 @@ def accept_audit(only_heads: bool, store: str | None, policies: bool, reason: st
 
 
 def _print_audit(result: "AuditResult") -> None:
-    for fault in result.faults:
-        echo(fault)
+    for line in (*result.faults, *(f"remark: {remark}" for remark in result.remarks)):
+        echo(line)
     if not result.faults:
         echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
     echo(f"head: {result.head.position} {result.head.hash}")

@@ -5,7 +5,6 @@ Belongs here: that it makes no difference where somebody asks. What an operation
 """
 
 import json
-import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets_tests.dagster.launch import without_run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
@@ -70,11 +70,11 @@ class Place:
         if ran.success:
             (event,) = [event for event in ran.all_events if event.is_successful_output]
             shown = {key: value.value for key, value in event.step_output_data.metadata.items()}
-            return {key: _without_runs(value) if isinstance(value, str) else value for key, value in shown.items()}, None
+            return {key: without_run(value) for key, value in shown.items()}, None
         (event,) = ran.get_step_failure_events()
         failed = event.step_failure_data.user_failure_data
         assert failed is not None, event.step_failure_data.error
-        return {}, _without_runs(failed.description or "")
+        return {}, without_run(failed.description or "")
 
     def record(self) -> Changes:
         """Every table of the ledger and of the database, without what the clock or chance put into it."""
@@ -92,18 +92,13 @@ class Place:
         """What was done since the beginning, by the audit: the deed, the actor, the reason."""
         with self.lake.opened() as ledger:
             assert ledger.verify().faults == ()
-            lines = [json.loads(_without_runs(line)) for line in ledger.audit_lines()]
+            lines = [json.loads(without_run(line)) for line in ledger.audit_lines()]
         return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
-
-
-def _without_runs(text: str) -> str:
-    """Names without the run of Dagster in which they were typed."""
-    return re.sub(r" \(run [0-9a-f-]{36}\)", "", text)
 
 
 def _without_seals(row: dict[str, Any]) -> dict[str, Any]:
     """Seals are over times and ids."""
-    row = {name: _without_runs(value) if isinstance(value, str) else value for name, value in row.items()}
+    row = {name: without_run(value) for name, value in row.items()}
     if "detail" in row:
         row["detail"] = {
             name: value for name, value in json.loads(row["detail"]).items() if name not in ("rows", "position", "hash")
