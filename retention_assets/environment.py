@@ -50,6 +50,7 @@ class Environment:
             return
         from retention_assets.ledger import open_ledger
 
+        bound_silence(self.settings.silence)
         clock = self.settings.clock
         with open_ledger(self.settings.ledger, tell_witness=self._note_heads, simulated=clock.simulated) as ledger:
             yield ledger
