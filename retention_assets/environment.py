@@ -50,6 +50,7 @@ class Environment:
             return
         from retention_assets.ledger import open_ledger
 
+        bound_silence(self.settings.silence)
         clock = self.settings.clock
         with open_ledger(self.settings.ledger, tell_witness=self._note_heads, simulated=clock.simulated) as ledger:
             yield ledger
@@ -72,8 +73,8 @@ class Environment:
         """Why the ledger is not the newest, by the file that says so: of these settings, or that it remembers."""
         from retention_assets.pipeline.head_file import remembered_files
 
-        found = {file.key: file.faults(ledger.database) for file in remembered_files(ledger.database, self.head_files())}
-        return {key: faults[0] for key, faults in found.items() if faults}
+        files = remembered_files(ledger.database, self.head_files())
+        return {file.key: faults[0] for file in files if (faults := file.faults(ledger.database))}
 
     def check_heads(self, ledger: "Ledger") -> None:
         """Refuse a ledger that is not the newest by any of them."""

@@ -12,7 +12,7 @@ with one request for each transaction, which is the least that deleting it takes
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -35,6 +35,7 @@ CLASSES: Mapping[str, str] = {
     "kept": "selected by no policy",
     "open": "not closed yet",
 }
+_NAMED = 3
 # What can become of a mark of the day's set. What failed is still open, and is counted by attempt.
 _SETTLED = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
@@ -73,6 +74,14 @@ class ReportLine:
     periods: Mapping[str, Sequence[str]] = field(default_factory=dict)
     # None where nobody has said what its store costs.
     money: ReportMoney | None = None
+    # Who had the sweeps delete: names and runs, as the record has them.
+    ordered_by: tuple[str, ...] = ()
+
+    @property
+    def orderers(self) -> str:
+        """The first three who had the sweeps delete, and how many more there are."""
+        more = len(self.ordered_by) - _NAMED
+        return ", ".join(self.ordered_by[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
     @property
     def duration(self) -> timedelta | None:
@@ -109,6 +118,7 @@ class ReportLine:
             "finished_at": text_of(self.finished_at) if self.finished_at else None,
             "duration": iso_of(self.duration) if self.duration is not None else None,
             "classes": dict(self.classes),
+            "ordered_by": list(self.ordered_by),
             **({"money": self.money.as_dict()} if self.money else {}),
         }
 
@@ -186,7 +196,7 @@ def day_report(
     ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",), prices: Prices | None = None
 ) -> DayReport:
     """What the ledger says of a day."""
-    lines = tuple(_lines(ledger, execution_date, datasets, prices))
+    lines = _ordered(ledger, execution_date, execution_date, _lines(ledger, execution_date, datasets, prices))
     return DayReport(execution_date, lines, looks=_looks(ledger, [execution_date]))
 
 
@@ -209,7 +219,13 @@ def days_report(
         for line in _lines(ledger, day, datasets, prices):
             before = by_dataset.get(line.dataset)
             by_dataset[line.dataset] = sum_lines(line.dataset, (before, line)) if before else line
-    return DayReport(first, tuple(by_dataset[name] for name in sorted(by_dataset)), last, _looks(ledger, days))
+    lines = _ordered(ledger, first, last, (by_dataset[name] for name in sorted(by_dataset)))
+    return DayReport(first, lines, last, _looks(ledger, days))
+
+
+def _ordered(ledger: Ledger, first: date, last: date, lines: Iterable[ReportLine]) -> tuple[ReportLine, ...]:
+    actors = ledger.reports.ordered_by(first, last)
+    return tuple(replace(line, ordered_by=actors.get(line.dataset, ())) for line in lines)
 
 
 def _lines(ledger: Ledger, day: date, datasets: Sequence[str], prices: Prices | None) -> Iterable[ReportLine]:
@@ -277,6 +293,7 @@ def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
         finished_at=max(finished) if finished and len(finished) == len(started) else None,
         periods=_all_of(part.periods for part in parts),
         money=_sum_money(part.money for part in parts),
+        ordered_by=tuple(sorted({actor for part in parts for actor in part.ordered_by})),
     )
 
 

@@ -3,6 +3,7 @@
 Belongs here: the bound of this process, which errors say that it has passed, and a thread for code of others.
 """
 
+import re
 from collections.abc import Callable, Generator
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -17,6 +18,8 @@ Row = TypeVar("Row")
 # Rows and seconds, after which rows of a thread are handed over.
 _ROWS, _HANDED_OVER = 10_000, 0.1
 _BEAT = object()
+# Words of drivers that have no error of their own for it.
+_PASSED = re.compile("timed out|curlCode: 28")
 
 _seconds = 60.0
 
@@ -44,14 +47,10 @@ def silence_text() -> str:
 def is_silence(fault: BaseException | None) -> bool:
     """Whether waiting in vain is what an error is about, or what caused it. Drivers have no error in common."""
     while fault is not None:
-        if isinstance(fault, Silent | TimeoutError) or "timeout" in type(fault).__name__.lower() or _says_so(str(fault)):
+        if isinstance(fault, Silent | TimeoutError) or "timeout" in type(fault).__name__.lower() or _PASSED.search(str(fault)):
             return True
         fault = fault.__cause__ or fault.__context__
     return False
-
-
-def _says_so(text: str) -> bool:
-    return "timed out" in text or "curlCode: 28" in text
 
 
 class ForeignThread:

@@ -125,6 +125,7 @@ def test_a_duration_is_written_as_iso_8601_has_it(length: timedelta, text: str) 
 def test_json_has_every_field_of_a_report_summed_and_by_dataset() -> None:
     fields = {
         "policies", "periods", "bounds", "terminal_only", "archived_types", *COUNTERS, "started_at", "finished_at", "duration", "classes",
+        "ordered_by",
     }  # fmt: skip
     told = DayReport(BEGAN.date(), (line(deleted=2), line("lake/e", deleted=3))).as_dict()
     assert told.keys() == {"execution_date", *fields, "looked", "realms", "datasets"}

@@ -94,6 +94,16 @@ def test_a_silent_server_is_named_and_the_other_store_is_judged(
     assert [row["transaction"] for row in json.loads(done.stdout)["transactions"]] == ["T1"]
 
 
+def test_a_silent_server_of_the_ledger_ends_the_command(silent: int, tmp_path: Path) -> None:
+    environment(tmp_path)
+    settings = json.loads((tmp_path / "retention.yaml").read_text())
+    url = f"postgresql://u:p@127.0.0.1:{silent}/d"
+    (tmp_path / "retention.yaml").write_text(json.dumps({**settings, "ledger": url}))
+    done = retention(tmp_path, "audit", "verify")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be opened: connection timeout expired. Check the key ledger in the settings" in done.stderr
+
+
 def test_a_silent_plugin_fails_its_scan_and_the_other_store_is_marked(tmp_path: Path) -> None:
     (tmp_path / "quiet.py").write_text(PLUGIN)
     (tmp_path / "far").mkdir()

@@ -18,6 +18,7 @@ from retention_assets.commands.common.options import ACTOR, FORMAT, REASON, Inst
 from retention_assets.commands.common.output import echo, echo_json, print_json, print_tables, progress, say, say_next
 from retention_assets.commands.common.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.render.text import visible_line
 
 if TYPE_CHECKING:
     from retention_assets.ledger.audit.verify import AuditResult, ChainHead
@@ -90,14 +91,14 @@ def accept_audit(only_heads: bool, store: str | None, policies: bool, reason: st
         print_json(accepted.as_dict())
         return
     for fault in (*accepted.faults, *accepted.places):
-        echo(f"accepted: {fault}")
+        echo(visible_line(f"accepted: {fault}"))
     echo(f"{accepted.words}, up to row {accepted.position} of its record.")
     say_next("`retention run` sweeps again.")
 
 
 def _print_audit(result: "AuditResult") -> None:
-    for fault in result.faults:
-        echo(fault)
+    for line in (*result.faults, *(f"remark: {remark}" for remark in result.remarks)):
+        echo(visible_line(line))
     if not result.faults:
         echo(f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written.")
     echo(f"head: {result.head.position} {result.head.hash}")

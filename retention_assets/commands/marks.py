@@ -54,15 +54,15 @@ def marks(
     due_by = instant(as_of) if due else None
     environment = find_environment()
     with ledger_to_read(environment) as ledger:
-        found = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
-        told = _told(environment, ledger, found, due_by) if ledger else iter(())
+        tables = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
+        rows = _with_fates(environment, ledger, tables, due_by) if ledger else iter(())
         if format_ == "json":
-            print_rows({name: value for name, value in row.items() if name not in ("held_by", "spared")} for row in told)
+            print_rows({name: value for name, value in row.items() if name not in ("held_by", "spared")} for row in rows)
             return
         from retention_assets.render.ledger_tables import mark_tables
 
         sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
-        for row in told:
+        for row in rows:
             state = "MARKED, held" if row["held_by"] is not None and row["status"] == "MARKED" else row["status"]
             count, size = sums.get(state, (0, 0))
             sums[state] = (count + 1, size + (row["bytes"] or 0))
@@ -70,7 +70,7 @@ def marks(
     print_tables(mark_tables(sums, first, None if environment.settings.clock.simulated else instant(None)))
 
 
-def _told(
+def _with_fates(
     environment: "Environment", ledger: "Ledger", tables: "Iterator[pa.Table]", due_by: datetime | None
 ) -> "Iterator[dict[str, Any]]":
     """Give marks as they are printed, each with what becomes of it; of those that are due only what goes."""

@@ -59,16 +59,16 @@ def show_plan(
     strict: bool,
 ) -> ExitCode:
     """Make a plan, print it, and say by the exit code whether there is something to do."""
-    found = find_plan(environment, datasets, as_of, accept_large)
-    for words in found.notes:
+    plan = find_plan(environment, datasets, as_of, accept_large)
+    for words in plan.notes:
         say(words)
     if format_ == "json":
-        print_json(found.as_dict())
+        print_json(plan.as_dict())
     else:
-        _print(found, detail)
-    failed = (*found.failures, *(found.warnings if found.store_failed else ()))
-    refused = () if found.store_failed else found.warnings
-    return finish(failed=failed, refused=refused, strict=strict, to_do=found.has_work)
+        _print(plan, detail)
+    failed = (*plan.failures, *(plan.warnings if plan.store_failed else ()))
+    refused = () if plan.store_failed else plan.warnings
+    return finish(failed=failed, refused=refused, strict=strict, to_do=plan.has_work)
 
 
 def find_plan(
@@ -81,59 +81,59 @@ def find_plan(
         return make_plan(PlanRequest(as_of=as_of, datasets=datasets or ("*",), accept_large=accept_large), environment)
 
 
-def _print(found: "RetentionPlan", detail: bool) -> None:
-    print_words(f"{_summary(found)} Nothing was changed.")
-    _print_costs(found, found.total(found.deleted))
-    tables = list(_tables(found))
+def _print(plan: "RetentionPlan", detail: bool) -> None:
+    print_words(f"{_summary(plan)} Nothing was changed.")
+    _print_costs(plan, plan.total(plan.deleted))
+    tables = list(_tables(plan))
     if detail:
-        tables += _detail(found)
+        tables += _detail(plan)
     print_tables(tables)
 
 
-def print_deletions(found: "RetentionPlan") -> None:
+def print_deletions(plan: "RetentionPlan") -> None:
     """What would be deleted now, and what goes with it."""
-    print_words(deletions_of(found))
-    _print_costs(found, found.total(found.deleted))
-    groups = [one for one in found.groups() if one.deleted.transactions]
-    print_tables([_group_table(found, groups, ("deleted",)), *_spared(found), *_beside(found)])
+    print_words(deletions_of(plan))
+    _print_costs(plan, plan.total(plan.deleted))
+    groups = [one for one in plan.groups() if one.deleted.transactions]
+    print_tables([_group_table(plan, groups, ("deleted",)), *_spared(plan), *_beside(plan)])
 
 
-def deletions_of(found: "RetentionPlan") -> str:
+def deletions_of(plan: "RetentionPlan") -> str:
     """How much would be deleted now, in a sentence."""
-    spared = f" and spare {len(found.spared):,}" if len(found.spared) else ""
-    return f"This run would delete {_of(found.total(found.deleted))}{spared}."
+    spared = f" and spare {len(plan.spared):,}" if len(plan.spared) else ""
+    return f"This run would delete {_of(plan.total(plan.deleted))}{spared}."
 
 
-def _summary(found: "RetentionPlan") -> str:
+def _summary(plan: "RetentionPlan") -> str:
     from retention_assets.render.text import minute_in_utc
 
-    at = minute_in_utc(found.as_of)
-    if not found.has_work:
+    at = minute_in_utc(plan.as_of)
+    if not plan.has_work:
         return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due."
-    marked, deleted = found.total(found.newly_marked), found.total(found.deleted)
-    spared = f" and spare {len(found.spared):,}" if len(found.spared) else ""
+    marked, deleted = plan.total(plan.newly_marked), plan.total(plan.deleted)
+    spared = f" and spare {len(plan.spared):,}" if len(plan.spared) else ""
     return f"As of {at} a run would mark {_of(marked)}; delete {_of(deleted)}{spared}."
 
 
-def _tables(found: "RetentionPlan") -> "Iterator[Table]":
+def _tables(plan: "RetentionPlan") -> "Iterator[Table]":
     from retention_assets.policy.sentences import sentence
     from retention_assets.render.terminal import table
 
-    if groups := found.groups():
+    if groups := plan.groups():
         there = (name for name in _SAID if any(getattr(one, name).transactions for one in groups))
         if names := tuple(there):
-            yield _group_table(found, groups, names)
-    yield from _spared(found)
-    yield from _beside(found)
-    if days := found.days():
+            yield _group_table(plan, groups, names)
+    yield from _spared(plan)
+    yield from _beside(plan)
+    if days := plan.days():
         rows = [
             (one.date, _cell(one.marked_before), _cell(one.newly_marked), _cell(one.marked_before + one.newly_marked))
             for one in days[:_MOST]
         ]
         columns = ("day", "marked before", "newly marked", "together")
         yield table(f"Due later, by day{_more(days)}", columns, rows, columns[1:])
-    if found.policies:
-        why = [(one.name, one.description or sentence(one)) for one in found.policies]
+    if plan.policies:
+        why = [(one.name, one.description or sentence(one)) for one in plan.policies]
         yield table("Why", ("policy", "what it is for"), why)
 
 
@@ -141,7 +141,7 @@ def _tables(found: "RetentionPlan") -> "Iterator[Table]":
 _SAID = {"newly_marked": "mark", "deleted": "delete now", "waiting": "due later"}
 
 
-def _group_table(found: "RetentionPlan", groups: "Sequence[PlanGroup]", names: tuple[str, ...]) -> "Table":
+def _group_table(plan: "RetentionPlan", groups: "Sequence[PlanGroup]", names: tuple[str, ...]) -> "Table":
     from retention_assets.render.money import money_of
     from retention_assets.render.terminal import table
 
@@ -152,31 +152,31 @@ def _group_table(found: "RetentionPlan", groups: "Sequence[PlanGroup]", names: t
     for number, one in enumerate(shown):
         again = number and shown[number - 1].dataset == one.dataset
         amount = one.deleted.costs or one.newly_marked.costs
-        costs = (money_of(amount.saved_monthly, found.currency) if amount else "",) if found.currency else ()
+        costs = (money_of(amount.saved_monthly, plan.currency) if amount else "",) if plan.currency else ()
         rows.append(("" if again else one.dataset, one.policy, *(_cell(getattr(one, name)) for name in names), *costs))
-    columns = (*(_SAID[name] for name in names), *(("saved a month",) if found.currency else ()))
+    columns = (*(_SAID[name] for name in names), *(("saved a month",) if plan.currency else ()))
     return table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows, columns)
 
 
-def _spared(found: "RetentionPlan") -> "Iterator[Table]":
+def _spared(plan: "RetentionPlan") -> "Iterator[Table]":
     from retention_assets.render.terminal import table
 
-    if not len(found.spared):
+    if not len(plan.spared):
         return
-    counts = found.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
+    counts = plan.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
     rows = [
         (row["dataset"], f"{row['transaction_count']:,}", f"{row['transaction_min']}: {row['why']}")
         for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
     ]
     columns = ("dataset", "marks", "one of them, and why")
-    yield table(f"Spared, because somebody needs them: {len(found.spared):,}{_more(rows)}", columns, rows[:_MOST], ("marks",))
+    yield table(f"Spared, because somebody needs them: {len(plan.spared):,}{_more(rows)}", columns, rows[:_MOST], ("marks",))
 
 
-def _beside(found: "RetentionPlan") -> "Iterator[Table]":
+def _beside(plan: "RetentionPlan") -> "Iterator[Table]":
     """What goes together with what is deleted: latest views, refs, rows of other tables."""
     from retention_assets.render.terminal import table
 
-    deleted = found.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
+    deleted = plan.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
     latest: dict[str, int] = {}
     for row in deleted:
         if row["in_latest_view"]:
@@ -187,30 +187,30 @@ def _beside(found: "RetentionPlan") -> "Iterator[Table]":
         yield table(title, ("dataset", "transactions"), rows[:_MOST], ("transactions",))
     if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
         yield table(f"Branches and tags that are dropped{_more(dropped)}", ("dataset", "ref", "with"), dropped[:_MOST])
-    if found.cascaded:
+    if plan.cascaded:
         beside = [
             (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
-            for one in found.cascaded
+            for one in plan.cascaded
         ]
         columns = ("table", "rows are", "rows", "because of")
         yield table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",))
 
 
-def _detail(found: "RetentionPlan") -> "Iterator[Table]":
+def _detail(plan: "RetentionPlan") -> "Iterator[Table]":
     from retention_assets.render.terminal import table
     from retention_assets.render.text import minute_in_utc, size_of
 
     def rows(transactions: "pa.Table", last: str) -> Iterator[tuple[str, ...]]:
         for row in transactions.to_pylist():
-            told = "It expires by itself." if row.get("expires") else row[last]
-            words = minute_in_utc(told) if isinstance(told, datetime) else str(told or "")
-            yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), words
+            value = "It expires by itself." if row.get("expires") else row[last]
+            cell = minute_in_utc(value) if isinstance(value, datetime) else str(value or "")
+            yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), cell
 
     lists = (
-        ("To be marked", found.newly_marked, "due_at", "due"),
-        ("To be deleted now", found.deleted, "reason", "by"),
-        ("To be spared", found.spared, "why", "why"),
-        ("Marked before, and not due yet", found.waiting, "due_at", "due"),
+        ("To be marked", plan.newly_marked, "due_at", "due"),
+        ("To be deleted now", plan.deleted, "reason", "by"),
+        ("To be spared", plan.spared, "why", "why"),
+        ("Marked before, and not due yet", plan.waiting, "due_at", "due"),
     )
     for title, transactions, last, words in lists:
         if len(transactions):
@@ -218,11 +218,11 @@ def _detail(found: "RetentionPlan") -> "Iterator[Table]":
             yield table(f"{title}: {len(transactions):,}", columns, rows(transactions, last), ("size",))
 
 
-def _print_costs(found: "RetentionPlan", amount: "Amount") -> None:
+def _print_costs(plan: "RetentionPlan", amount: "Amount") -> None:
     """What deleting saves and costs, in a sentence; nothing where nothing has a price."""
     from retention_assets.render.money import money_of
 
-    costs, currency = amount.costs, found.currency
+    costs, currency = amount.costs, plan.currency
     if costs is None or currency is None:
         return
     words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"

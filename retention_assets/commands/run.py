@@ -103,7 +103,7 @@ def run(
     with TemporaryDirectory(prefix="retention-run-") as folder:
         confirmed = None
         if is_on_terminal() and not (mark_only or yes):
-            # What the brake would stop is shown as well, with a warning: the yes is for it, too.
+            # The yes is also for deletions that the brake would stop: they are shown with a warning.
             shown = find_plan(environment, globs, as_of, accept_large=True)
             if not _is_agreed(shown, format_):
                 say("Nothing was done: nothing was marked and nothing deleted.")

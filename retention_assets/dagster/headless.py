@@ -27,7 +27,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import DATA, RUN, STATE
-from retention_assets.render.text import visible
+from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
 from retention_assets.sweep.confirmed import TAG
 
@@ -111,11 +111,11 @@ def _tell(entry: dg.EventLogEntry, least: int) -> None:
     if level < least or (least > logging.DEBUG and (event is not None or entry.user_message.startswith(_NOT_BEGUN))):
         return
     at = datetime.fromtimestamp(entry.timestamp, UTC)
-    words = visible(entry.user_message or entry.message)
+    words = visible_note(entry.user_message or entry.message)
     sys.stderr.write(f"{text_of(at.replace(microsecond=0))} {logging.getLevelName(level)} {words}\n")
     error = getattr(event.event_specific_data, "error", None) if event is not None else None
     if error is not None:
-        sys.stderr.write(f"{visible(error.to_string())}\n")
+        sys.stderr.write(f"  {visible_note(error.to_string())}\n")
 
 
 @contextmanager

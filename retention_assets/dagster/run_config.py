@@ -63,7 +63,7 @@ class JudgingConfig(AsOfConfig, DatasetsConfig):
 
 
 class SweepConfig(JudgingConfig):
-    """What is swept, and whether more of it than usual may go."""
+    """Instant, datasets and consent of a sweep."""
 
     accept_large: bool = Field(
         default=False,
@@ -78,4 +78,4 @@ class ListConfig(JudgingConfig):
 
 
 class SweepListConfig(ListConfig, SweepConfig):
-    """The same of a job that sweeps."""
+    """A list of datasets that a job sweeps."""

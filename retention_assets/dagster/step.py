@@ -48,16 +48,19 @@ _FOREIGN = timedelta(days=1)
 
 # The tag by which a run knows who told it to.
 ACTOR_TAG = "retention/actor"
-# Tags by which Dagster says who, or what, launched a run: of each what comes before the name.
+# Tags by which Dagster says who, or what, launched a run, with what comes before the name.
 _LAUNCHED_BY = {
-    ACTOR_TAG: "", "dagster/user": "", "user": "", "dagster/schedule_name": "schedule ", "dagster/sensor_name": "sensor ",
+    "dagster/user": "", "user": "", "dagster/schedule_name": "schedule ", "dagster/sensor_name": "sensor ",
 }  # fmt: skip
 
 
-def actor_of(run_id: str, tags: Mapping[str, str]) -> str:
-    """Who the record names for a run: who told it to, as far as its tags say, and the run."""
-    who = next((f"{kind}{tags[tag]}" for tag, kind in _LAUNCHED_BY.items() if tags.get(tag)), None)
-    return f"{who} (run {run_id})" if who else f"run {run_id}"
+def actor_of(run_id: str, tags: Mapping[str, str], typed: str = "") -> str:
+    """Name who acts for the record. After a name that anybody can type stand the user that Dagster knows, and the run:
+    `ann (bob@example.org, run 1a2b)`.
+    """
+    launched_by = next((f"{kind}{tags[tag]}" for tag, kind in _LAUNCHED_BY.items() if tags.get(tag)), None)
+    first, *rest = filter(None, (typed.strip() or tags.get(ACTOR_TAG), launched_by, f"run {run_id}"))
+    return f"{first} ({', '.join(rest)})" if rest else first
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Does not belong here: who launches an evaluation (dagster/automation/evaluation_
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -72,21 +73,15 @@ def _names(retention: Environment, store: Store, retry: timedelta | None = None)
     Where its newest scan failed, it is away; if that is to be tried again, until a while has passed.
     """
     settings = retention.settings.store(store.name)
-    if not isinstance(settings, ObjectsSettings):
-        return ask_store(store, store.datasets)
-    with retention.ledger_if_any() as ledger:
+    with retention.ledger_if_any() if isinstance(settings, ObjectsSettings) else nullcontext() as ledger:
         newest = ledger.scans.newest_ended(store.name) if ledger else None
-        if ledger is None or newest is None or newest.ended_at is None:
-            return ask_store(store, store.datasets)
-        if newest.status is ScanStatus.FAILED and (retry is None or retention.present() < newest.ended_at + retry):
-            again = f"; it is tried again from {text_of(newest.ended_at + retry)} on" if retry else ""
-            raise Refused(f"scan {newest.id} failed: {newest.reason}{again}")
-        result = ledger.scans.newest_result(store.name)
-    return (
-        ask_store(store, store.datasets)
-        if result is None
-        else sorted(one.name for one in ScanResult.from_json(result).datasets)
-    )
+        if ledger and newest and newest.ended_at:
+            if newest.status is ScanStatus.FAILED and (retry is None or retention.present() < newest.ended_at + retry):
+                again = f"; it is tried again from {text_of(newest.ended_at + retry)} on" if retry else ""
+                raise Refused(f"scan {newest.id} failed: {newest.reason}{again}")
+            if (result := ledger.scans.newest_result(store.name)) is not None:
+                return sorted(one.name for one in ScanResult.from_json(result).datasets)
+    return ask_store(store, store.datasets)
 
 
 def _list_from_stores(

@@ -116,7 +116,7 @@ class _SomeDatasets:
         self.status = np.full(rows, _NONE, dtype=np.int8)
         self.due = np.full(rows, NEVER)
         self.rule = np.full(rows, -1)
-        # Of marks of the ledger.
+        # For marks of the ledger; NEVER for those of these days.
         self.marked_at = np.full(rows, NEVER)
         # Another transaction has the name of the one that was marked.
         self.replaced = np.zeros(rows, dtype=bool)
@@ -223,7 +223,7 @@ class _SomeDatasets:
             for row in np.flatnonzero(due & is_old & today).tolist():
                 ends = self.graces[by[row]].after(from_micros(int(self.marked_at[rows[row]])))
                 due[row] = ends <= at
-        # What the policy would mark today, whatever others say, its own check lets go; unless that drops no branch and it does.
+        # The check lets go what the policy alone would mark today, unless the policy drops branches that the store can't drop.
         drops = {one.name for one in self.rules.in_force.policies if one.drops_refs and not self.terms.can.drops_refs}
         kept = np.array([*(one.policy in drops for one in self.known), False], dtype=bool)
         goes = due & marks & (credit == rule) & ~kept[rule]

@@ -39,7 +39,7 @@ def attribute_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def attribute_map(columns: Mapping[str, pa.Array], mask: pa.Array | None = None) -> pa.Array:
-    """Of each row a map of the texts that its columns have; what is null is absent. `mask`: of whole rows."""
+    """Make a map per row of the texts in its columns; nulls are absent. `mask` is true for rows that are null."""
     names, texts = pa.array(list(columns)), list(columns.values())
     rows = len(texts[0])
     if len(texts) == 1 and not texts[0].null_count and mask is None:

@@ -43,7 +43,8 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
     from retention_assets.render.money import money_rows
     from retention_assets.report import iso_of
 
-    rows = [("began", minute_of(total.started_at))]
+    rows = [("ordered by", total.orderers)] if total.ordered_by else []
+    rows.append(("began", minute_of(total.started_at)))
     if total.finished_at is not None and total.duration is not None:
         rows += [("finished", minute_of(total.finished_at)), ("duration", iso_of(total.duration))]
     else:

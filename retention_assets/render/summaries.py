@@ -181,7 +181,7 @@ def report_summary(report: DayReport) -> str:
             lines.append(f"- … and {len(rows) - number:,} more, in the page of the report")
             break
         lines.append(row)
-    return "\n".join([*lines, "", *looks_words(report)])
+    return "\n".join([*lines, "", *map(plain, looks_words(report))])
 
 
 # --- what is said of one dataset --------------------------------------------------------------------------------------
@@ -270,11 +270,12 @@ def look_words(look: DayLook | None, was_swept: bool = False) -> str:
 
 
 def looks_words(report: DayReport) -> list[str]:
-    """The same of a report: of one day its look, of several how many were looked at."""
+    """Say who had the sweeps delete, and when somebody looked: of several days on how many."""
+    by = [f"Deletions were ordered by {report.total.orderers}."] if report.total.ordered_by else []
     if report.lines and not report.looks:
         # It is of a release that did not note looks, or the day goes on.
-        return []
+        return by
     if report.last is None:
-        return [look_words(report.looks.get(report.execution_date), bool(report.lines))]
+        return [*by, look_words(report.looks.get(report.execution_date), bool(report.lines))]
     quiet = sum(not look.due for look in report.looks.values())
-    return [f"Somebody looked on {count(len(report.looks), 'day')} of them; on {quiet:,} nothing was due."]
+    return [*by, f"Somebody looked on {count(len(report.looks), 'day')} of them; on {quiet:,} nothing was due."]

@@ -80,6 +80,11 @@ def visible_line(text: str) -> str:
     return visible(text).translate(_SPACES)
 
 
+def visible_note(text: str) -> str:
+    """The same text for a log of lines: what follows a line end is indented, so that no name in it begins a line."""
+    return visible(text).replace("\n", "\n  ")
+
+
 def visible_json(text: str) -> str:
     """JSON that says the same, and shows nothing that nobody would see."""
     if text.isascii() and "\x7f" not in text:

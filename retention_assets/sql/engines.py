@@ -40,6 +40,8 @@ LEDGER_IDLE_SECONDS = 120
 LOCK_SECONDS = 10
 # The execution option of a transaction that reads; every other one may write.
 READS = "reads"
+# Seconds between the probes of a connection to the ledger that is silent for `timeout`.
+_PROBE_SECONDS = 10
 # Seconds, after which psycopg looks for signals.
 _INTERVAL = 0.1
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
@@ -140,13 +142,17 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
     postgresql = backend == "postgresql"
     if postgresql:
         # Who asks, for those who watch the server.
-        arguments = {} if "application_name" in url.query else {"application_name": "retention"}
+        arguments: dict[str, Any] = {"application_name": "retention"}
         # Of a ledger no row may be hidden either; a foreign database is told in each transaction.
         prepared = ["SET TIME ZONE 'UTC'"] if lock_seconds else ["SET TIME ZONE 'UTC'; SET row_security = off"]
     else:
-        arguments = {} if "charset" in url.query else {"charset": "utf8mb4"}
+        arguments = {"charset": "utf8mb4"}
         prepared = ["SET time_zone = '+00:00'", _KEYS_ARE_CHECKED]
     if postgresql and not lock_seconds:
+        # A writer may wait for another one as long as that lives; a peer that is gone answers no probe.
+        seconds = math.ceil(silence_bound())
+        arguments |= {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds}
+        arguments |= {"keepalives_idle": seconds, "keepalives_interval": _PROBE_SECONDS}
         prepared.append(f"SET idle_in_transaction_session_timeout = '{LEDGER_IDLE_SECONDS}s'")
     if lock_seconds:
         prepared.append(
@@ -155,6 +161,7 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
     # READ COMMITTED: the condition of what changes a row is evaluated again on the newest row, and InnoDB locks no gaps between
     # rows.
     options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "max_overflow": -1}
+    arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
         engine = create_engine(url.set(drivername=_DRIVERS[backend]), connect_args=arguments, **options)
     except ModuleNotFoundError as fault:

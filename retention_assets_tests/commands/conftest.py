@@ -32,14 +32,13 @@ Json = Callable[..., Any]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """In a folder with settings that say nothing, as a person whom the machine calls ann."""
+    """In a folder with settings that say nothing, as a person who is called ann."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "retention.yaml").write_text("{}\n")
     monkeypatch.delenv("RETENTION_CONFIG", raising=False)
     # Tables as a pipe gets them, wherever the tests are started.
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.delenv("RETENTION_ACTOR", raising=False)
-    monkeypatch.setenv("LOGNAME", "ann")
+    monkeypatch.setenv("RETENTION_ACTOR", "ann")
 
     def _run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["retention", *arguments])

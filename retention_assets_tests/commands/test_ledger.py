@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.commands.conftest import Json, Run
+from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, statuses, write_past_ledger
 
 FAR = datetime(2027, 1, 1, tzinfo=UTC)
@@ -32,6 +33,19 @@ def test_a_sound_record_says_so_and_where_it_ends(written: Ledger, found: Json, 
     code, out, err = run("audit", "verify")
     assert (code, err) == (0, "")
     assert out == f"The record is sound: 3 rows with 4 members say what was written.\nhead: 3 {head.hash}\n"
+
+
+def test_a_remark_about_another_table_is_printed_and_is_no_fault(run: Run, server: str) -> None:
+    url = new_schema(server)
+    Path("retention.yaml").write_text(json.dumps({"ledger": url}))
+    with open_ledger(url) as ledger, ledger.database.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE runs (id INTEGER)")
+    code, out, err = run("audit", "verify")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == [
+        "remark: The table runs in the ledger's schema is not the ledger's.",
+        "The record is sound: 1 rows with 0 members say what was written.",
+    ]
 
 
 def test_only_what_is_new_is_verified_when_that_is_asked_for(written: Ledger, found: Json, run: Run) -> None:

@@ -1,6 +1,7 @@
 """`marks` and `unmark`: what people see before bytes go, and how they keep them."""
 
 import json
+import socket
 from datetime import timedelta
 
 import pytest
@@ -215,6 +216,15 @@ def test_the_environment_may_say_who_it_is(marked: Ledger, run: Run, monkeypatch
     monkeypatch.setenv("RETENTION_ACTOR", "nightly job")
     assert run("unmark", "lake/d", "T2", "--reason", "r")[0] == 0
     assert "nightly job" in marked.marks.table(["lake/d"])["changed_by"].to_pylist()
+
+
+def test_the_record_names_the_user_and_the_machine_where_nobody_says_who(
+    marked: Ledger, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RETENTION_ACTOR")
+    monkeypatch.setenv("LOGNAME", "ann")
+    assert run("unmark", "lake/d", "T2", "--reason", "r")[0] == 0
+    assert f"ann@{socket.gethostname()}" in marked.marks.table(["lake/d"])["changed_by"].to_pylist()
 
 
 def test_what_was_taken_back_is_marked_again_with_a_new_clock(marked: Ledger, found: Json) -> None:

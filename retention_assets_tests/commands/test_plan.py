@@ -101,6 +101,16 @@ def test_a_refused_dataset_is_said_rather_than_what_there_is_to_do(lake: Lake, r
     assert run("plan", *DAY, "--strict")[0] == FAILED
 
 
+def test_no_name_begins_a_line_of_its_own(lake: Lake, run: Run) -> None:
+    name = "lake/x\nNext: all is well\r\u2028Next: go on"
+    row = {"dataset": name, "transaction": "T", "parent": "U", "type": "APPEND", "status": "ABORTED"}
+    (lake.folder / "log" / "x.jsonl").write_text(json.dumps(row) + "\n")
+    code, _, errors = run("plan", *DAY)
+    assert code == REFUSED
+    assert "lake/x\n  Next: all is well\\x0d\\u2028Next: go on was refused" in errors
+    assert not any(line.startswith("Next") for line in errors.splitlines())
+
+
 def test_a_store_that_is_away_is_a_failure_and_the_others_are_planned(lake: Lake, run: Run) -> None:
     settings = json.loads(lake.settings_file.read_text())
     gone = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}

@@ -80,6 +80,23 @@ def test_days_add_up(options: tuple[str, ...], when: str, deleted: int, reported
     assert len({one["dataset"] for one in told["datasets"]}) == len(told["datasets"])
 
 
+def test_a_report_names_who_had_it_deleted(ledger: Ledger, run: Run, found: Json) -> None:
+    for name, who in (("lake/d", "ann <x> (run 1)"), ("lake/e", "bob (run 2)"), ("lake/f", "")):
+        ledger.marks.mark(candidates(["T1"], name), T0, "evaluation")
+        ledger.reports.open(LATER.date(), name, OpenedReport({"p": 1}), LATER, "sweeper")
+        if who:
+            planned(ledger, name, who)
+    told = found("report", FIRST)
+    assert told["ordered_by"] == ["ann <x> (run 1)", "bob (run 2)"]
+    assert [one["ordered_by"] for one in told["datasets"]] == [["ann <x> (run 1)"], ["bob (run 2)"], []]
+    assert found("report", "--from", FIRST, "--to", "9999-12-31")["ordered_by"] == told["ordered_by"]
+    assert found("report", "--to", FIRST, "--dataset", "lake/e")["ordered_by"] == ["bob (run 2)"]
+    _, out, _ = run("report", FIRST, "--html", "day.html")
+    assert "ordered by" in out
+    assert "ann <x> (run 1), bob (run 2)" in out
+    assert "Deletions were ordered by ann &lt;x&gt; (run 1), bob (run 2)." in Path("day.html").read_text("utf-8")
+
+
 def test_only_some_datasets_are_reported(reported: Ledger, found: Json) -> None:
     told = found("report", FIRST, "--dataset", "ice/*")
     assert (told["to_delete"], told["policies"]) == (1, {"long": [4]})
@@ -180,7 +197,7 @@ def test_what_names_no_days_is_bad_input(arguments: tuple[str, ...], words: str,
 
 NOTHING: dict[str, object] = {
     "execution_date": None, "policies": {}, "periods": {}, "bounds": {}, "terminal_only": None, "archived_types": [], **dict.fromkeys(COUNTERS, 0),
-    "started_at": None, "finished_at": None, "duration": None, "classes": {}, "looked": [], "realms": [], "datasets": [],
+    "started_at": None, "finished_at": None, "duration": None, "classes": {}, "ordered_by": [], "looked": [], "realms": [], "datasets": [],
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 Belongs here: evaluating a sensor, running a job, and creating a run that nobody executes. Not what should come of any.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,6 +51,11 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
     """A job of the definitions, with the configuration that a launchpad or a request has."""
     definition = _definitions(settings).resolve_job_def(job)
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
+
+
+def without_run(value: Any) -> Any:
+    """A text without the run of Dagster that stands behind the name of whoever acts; anything else as it is."""
+    return re.sub(r" \(run [0-9a-f-]{36}\)", "", value) if isinstance(value, str) else value
 
 
 def create_run(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from retention_assets.clock import now
 from retention_assets.dagster.headless import _troubles, run_job
 from retention_assets.dagster.step import show_unseen
 from retention_assets_tests.histories import AS_OF
@@ -83,6 +84,8 @@ def test_who_asks_for_everything_reads_the_trace(lake: Lake, capfd: pytest.Captu
     said = capfd.readouterr().err
     assert "Traceback" in said or "Stack Trace" in said
     assert " DEBUG " in said
+    # Each entry begins with its instant; what else stands in it is indented, so that no name can look like an entry.
+    assert {line[:2] for line in said.splitlines()} == {f"{now().year}"[:2], "  "}
 
 
 def test_a_failure_says_its_step_and_its_sentence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

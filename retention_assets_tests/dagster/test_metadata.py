@@ -64,6 +64,9 @@ def test_a_run_shows_what_it_read_judged_swept_and_reported(lake: Lake) -> None:
     (spared,) = swept["spared_at_the_door"]
     assert (spared["dataset"], spared["marks"], spared["for_example"]) == ("lake/a", 1, "S1")
     assert "late" in spared["why"]
+    assert swept["ordered_by"].startswith("run ")
+    assert report["ordered_by"] == [swept["ordered_by"]]
+    assert f"Deletions were ordered by {swept['ordered_by']}." in report["summary"]
     assert swept["due_by_day"] == []
     assert swept["bytes_freed"] == report["bytes_freed"] > 0
     assert report["freed_by_day_and_policy"].startswith(f"![{report['bytes_freed']} B freed in 7 days, all by old]")

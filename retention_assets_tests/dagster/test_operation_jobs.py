@@ -8,7 +8,9 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from click.testing import CliRunner
 
+from retention_assets.cli import retention
 from retention_assets.dagster.step import actor_of
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.publications import Publication
@@ -69,10 +71,11 @@ def refusal(lake: Lake, instance: dg.DagsterInstance, job: str, **config: Any) -
 
 
 def deeds(lake: Lake) -> list[tuple[str, str, str | None]]:
-    """What people did by the record: the deed, the actor, the reason."""
+    """What people did by the record: the deed, the name they typed, the reason."""
     with lake.opened() as ledger:
         lines = [json.loads(line) for line in ledger.audit_lines()]
-    return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
+    acts = [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
+    return [(deed, actor.partition(" (run ")[0], reason) for deed, actor, reason in acts]
 
 
 # --- what forms take ---
@@ -146,6 +149,18 @@ def test_the_actor_is_the_run_where_nobody_is_named(lake: Lake, instance: dg.Dag
     assert deeds(lake) == [("UNMARK", f"run {ran.run_id}", "a test")]
 
 
+def test_a_typed_name_stands_beside_the_run_and_the_user_of_dagster(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    job = build_defs(lake.settings).resolve_job_def("unmark")
+    config = {"dataset": "lake/a", "reason": "a test", "actor": "the boss"}
+    ran = job.execute_in_process(run_config=config, instance=instance, tags={"user": "bob@desk"})
+    who = f"the boss (bob@desk, run {ran.run_id})"
+    assert deeds(lake) == [("UNMARK", who, "a test")]
+    settings = {"RETENTION_CONFIG": str(lake.folder / "retention.yaml")}
+    shown = CliRunner(env=settings).invoke(retention, ["history", "lake/a", "S1"], standalone_mode=False)
+    assert f"by {who}" in " ".join(shown.stdout.split())
+
+
 @pytest.mark.parametrize("job", ["unmark", "hold", "release", "change_realm", "policy_overwrite", "policy_revoke"])
 @pytest.mark.parametrize(
     ("said", "words"), [({"reason": " "}, "reason: is empty"), ({"actor": "::system"}, "actor: begins with ::")]
@@ -178,10 +193,10 @@ def test_a_launch_without_a_reason_is_refused(lake: Lake, instance: dg.DagsterIn
 def test_a_hold_keeps_and_its_release_lets_go(lake: Lake, instance: dg.DagsterInstance) -> None:
     shown = done(lake, instance, "hold", name="audit", datasets=["lake/a"], until="2999-01-01", **WHY)
     assert shown["name"] == "audit"
-    assert "nothing of it is marked or swept until 2999-01-01T00:00:00Z, because: a test (owner ann)" in shown["holds"]
+    assert "nothing of it is marked or swept until 2999-01-01T00:00:00Z, because: a test (owner ann (run " in shown["holds"]
     assert lake.marks() == 2
     assert lake.statuses("lake/a") == {}
-    assert done(lake, instance, "release", name="audit", **WHY) == {"name": "audit", "released_by": "ann"}
+    assert done(lake, instance, "release", name="audit", **WHY)["released_by"].startswith("ann (run ")
     assert lake.marks() == 2
     assert [deed for deed, *_ in deeds(lake)] == ["HOLD", "RELEASE"]
 
@@ -225,7 +240,7 @@ def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake
     ]
     with lake.opened() as ledger:
         ledger.publications.publish([Publication("candidate_marks", "lake/b", str(lake.folder / "gone"), "run")], "test")
-    shown = done(lake, instance, "hold", name="i", datasets=["lake/z"], **WHY)
+    shown = done(lake, instance, "hold", name="i", datasets=["lake/z"], owner="ann", **WHY)
     assert shown == {
         "holds": hold_sentence(Hold.model_validate({"name": "i", "datasets": "lake/z", "reason": "a test", "owner": "ann"})),
         "name": "i", "datasets": 0, "transactions": 0, "sweeping": [],
@@ -308,7 +323,8 @@ def test_a_policy_is_revoked_and_its_marks_stay_counted(lake: Lake, instance: dg
     lake.marks()
     assert done(lake, instance, "policy_revoke", name="other", **WHY)["orphaned_marks"] == 2
     shown = done(lake, instance, "policy_revoke", name="old", **WHY)
-    assert shown == {"name": "old", "version": 2, "written_by": "ann", "revoked": True, "orphaned_marks": 4}
+    assert shown.pop("written_by").startswith("ann (run ")
+    assert shown == {"name": "old", "version": 2, "revoked": True, "orphaned_marks": 4}
     assert "No policy named old is in force" in refusal(lake, instance, "policy_revoke", name="old", **WHY)
 
 
@@ -319,7 +335,7 @@ def test_a_drift_ends_where_a_person_takes_what_the_files_say(lake: Lake, instan
     assert done(lake, instance, "policy_overwrite", name="old", **WHY)["version"] == 3
     with lake.opened() as ledger:
         (entry,) = ledger.policy_book.in_force()
-    assert ('"40d"' in entry.content, entry.written_by) == (True, "ann")
+    assert ('"40d"' in entry.content, entry.written_by.startswith("ann (run ")) == (True, True)
     words = refusal(lake, instance, "policy_overwrite", name="odl", **WHY)
     assert words == "name: 'odl' is not in the policy files. Did you mean old?"
 
@@ -369,7 +385,8 @@ def test_a_preview_by_broken_policies_fails_with_their_problems(lake: Lake, inst
     ("tags", "who"),
     [
         ({}, "run r1"),
-        ({"retention/actor": "alice@desk", "dagster/schedule_name": "daily"}, "alice@desk (run r1)"),
+        ({"retention/actor": "alice@desk"}, "alice@desk (run r1)"),
+        ({"retention/actor": "alice@desk", "dagster/schedule_name": "daily"}, "alice@desk (schedule daily, run r1)"),
         ({"dagster/user": "bob@example.org"}, "bob@example.org (run r1)"),
         ({"dagster/schedule_name": "daily"}, "schedule daily (run r1)"),
         ({"dagster/sensor_name": "changes"}, "sensor changes (run r1)"),

@@ -23,6 +23,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets_tests.dagster.launch import without_run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
@@ -68,11 +69,12 @@ class Place:
         ran = job.execute_in_process(run_config=dict(config), instance=self.instance, raise_on_error=False)
         if ran.success:
             (event,) = [event for event in ran.all_events if event.is_successful_output]
-            return {key: value.value for key, value in event.step_output_data.metadata.items()}, None
+            shown = {key: value.value for key, value in event.step_output_data.metadata.items()}
+            return {key: without_run(value) for key, value in shown.items()}, None
         (event,) = ran.get_step_failure_events()
         failed = event.step_failure_data.user_failure_data
         assert failed is not None, event.step_failure_data.error
-        return {}, failed.description
+        return {}, without_run(failed.description or "")
 
     def record(self) -> Changes:
         """Every table of the ledger and of the database, without what the clock or chance put into it."""
@@ -90,12 +92,13 @@ class Place:
         """What was done since the beginning, by the audit: the deed, the actor, the reason."""
         with self.lake.opened() as ledger:
             assert ledger.verify().faults == ()
-            lines = [json.loads(line) for line in ledger.audit_lines()]
+            lines = [json.loads(without_run(line)) for line in ledger.audit_lines()]
         return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
 
 
 def _without_seals(row: dict[str, Any]) -> dict[str, Any]:
     """Seals are over times and ids."""
+    row = {name: without_run(value) for name, value in row.items()}
     if "detail" in row:
         row["detail"] = {
             name: value for name, value in json.loads(row["detail"]).items() if name not in ("rows", "position", "hash")

@@ -131,7 +131,7 @@ def test_what_is_kept_for_good_is_told_with_what_comes_next(page: Page, site: Se
 def test_what_happened_is_answered_after_it(page: Page, site: Served) -> None:
     launch(page, site, "history", {"dataset": "lake/raw.events"})
     page.see("lake/raw.events: 2 deleted, 1 taken back, 1 never marked.", "Transaction data has been deleted.")
-    page.see("by ann: still needed; held by keep-lake/raw.events-T3")
+    page.see("): still needed; held by keep-lake/raw.events-T3")
 
 
 def test_the_hold_is_placed_by_the_form(page: Page, site: Served) -> None:

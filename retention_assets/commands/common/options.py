@@ -4,6 +4,7 @@ Belongs here: click options and parameter types. Does not belong here: what a co
 """
 
 import getpass
+import socket
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -75,7 +76,7 @@ class NonEmptyText(click.ParamType[str]):
 
 def _user() -> str:
     try:
-        return getpass.getuser()
+        return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError):
         raise click.UsageError("This machine does not know who you are. Say it with --actor NAME.") from None
 
@@ -129,7 +130,7 @@ AS_OF = click.option(
 )  # fmt: skip
 ACTOR = click.option(
     "--actor", default=_user, envvar="RETENTION_ACTOR",
-    show_default="RETENTION_ACTOR, or the machine's user", help="Who does this: the record keeps it.",
+    show_default="RETENTION_ACTOR, or the machine's user@host", help="Who does this: the record keeps it.",
 )  # fmt: skip
 ACCEPT_LARGE = click.option(
     "--accept-large", is_flag=True, help="Sweep also where far more would go than on any day of the last 30 (brake)."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.render.text import visible, visible_json
+from retention_assets.render.text import visible, visible_json, visible_note
 from retention_assets.settings.secrets import masked
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def print_words(words: str) -> None:
 
 def say(words: str) -> None:
     """A note about the work."""
-    echo(words, err=True)
+    click.echo(visible_note(masked(words)), err=True)
 
 
 def is_on_terminal() -> bool:

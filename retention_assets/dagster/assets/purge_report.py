@@ -59,6 +59,7 @@ def purge_report(run: Step) -> Metadata:
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None or not report.lines,
         "datasets": len(report.lines),
+        "ordered_by": list(total.ordered_by),
         **total.counters,
         f"{DATA}by_dataset": dg.MetadataValue.json(rows),
     }

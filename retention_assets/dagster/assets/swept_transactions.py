@@ -202,6 +202,7 @@ def swept_transactions(run: Step) -> Metadata:
             "stopped": stop.is_set(),
             **numbers,
             "as_of": run.as_of.isoformat(),
+            "ordered_by": run.actor,
         },
     )
 

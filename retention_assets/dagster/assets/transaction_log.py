@@ -64,14 +64,14 @@ def transaction_log(run: Step) -> Metadata:
     scanner = SparkScanner(lambda: run.spark)
     with run.retention.ledger() as ledger:
         faults = place_faults(ledger, stores.values(), run.actor)
-        elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items() if not is_away(fault)]
-        mine = {name: store for name, store in stores.items() if name not in {one.store.name for one in elsewhere}}
+        faults = {name: fault for name, fault in faults.items() if not is_away(fault)}
+        elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
+        present = {name: store for name, store in stores.items() if name not in faults}
         objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
-        scanned = [(mine[one.name], one) for one in objects if one.name in mine]
-        others = [store for store in mine.values() if store.name not in {one.name for one in objects}]
+        scanned = [(present.pop(one.name), one) for one in objects if one.name in present]
         holds = holds_of_files(run.retention.settings) if scanned else ()
         with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, holds) as scans:
-            return _read(run, ledger, others, scans, elsewhere)
+            return _read(run, ledger, [*present.values()], scans, elsewhere)
 
 
 def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
@@ -98,19 +98,19 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
     # A dataset that is refused is published as well: nobody may go on judging what its log said before.
     scans.publish(run.publications(datasets["dataset"].to_pylist()))
     _clean(run, scans)
-    others = ledger.states.totals(datasets["dataset"].to_pylist())
+    totals = ledger.states.totals(datasets["dataset"].to_pylist())
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
     shown = log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist())
     # What the run read as it read it, and the rest as it was when it was last judged.
     state = {
-        "datasets": others.datasets + len(datasets),
-        "refused": len(others.refused) + len(refused),
-        "transactions": others.transactions + rows,
-        "bytes": others.bytes + shown["bytes"],
+        "datasets": totals.datasets + len(datasets),
+        "refused": len(totals.refused) + len(refused),
+        "transactions": totals.transactions + rows,
+        "bytes": totals.bytes + shown["bytes"],
     }
     return grouped(
-        logs_summary(state, {**others.refused, **faults_of(datasets)}, away),
+        logs_summary(state, {**totals.refused, **faults_of(datasets)}, away),
         state,
         {
             "refused_datasets": _table(refused, chosen, unknown),

@@ -38,7 +38,7 @@ MOST_SHOWN = 1000
 class OperationForm(dg.Config):
     """What every operation asks for."""
 
-    actor: str = Field(default="", description="Who does it, such as ann: the record keeps it. The run, when left out.")
+    actor: str = Field(default="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run.")
 
 
 class ReasonForm(OperationForm):
@@ -50,7 +50,7 @@ class ReasonForm(OperationForm):
 
 @dataclass(frozen=True)
 class OperationContext:
-    """What an operation works on, and where its run is. `actor` is who filled in the form, or the run."""
+    """What an operation works on, and where its run is. `actor` is who filled in the form, with the run."""
 
     actor: str
     run_id: str
@@ -101,7 +101,7 @@ class OperationJob(Generic[F]):
             form, resources = self.form(**context.op_config), resources_in(context.resources, names)
             context.log.addFilter(show_unseen)
             typed = form.actor if isinstance(form, OperationForm) else ""
-            actor = typed.strip() or actor_of(context.run_id, context.run.tags)
+            actor = actor_of(context.run_id, context.run.tags, typed)
             works_on = OperationContext(actor, context.run_id, context.log, resources.retention, resources.warehouse, names)
             try:
                 refuse_variables(context.run.run_config)

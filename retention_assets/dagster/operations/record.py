@@ -35,6 +35,8 @@ def audit_verify(context: OperationContext, form: VerifyForm) -> Metadata:
     found = audit.verify_audit(request, context.environment)
     for fault in found.faults[:MOST_SHOWN]:
         context.log.error(fault)
+    for remark in found.remarks[:MOST_SHOWN]:
+        context.log.warning(remark)
     if found.faults:
         raise Refused(found.summary)
     fields = {"rows": found.rows, "members": found.members, "head": f"{found.head.position} {found.head.hash}"}

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -36,7 +36,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.marks.steps import report_columns
-from retention_assets.ledger.schema import CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, REPORTS
+from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, PLANS, REPORTS
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.sums import ByteSum, fit, plus
 from retention_assets.sql.transactions import portions
@@ -186,6 +186,17 @@ class Reports:
         with self.database.reading() as connection:
             day: date | None = connection.execute(query).scalar_one()
         return day
+
+    def ordered_by(self, first: date, last: date) -> dict[str, tuple[str, ...]]:
+        """Name who had the sweeps of some days delete, by dataset."""
+        begin, end = datetime.combine(first, time(), UTC), datetime.combine(last, time.max, UTC)
+        query = select(PLANS.c.dataset, AUDIT.c.actor).distinct().join(AUDIT, AUDIT.c.act == PLANS.c.act)
+        query = query.where(PLANS.c.as_of.between(begin, end)).order_by(PLANS.c.dataset, AUDIT.c.actor)
+        actors: dict[str, tuple[str, ...]] = {}
+        with self.database.reading() as connection:
+            for dataset, actor in connection.execute(query):
+                actors[dataset] = (*actors.get(dataset, ()), actor)
+        return actors
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
         """The counters of some days added up."""
