@@ -75,7 +75,7 @@ def test_what_is_too_late_is_refused_and_nothing_is_changed(lake: Lake, command:
     code, out, err = command("keep", "lake/a", "S3", "S1", *WHY)
     assert (code, out) == (1, "")
     assert err.startswith("S1 of lake/a was swept at ")
-    assert err.endswith("\nNothing was changed.\n")
+    assert err.endswith("\n  Nothing was changed.\n")
     assert command("hold", "--list")[1].startswith("No hold is in force")
     assert "Too late for 0 that are being swept and 2 that were swept." in command("keep", "lake/a", *WHY)[1]
 
