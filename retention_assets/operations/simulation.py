@@ -1,7 +1,7 @@
 """The simulation: the cycle day by day on a copy, so that one sees marks come due and a sweep without waiting for either.
 
 Belongs here: the days, and what happens on each. The history is the one that the stores have now: nothing new arrives in it.
-Does not belong here: the steps of a day (rehearsal.py), and what will arrive (a forecast).
+Does not belong here: the steps of a day (rehearsal.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -27,7 +27,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def shown(lake: Lake, instance: dg.DagsterInstance, **config: Any) -> dict[str, Any]:
-    ran = run(lake.settings, instance, "forecast", {"as_of": AS_OF.isoformat(), "arrivals": False, **config})
+    ran = run(lake.settings, instance, "forecast", {"as_of": AS_OF.isoformat(), **config})
     assert ran.success
     (event,) = [event for event in ran.all_events if event.is_successful_output]
     return {name: value.value for name, value in event.step_output_data.metadata.items()}

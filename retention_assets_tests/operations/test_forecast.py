@@ -135,19 +135,6 @@ def test_others_are_shown_beside_and_change_nothing_of_what_is_marked(lake: Lake
     assert (told["policies"], [one["policies"] for one in told["others"]]) == ("today", [str(other)])
 
 
-def test_what_arrives_is_marked_and_deleted_in_its_turn(tmp_path: Path) -> None:
-    daily = " - ".join(f"T{age}:SNAPSHOT@{age}d=10" for age in range(60, 0, -1))
-    lake = Lake(tmp_path / "lake", policies=OLD.replace("30d", "20d")).has(f"main: {daily}")
-    found = foreseen(lake, 90).in_force
-    assert (found.datasets, found.growing) == (1, 1)
-    # One a day comes; one a day is marked, and goes a week later. Nothing had come today, which is felt for four weeks.
-    assert {(day.arrived, day.marked, day.deleted) for day in found.days[28:]} == {(1, 1, 1)}
-    assert {day.bytes for day in found.days[28:]} == {10 * 28}
-    assert found.total("arrived") == 90
-    still = foreseen(lake, 90, arrivals=False).in_force
-    assert (still.growing, still.total("arrived"), still.days[-1].bytes) == (0, 0, 10)
-
-
 def priced(lake: Lake, table: Mapping[str, Any]) -> None:
     settings = json.loads(lake.settings_file.read_text())
     lake.settings_file.write_text(json.dumps({**settings, "prices": table}))
