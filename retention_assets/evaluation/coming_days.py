@@ -92,7 +92,7 @@ def add_forecast(result: ForecastDays, log: Log, marks: pa.Table, rules: Forecas
     some = _SomeDatasets(remaining, log.datasets, rules, terms)
     some.note_marks(log.transactions, marks)
     result.start.add(some.stock(result.start.date, remaining.current()[0]))
-    for number, day in enumerate(result.days, 1):
+    for number, day in enumerate(result.days):
         day.add(some.live_through(day.date, begin + number * DAY, result))
 
 

@@ -62,9 +62,9 @@ class ForecastDays:
 
     @classmethod
     def starting(cls, policies: str, as_of: datetime, days: int) -> "ForecastDays":
-        """Days on which nothing is known yet."""
-        first, *others = (ForecastDay((as_of + timedelta(days=number)).date()) for number in range(days + 1))
-        return cls(policies, first, others)
+        """Empty days, the first of them that of `as_of`."""
+        dates = [(as_of + timedelta(days=number)).date() for number in range(days)]
+        return cls(policies, ForecastDay(as_of.date()), list(map(ForecastDay, dates)))
 
     def total(self, name: str) -> Any:
         """What all days have of something together."""

@@ -61,7 +61,7 @@ def lived(lake: Lake, drawn: list[History]) -> list[Day]:
     size = {(one.dataset, row["transaction"]): row["bytes"] or 0 for one in drawn for row in one.transactions}
     found = []
     before = {row["id"]: row["status"] for row in marks_of(lake)}
-    for number in range(1, DAYS + 1):
+    for number in range(DAYS):
         at = AS_OF + timedelta(days=number)
         lake.marks(at)
         results = lake.sweeps(at)
@@ -169,7 +169,7 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
     told = forecast(ForecastRequest(days=6, as_of=begin), environment).in_force
     lived = []
     with environment.ledger() as ledger:
-        for number in range(1, 7):
+        for number in range(6):
             at = begin + timedelta(days=number)
             (opened,) = environment.stores().values()
             new = evaluate(ledger, [opened], environment.settings, at)
@@ -192,7 +192,7 @@ def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, 
     told = forecast(ForecastRequest(days=days, as_of=begin), environment)
     lived = []
     with environment.ledger() as ledger:
-        for number in range(1, days + 1):
+        for number in range(days):
             at = begin + timedelta(days=number)
             stores = environment.stores()
             rulebook = load_rulebook(ledger, environment.settings, "test")

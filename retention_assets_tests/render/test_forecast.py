@@ -73,7 +73,7 @@ def test_the_plot_has_what_is_marked_apart_and_a_line_for_each_other() -> None:
     found = Forecast(BEGIN, days_of(90), (days_of(90, "drafts/eager.yaml", GIB // 2),))
     plot = forecast_plot(found)
     assert plot.title == "1.0 GiB become 91.0 GiB in 90 days"
-    assert (len(plot.labels), plot.labels[0], plot.labels[-1]) == (90, "23 Nov", "20 Feb")
+    assert (len(plot.labels), plot.labels[0], plot.labels[-1]) == (90, "22 Nov", "19 Feb")
     assert [one.values[-1] for one in plot.series] == [90 * GIB, GIB]
     assert [(one.name, one.values[-1]) for one in plot.trends] == [("drafts/eager.yaml", 91 * GIB // 2)]
     picture = draw(plot)
@@ -109,7 +109,7 @@ def test_a_page_has_what_is_to_come_only_where_it_is_asked_for() -> None:
     assert "&lt;b&gt;drafts&lt;/b&gt;" in text
     assert "<b>drafts" not in text
     assert "EUR a month" in text
-    assert text.count('<time datetime="2027-02-20">') == 2
+    assert text.count('<time datetime="2027-02-19">') == 2
     assert page_of(report, (), found) == text
 
 
@@ -123,4 +123,4 @@ def test_days_are_added_up_by_their_fields() -> None:
     day = ForecastDay(date(2026, 11, 23), bytes=1, month=0.5)
     day.add(ForecastDay(date(2026, 11, 23), bytes=2, marked=3, month=0.25))
     assert (day.bytes, day.marked, day.month) == (3, 3, 0.75)
-    assert ForecastDays.starting("x", BEGIN, 2).days[-1].date == (BEGIN + timedelta(days=2)).date()
+    assert ForecastDays.starting("x", BEGIN, 2).days[-1].date == (BEGIN + timedelta(days=1)).date()
