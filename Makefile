@@ -7,7 +7,6 @@ SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-CLASS_DATA := $(CURDIR)/.venv/class-data
 DEMO := .retention/demo
 PIP := -m pip --disable-pip-version-check install --quiet
 
@@ -30,8 +29,7 @@ format: $(READY) ## Lay the code out, and mend what the linter can mend safely
 
 # A dozen programs of the tests start a Spark, which takes half as long from an archive of its classes. It is made once.
 test: lint ## Everything: lint, types and all tests, on Java 17 or 21
-	@$(WITH_JAVA) export RETENTION_CLASS_DATA="$(CLASS_DATA)" && \
-	{ $(BIN)/python -m retention_assets.pipeline.make_class_data || RETENTION_CLASS_DATA=off; } && \
+	@$(WITH_JAVA) SPARK_SUBMIT_OPTS="$$(.ci/class_archive $(BIN)/python "$(CURDIR)/.venv/class-archive")" && export SPARK_SUBMIT_OPTS && \
 	$(BIN)/python -m pytest --quiet --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) ## An environment with histories, judged by Dagster on Spark, and why

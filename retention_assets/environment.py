@@ -141,7 +141,7 @@ class Environment:
         """Begin to start what runs need besides this Python, and do not wait for it."""
         from retention_assets.pipeline.spark import do_early, start_early
 
-        start_early(self.settings.spark.master, self.settings.spark.conf)
+        start_early(self.settings.spark.master, self.settings.spark.conf, str(self.settings.warehouse))
         from retention_assets.pipeline.read_logs import load_in_tasks
 
         stores = list(self.stores().values())

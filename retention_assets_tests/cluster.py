@@ -15,19 +15,11 @@ from threading import Thread
 
 import pyspark
 
-from retention_assets.pipeline.class_data import find_class_data
 from retention_assets_tests.commands.conftest import ROOT
 
-
-def archived_classes() -> list[str]:
-    """Java's options for the archive of Spark's classes, if these tests have one."""
-    data = find_class_data({"spark.master": "local"})
-    return [data.options() or ""] if data else []
-
-
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-# Of Java's own time nothing is measured here. The archive is of the classes of a session: most are those of other programs, too.
-QUICK_START = " ".join(("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", *archived_classes()))
+# The archive of the classes of a session, which `make test` names: most of them are those of other programs, too.
+QUICK_START = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ['SPARK_SUBMIT_OPTS']}"
 # What settings say of Spark for a program of this machine that has its tasks on such a cluster.
 ON_EXECUTORS = {
     "spark.pyspark.python": sys.executable,

@@ -38,8 +38,9 @@ def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 __all__ = ["ceph", "mariadb", "server", "store_url", "url"]
 
-# Tests leave nothing in the cache of who runs them, and no program behind. `make test` names a folder with an archive for Spark.
-os.environ.setdefault("RETENTION_CLASS_DATA", "off")
+# A choice of an archive, be it Java's default, keeps each environment of a test from creating one of its own on Java 19 and newer.
+# `make test` names that of .ci/class_archive.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-Xshare:auto")
 
 # Folders and modules that take their time; single tests of other modules carry the mark themselves.
 _LONG = (

@@ -17,7 +17,6 @@ import pytest
 from fsspec.registry import _registry as opened_before  # type: ignore[import-untyped]
 
 from retention_assets.errors import Refused
-from retention_assets.pipeline.class_data import VARIABLE
 from retention_assets.sql.engines import foreign_engine
 from retention_assets.stores.files.file_systems import open_file_system
 
@@ -86,8 +85,6 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[
     (wheel,) = built.glob("*.whl")
     pip("install", "--no-deps", "--no-index", "--target", str(folder), str(wheel))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RETENTION_", "DAGSTER_"))}
-    # Without it the second run would make an archive of Spark's classes in the cache of who runs the tests, beside other tests.
-    environment[VARIABLE] = os.environ[VARIABLE]
     # Without PYTHONSAFEPATH the folder in which somebody works would be searched first.
     environment |= {"PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1", "PATH": f"{folder / 'bin'}:{environment['PATH']}"}
     found = shell("python -c 'import retention_assets; print(retention_assets.__file__)'", environment, folder)

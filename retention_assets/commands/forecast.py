@@ -21,7 +21,6 @@ from retention_assets.commands.common.sources import find_environment
     help="Show beside it what this policy file or folder would lead to; may be repeated.",
 )  # fmt: skip
 @click.option("-d", "--dataset", "globs", multiple=True, metavar="GLOB", help="Only these datasets; may be repeated.")
-@click.option("--no-arrivals", is_flag=True, help="Assume that nothing new arrives, to see what becomes of what is there.")
 @AS_OF
 @FORMAT
 @STRICT
@@ -29,18 +28,17 @@ def forecast(
     days: int,
     others: tuple[Path, ...],
     globs: tuple[str, ...],
-    no_arrivals: bool,
     as_of: datetime | None,
     format_: str,
     strict: bool,
 ) -> ExitCode:
     """Foresee, day by day, what will be stored, marked and deleted, and what it costs. Writes nothing, deletes nothing.
 
-    Each dataset goes on as in its recent weeks, and each day has one run.
+    Nothing new arrives, and each day has one run.
     """
     from retention_assets.operations.forecast import ForecastRequest, forecast
 
-    request = ForecastRequest(days=days, as_of=as_of, datasets=globs or ("*",), others=others, arrivals=not no_arrivals)
+    request = ForecastRequest(days=days, as_of=as_of, datasets=globs or ("*",), others=others)
     environment = find_environment()
     with progress(f"living through {days:,} days"):
         found = forecast(request, environment)

@@ -29,7 +29,7 @@ def resources(
         return Environment(settings)
 
     def spark_session(_: dg.InitResourceContext) -> QuietSparkResource:
-        return QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf))
+        return QuietSparkResource(spark_config=spark_conf(settings.spark.master, settings.spark.conf, str(settings.warehouse)))
 
     def folder(_: dg.InitResourceContext) -> Warehouse:
         return Warehouse(root=str(settings.warehouse))

@@ -1,10 +1,10 @@
 """The coming days of some datasets, judged by the very functions that mark and sweep: one evaluation and one sweep a day.
 
 Belongs here: living through the days under one set of rules, and counting what is marked, deleted, spared and there.
-Does not belong here: what arrives (arrivals.py); which rules, marks and stores there are (operations/forecast.py).
+Does not belong here: which rules, marks and stores there are (operations/forecast.py).
 
-What a real sweep may meet and nobody can foresee is left out: stores that fail, people who act, and what else docs/forecast.md
-names. Where nothing arrives, the rest is exact.
+Nothing new arrives. What a real sweep may meet and nobody can foresee is left out: stores that fail, people who act, and what
+else docs/forecast.md names. The rest is exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.evaluation.arrivals import DAY, FutureLog, future_log
 from retention_assets.evaluation.forecast import ForecastDay, ForecastDays
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Bools, Ints, flags, integers, join_chunks, keys_of
+from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.policy.durations import from_micros, micros
 from retention_assets.policy.model import Policy
 from retention_assets.settings.prices import Price, Prices
 from retention_assets.stores.protocol import Capabilities
 
+DAY = 86_400_000_000
 _NONE, _MARKED, _SWEPT = 0, 1, 2
 _MARK = "mark"
 _CLASS = "storage_class"
@@ -69,9 +70,8 @@ class ForecastTerms:
     store: str
     can: Capabilities
     prices: Prices
-    # Whether what follows a deleted transaction has no parent any more; whether anything new arrives.
+    # Whether what follows a deleted transaction has no parent any more.
     begins_anew: bool = False
-    arrivals: bool = True
 
     @property
     def counted_columns(self) -> tuple[str, ...]:
@@ -87,22 +87,72 @@ def add_forecast(result: ForecastDays, log: Log, marks: pa.Table, rules: Forecas
     columns = {*columns_for(rules.in_force.policies, log.datasets), *terms.counted_columns}
     for made_by in rules.of_marks.values():
         columns |= set(columns_for(made_by.checked_by))
-    until = begin + (terms.days * DAY if terms.arrivals else 0)
-    future = future_log(log.transactions, begin, until, columns, terms.begins_anew)
-    result.datasets += int(future.dataset[-1]) + 1
-    result.growing += len(np.unique(future.dataset[future.arrives != NEVER]))
-    some = _SomeDatasets(future, log.datasets, rules, terms)
+    remaining = RemainingLog(log.transactions.select([name for name in LOG.names if name in columns]), terms.begins_anew)
+    result.datasets += int(remaining.dataset[-1]) + 1
+    some = _SomeDatasets(remaining, log.datasets, rules, terms)
     some.note_marks(log.transactions, marks)
-    result.start.add(some.stock(result.start.date, future.at(begin)[0]))
-    for number, day in enumerate(result.days, 1):
+    result.start.add(some.stock(result.start.date, remaining.current()[0]))
+    for number, day in enumerate(result.days):
         day.add(some.live_through(day.date, begin + number * DAY, result))
+
+
+class RemainingLog:
+    """Whole datasets of a sound log without the transactions that were deleted so far."""
+
+    def __init__(self, rows: pa.Table, begins_anew: bool = False) -> None:
+        bounds = bounds_of(rows)
+        starts = np.repeat(bounds[:-1], np.diff(bounds))
+        parent = integers(rows["parent_ordinal"], -1).astype(np.int64)
+        self.rows = rows
+        # Where a gap is left the history begins anew, instead of joining what is left.
+        self.begins_anew = begins_anew
+        self.dataset = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        self._parent = np.where(parent < 0, -1, parent + starts)
+        self._present = np.ones(len(rows), dtype=bool)
+        self._table: pa.Table | None = None
+
+    def take_out(self, rows: Ints) -> None:
+        """Remove deleted transactions, by their number in the whole log."""
+        if len(rows):
+            self._present[rows] = False
+            self._table = None
+
+    def current(self) -> tuple[Ints, pa.Table]:
+        """The log as it is now, and the numbers of its rows in the whole log."""
+        if self._table is None:
+            self._table = self.rows if self._present.all() else self._without_deleted()
+        return np.flatnonzero(self._present), self._table
+
+    def _without_deleted(self) -> pa.Table:
+        rows = np.flatnonzero(self._present)
+        place = np.cumsum(self._present) - 1
+        dataset = self.dataset[rows]
+        starts = np.searchsorted(dataset, dataset)
+        parent = self._remaining_parents()[rows]
+        table = self.rows.take(pa.array(rows)).combine_chunks()
+        columns = {
+            "ordinal": np.arange(len(rows)) - starts,
+            "parent_ordinal": np.where(parent < 0, -1, place[parent] - starts),
+        }
+        for name, column in columns.items():
+            table = table.set_column(table.column_names.index(name), LOG.field(name), pa.array(column.astype(np.int32)))
+        return table
+
+    def _remaining_parents(self) -> Ints:
+        if self.begins_anew:
+            return np.where((self._parent >= 0) & self._present[self._parent], self._parent, -1)
+        # -1 stands at the end, and leads to itself.
+        up = np.append(np.where(self._present, np.arange(len(self._present)), self._parent), -1)
+        while not np.array_equal(further := up[up], up):
+            up = further
+        return up[self._parent]
 
 
 class _SomeDatasets:
     """Some datasets on their way through the days: which of their rows are marked, until when, by which rule."""
 
-    def __init__(self, future: FutureLog, datasets: pa.Table, rules: ForecastRules, terms: ForecastTerms) -> None:
-        self.future, self.datasets, self.rules, self.terms = future, datasets, rules, terms
+    def __init__(self, remaining: RemainingLog, datasets: pa.Table, rules: ForecastRules, terms: ForecastTerms) -> None:
+        self.remaining, self.datasets, self.rules, self.terms = remaining, datasets, rules, terms
         policies = rules.in_force.policies
         names = list(dict.fromkeys(policy.name for policy in policies))
         self.known = [MarkRule.of(name, [one for one in policies if one.name == name], terms.can) for name in names]
@@ -112,7 +162,7 @@ class _SomeDatasets:
         # A shorter grace gets the credit.
         self.justifying = sorted(unlimited, key=lambda one: one.grace.after(terms.as_of))
         self.limited = any(policy.limits for policy in policies)
-        rows = len(future.arrives)
+        rows = len(remaining.rows)
         self.status = np.full(rows, _NONE, dtype=np.int8)
         self.due = np.full(rows, NEVER)
         self.rule = np.full(rows, -1)
@@ -120,24 +170,23 @@ class _SomeDatasets:
         self.marked_at = np.full(rows, NEVER)
         # Another transaction has the name of the one that was marked.
         self.replaced = np.zeros(rows, dtype=bool)
-        self.bytes = integers(future.rows["bytes"], 0)
-        self.files = np.maximum(integers(future.rows["files"], 1), 1)
-        self.closed = _times(future, "closed_at")
-        self.born = np.where(self.closed == NEVER, _times(future, "opened_at"), self.closed)
-        self.prices, self.price = _prices(future, terms)
+        self.bytes = integers(remaining.rows["bytes"], 0)
+        self.files = np.maximum(integers(remaining.rows["files"], 1), 1)
+        self.closed = _times(remaining.rows, "closed_at")
+        self.born = np.where(self.closed == NEVER, _times(remaining.rows, "opened_at"), self.closed)
+        self.prices, self.price = _prices(remaining.rows, terms)
 
     def note_marks(self, log: pa.Table, marks: pa.Table) -> None:
         """Begin with what the ledger knows. What it marked and no log has any more is nothing that could be deleted."""
         if not len(marks):
             return
         swept = flags(pc.equal(marks["status"], "SWEPT"))
-        base = np.flatnonzero(self.future.arrives == NEVER)
         gone = marks.filter(pa.array(swept)).filter(pa.array(is_in_log(marks.filter(pa.array(swept)), log)))
-        self.status[base[flags(pc.is_in(keys_of(log), value_set=keys_of(gone)))]] = _SWEPT
+        self.status[flags(pc.is_in(keys_of(log), value_set=keys_of(gone)))] = _SWEPT
         still = marks.filter(pa.array(~swept))
         at = pc.index_in(keys_of(still), value_set=keys_of(log))
         still, here = still.filter(at.is_valid()), at.drop_null()
-        row, now = base[here.to_numpy()], log.select([*TIMES, "bytes"]).take(here)
+        row, now = here.to_numpy(), log.select([*TIMES, "bytes"]).take(here)
         self.status[row] = _MARKED
         self.marked_at[row] = integers(join_chunks(still["marked_at"]).view(pa.int64()), 0)
         begun = flags(pc.or_(pc.equal(still["status"], "SWEEPING"), pc.greater(still["attempts"], 0)))
@@ -172,7 +221,7 @@ class _SomeDatasets:
 
     def live_through(self, day: date, instant: int, result: ForecastDays) -> ForecastDay:
         """One evaluation and one sweep."""
-        rows, log = self.future.at(instant)
+        rows, log = self.remaining.current()
         at = from_micros(instant)
         rules = self.rules.in_force
         known = _names(log, self.status[rows] != _NONE) if self.limited else None
@@ -187,13 +236,11 @@ class _SomeDatasets:
             result.deleted[rule.policy] += len(mine)
             result.bytes_deleted[rule.policy] += self._sum(mine)
         found = self.stock(day, rows)
-        arrived = rows[self.future.arrives[rows] > instant - DAY]
-        found.arrived, found.bytes_arrived = len(arrived), self._sum(arrived)
         found.marked, found.bytes_marked, found.spared = len(new), self._sum(new), spared
         found.deleted, found.bytes_deleted = len(gone), self._sum(gone)
         self._price(found, gone, instant)
         if self.terms.can.log_is_complete:
-            self.future.deleted[gone] = True
+            self.remaining.take_out(gone)
         return found
 
     def _marks_of(self, verdicts: pa.Table) -> tuple[Bools, Ints]:
@@ -239,7 +286,7 @@ class _SomeDatasets:
         """Of the datasets of some rows what their rule alone would mark."""
         found = np.zeros(len(rows), dtype=bool)
         if rule.checked_by:
-            dataset = self.future.dataset[rows]
+            dataset = self.remaining.dataset[rows]
             about = np.isin(dataset, np.unique(dataset[mine]))
             part = log.filter(pa.array(about)).combine_chunks()
             verdicts = candidate_marks(part, self.datasets, rule.checked_by, self.rules.in_force.holds, at)
@@ -269,16 +316,16 @@ def _names(log: pa.Table, which: Bools) -> pa.Table:
     return names.set_column(0, "dataset", names["dataset"].cast(pa.string()))
 
 
-def _times(future: FutureLog, name: str) -> Ints:
-    return integers(join_chunks(future.rows[name]).view(pa.int64()), int(NEVER))
+def _times(log: pa.Table, name: str) -> Ints:
+    return integers(join_chunks(log[name]).view(pa.int64()), int(NEVER))
 
 
-def _prices(future: FutureLog, terms: ForecastTerms) -> tuple[list[Price], Ints]:
+def _prices(log: pa.Table, terms: ForecastTerms) -> tuple[list[Price], Ints]:
     """The prices that occur, and the number of each row's; -1 where it has none."""
     said: list[str | None] = [None]
-    which = np.zeros(len(future.arrives), dtype=np.int64)
+    which = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:
-        words = pc.map_lookup(join_chunks(future.rows["attributes"]), pa.scalar(_CLASS), "first").dictionary_encode()
+        words = pc.map_lookup(join_chunks(log["attributes"]), pa.scalar(_CLASS), "first").dictionary_encode()
         said = [*words.dictionary.to_pylist(), None]
         which = integers(words.indices, len(said) - 1).astype(np.int64)
     found: list[Price] = []

@@ -26,8 +26,6 @@ class ForecastDay:
     bytes: int = 0
     waiting: int = 0
     bytes_waiting: int = 0
-    arrived: int = 0
-    bytes_arrived: int = 0
     marked: int = 0
     bytes_marked: int = 0
     spared: int = 0
@@ -57,18 +55,16 @@ class ForecastDays:
     policies: str
     start: ForecastDay
     days: list[ForecastDay]
-    # How many datasets there are, and in how many of them something arrives.
     datasets: int = 0
-    growing: int = 0
     marked: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
     bytes_deleted: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def starting(cls, policies: str, as_of: datetime, days: int) -> "ForecastDays":
-        """Days on which nothing is known yet."""
-        first, *others = (ForecastDay((as_of + timedelta(days=number)).date()) for number in range(days + 1))
-        return cls(policies, first, others)
+        """Empty days, the first of them that of `as_of`."""
+        dates = [(as_of + timedelta(days=number)).date() for number in range(days)]
+        return cls(policies, ForecastDay(as_of.date()), list(map(ForecastDay, dates)))
 
     def total(self, name: str) -> Any:
         """What all days have of something together."""
@@ -121,8 +117,8 @@ class Forecast:
             for name in sorted(one.marked)
         }
         days = [self._day(day) for day in one.days]
-        counts = {"datasets": one.datasets, "growing": one.growing}
-        return {"policies": one.policies, **counts, "start": self._day(one.start), "days": days, "by_policy": by_policy}
+        start = self._day(one.start)
+        return {"policies": one.policies, "datasets": one.datasets, "start": start, "days": days, "by_policy": by_policy}
 
     def _day(self, day: ForecastDay) -> dict[str, Any]:
         found = asdict(day) | {"date": day.date.isoformat()}

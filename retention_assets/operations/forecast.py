@@ -56,8 +56,6 @@ class ForecastRequest:
     as_of: datetime | None = None
     datasets: tuple[str, ...] = ("*",)
     others: tuple[Path, ...] = ()
-    # Whether anything new arrives.
-    arrivals: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.days <= MOST_DAYS:
@@ -93,8 +91,7 @@ def _forecast_store(
     store = environment.stores([about.name])[about.name]
     can = call_store(store, lambda: store.capabilities)
     terms = ForecastTerms(
-        as_of=found.as_of, days=request.days, store=store.name, can=can, arrivals=request.arrivals,
-        prices=environment.settings.prices,
+        as_of=found.as_of, days=request.days, store=store.name, can=can, prices=environment.settings.prices,
         # An expired parent leaves its id behind in an Iceberg table, and what follows has none.
         begins_anew=isinstance(about, IcebergSettings),
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """The simulation: the cycle day by day on a copy, so that one sees marks come due and a sweep without waiting for either.
 
 Belongs here: the days, and what happens on each. The history is the one that the stores have now: nothing new arrives in it.
-Does not belong here: the steps of a day (rehearsal.py), and what will arrive (a forecast).
+Does not belong here: the steps of a day (rehearsal.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +97,7 @@ def simulate(request: SimulationRequest, environment: Environment) -> Simulation
                 f"The newest mark of the ledger is of {text_of(newest)}: a simulation begins then or later, and not at"
                 f" {text_of(begin)}. Leave --from out to begin now."
             )
-        logs = [(log, rehearsed.known(rehearsed.source, log)) for log in rehearsed.logs()]
+        logs = [(log, _swept(rehearsed.known(rehearsed.source, log))) for log in rehearsed.logs()]
         refused = {name: why for log, _ in logs for name, why in faults_of(log.datasets).items()}
         days = tuple(_live(rehearsed, logs, instants, refused))
         spared = rehearsed.copy.marks.table(statuses=["SPARED"])
@@ -141,6 +141,11 @@ def _mark(rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], at: dateti
     if len(candidates):
         rehearsed.mark(candidates, at)
     return _amount(candidates)
+
+
+def _swept(known: pa.Table) -> pa.Table:
+    # The copy has the open marks: what it spares can be marked again.
+    return known.filter(known["swept"])
 
 
 def _pending(rehearsed: Rehearsal, by: datetime) -> Amount:

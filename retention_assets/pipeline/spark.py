@@ -6,6 +6,7 @@ that come with every start. Nothing starts before it is asked for: importing thi
 
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,6 @@ from tempfile import NamedTemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from retention_assets.pipeline.class_data import JAVA_OPTIONS, find_class_data
 from retention_assets.settings.secrets import masked
 
 if TYPE_CHECKING:
@@ -41,6 +41,16 @@ _SERIAL = "-XX:+UseSerialGC"
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 # Where Java and Spark's scripts find more options.
 _OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# The folder of the class archive of an environment.
+ARCHIVES = "spark.retention.archives"
+# The first Java that creates and renews an archive by itself; an older one refuses to start with these options.
+_ARCHIVING_JAVA = 19
+_ARCHIVING = "-XX:+AutoCreateSharedArchive -XX:+VerifySharedSpaces -Xlog:cds*=off"
+# Java takes one archive: where options name one, or none, that is it.
+_CHOSEN_ARCHIVE = re.compile(r"-Xshare|-XX:\S*(Shared|ArchiveClasses|AOT|LoadedClassList)")
+# Java reads a `:` as two archives, and a quote ends the option.
+_UNFIT = re.compile(r"[:\"'\\\n]")
 _PYTHON = "spark.pyspark.python"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 # Of those above what a Spark Connect server has settled.
@@ -66,8 +76,8 @@ class _EarlySession:
 _early: _EarlySession | None = None
 
 
-def spark_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """The configuration of a session; `sc://` is a Spark Connect server."""
+def spark_conf(master: str, conf: Mapping[str, str], warehouse: str = "") -> dict[str, str]:
+    """The configuration of a session; `sc://` is a Spark Connect server. The warehouse is for a local class archive."""
     is_local = master.startswith("local")
     if named_python := conf.get(_PYTHON):
         # Spark reads that key only where spark-submit starts the program; this Python asks its environment.
@@ -84,6 +94,8 @@ def spark_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         # Elsewhere the environment of executors is for all to read who see the pods, and secrets have a way of their own.
         mine = {f"spark.executorEnv.{name}": os.environ[name] for name in _OBJECT_STORE_KEYS if os.environ.get(name)}
         named = {**mine, **named}
+    if is_local and warehouse and not _UNFIT.search(warehouse):
+        named = {ARCHIVES: str(Path(warehouse).absolute() / ".java"), **named}
     # Of two options that say the same Java takes the one named last: that of the settings, if they name one.
     options = [
         f'-Dlog4j2.configurationFile="{_LOGGING}"',
@@ -95,13 +107,44 @@ def spark_conf(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 def _java_options(conf: Mapping[str, str]) -> list[str]:
     """For a Java that lives as long as a run."""
-    theirs = (conf.get(JAVA_OPTIONS), conf.get("spark.driver.defaultJavaOptions"), *map(os.environ.get, _OPTIONS_OF_OTHERS))
-    return [_SHORT_LIVED] if _COLLECTOR.search(" ".join(filter(None, theirs))) else [_SHORT_LIVED, _SERIAL]
+    return [_SHORT_LIVED] if _COLLECTOR.search(_all_java_options(conf)) else [_SHORT_LIVED, _SERIAL]
 
 
-def spark_session(master: str, conf: Mapping[str, str]) -> "SparkSession":
+def _all_java_options(conf: Mapping[str, str]) -> str:
+    options = (conf.get(JAVA_OPTIONS), conf.get("spark.driver.defaultJavaOptions"), *map(os.environ.get, _OPTIONS_OF_OTHERS))
+    return " ".join(filter(None, options))
+
+
+def _archive_options(conf: Mapping[str, str]) -> str:
+    """Options for a class archive that Java creates and renews itself, which halves its later starts; none before Java 19."""
+    if ARCHIVES not in conf or _CHOSEN_ARCHIVE.search(_all_java_options(conf)) or _java_version() < _ARCHIVING_JAVA:
+        return ""
+    folder = Path(conf[ARCHIVES])
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError:
+        return ""
+    # Java runs what is in an archive, so nobody else may be able to write it.
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        return ""
+    return f'{_ARCHIVING} -XX:SharedArchiveFile="{folder / "spark.jsa"}"'
+
+
+def _java_version() -> int:
+    """The version of the Java that Spark starts; 0 where it says none."""
+    home = os.environ.get("JAVA_HOME")
+    command = [f"{home}/bin/java" if home else "java", "-version"]
+    try:
+        version = re.search(r'version "(\d+)', subprocess.run(command, capture_output=True, text=True, check=False).stderr)
+    except OSError:
+        return 0
+    return int(version[1]) if version else 0
+
+
+def spark_session(master: str, conf: Mapping[str, str], warehouse: str = "") -> "SparkSession":
     """The session of this Python, started on the first call."""
-    return session_of(spark_conf(master, conf))
+    return session_of(spark_conf(master, conf, warehouse))
 
 
 def is_running() -> bool:
@@ -138,7 +181,7 @@ def _start(conf: Mapping[str, str], gateway: Any) -> None:
     SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=gateway)
 
 
-def start_early(master: str, conf: Mapping[str, str]) -> None:
+def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> None:
     """Start Spark on this machine beside what this Python goes on to do. What fails is said by whoever asks for the session."""
     global _early
     # All of it is loaded by this thread: two that load one package at a time can see halves of it.
@@ -147,7 +190,7 @@ def start_early(master: str, conf: Mapping[str, str]) -> None:
 
     if not master.startswith("local") or _early is not None or SparkContext._gateway is not None:
         return
-    wanted = spark_conf(master, conf)
+    wanted = spark_conf(master, conf, warehouse)
     pool = ThreadPoolExecutor(1, "spark")
     gateway = pool.submit(_gateway, wanted)
     # While Java starts.
@@ -184,24 +227,6 @@ def _take(conf: Mapping[str, str]) -> None:
 
 
 def _gateway(conf: Mapping[str, str]) -> Any:
-    """A Java for Spark, from its class-data archive if there is one."""
-    data = find_class_data(conf)
-    options = data.options() if data else None
-    if data is None or options is None:
-        gateway = _launch(conf)
-        if data is not None:
-            data.wish()
-        return gateway
-    try:
-        return _launch({**conf, JAVA_OPTIONS: f"{options} {conf.get(JAVA_OPTIONS, '')}".strip()})
-    except Exception:  # noqa: BLE001 - whatever it was, without the archive it either works or is said again
-        gateway = _launch(conf)
-        # It was the archive, for without it Java starts.
-        data.give_up()
-        return gateway
-
-
-def _launch(conf: Mapping[str, str]) -> Any:
     """Start Java, and read along what it says while it does: all but some lines go on to stderr."""
     from pyspark.java_gateway import launch_gateway
 
@@ -209,7 +234,7 @@ def _launch(conf: Mapping[str, str]) -> Any:
     reader = Thread(target=_pass_on, args=(reading,), daemon=True)
     reader.start()
     try:
-        with _submitting(conf):
+        with _submitting({**conf, JAVA_OPTIONS: f"{_archive_options(conf)} {conf.get(JAVA_OPTIONS, '')}".strip()}):
             gateway = launch_gateway(None, {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
     except Exception:
         os.close(writing)

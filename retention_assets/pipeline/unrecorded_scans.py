@@ -103,7 +103,7 @@ class UnrecordedScans:
         holds = ledger.holds.known(ledger.clock.due_by(self.as_of), self.file_holds) if ledger else tuple(self.file_holds)
         is_large = last is not None and last.scanned + last.distinct_references >= _WORTH_TASKS
         if is_large or not is_local_master(self.master):
-            scanner = SparkScanner(lambda: spark_session(self.master, self.conf))
+            scanner = SparkScanner(lambda: spark_session(self.master, self.conf, self.warehouse.root))
             return scanner.scan(settings, purging, folder, last, refused, self.as_of, holds)
         sources = open_references(settings), open_edges(settings)
         scan = Scan(settings, open_listing(settings), *sources, purging, holds, self.as_of)

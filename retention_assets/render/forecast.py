@@ -27,6 +27,7 @@ _AXIS = 10
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 # As many bars as can be told apart on a page.
 _BARS = 120
+ASSUMPTION = "Assumed: nothing new arrives, and each day has one run."
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,6 @@ class ForecastPeriod:
     """Some days in a row: what is there at their end, and what happened on all of them together."""
 
     last: ForecastDay
-    arrived: int
     marked: int
     deleted: int
     bytes_deleted: int
@@ -45,7 +45,7 @@ def periods_of(one: ForecastDays) -> list[ForecastPeriod]:
     found, length = [], _period_length(one)
     for begin in range(0, len(one.days), length):
         days = one.days[begin : begin + length]
-        sums = (sum(getattr(day, name) for day in days) for name in ("arrived", "marked", "deleted", "bytes_deleted"))
+        sums = (sum(getattr(day, name) for day in days) for name in ("marked", "deleted", "bytes_deleted"))
         found.append(ForecastPeriod(days[-1], *sums))
     return found
 
@@ -66,25 +66,16 @@ def summary(one: ForecastDays, currency: str | None) -> str:
     length = "1 day" if count == 1 else f"{count:,} days"
     found = [
         f"{policies_words(one)}, {size_of(first.bytes)} become {size_of(last.bytes)} in {length}:"
-        f" {size_of(one.total('bytes_arrived'))} arrive, {size_of(one.total('bytes_deleted'))}"
-        f" in {one.total('deleted'):,} transactions are deleted."
+        f" {size_of(one.total('bytes_deleted'))} in {one.total('deleted'):,} transactions are deleted."
     ]
     if currency:
         found.append(
-            f"A month of storage costs {money_of(first.month, currency)} now and {money_of(last.month, currency)} then;"
-            f" without what is deleted it would be {money_of(last.month + one.total('saved'), currency)}."
+            f"A month of storage costs {money_of(first.month, currency)} now and {money_of(last.month, currency)} then."
         )
         requests, early = one.total("requests"), one.total("early")
         found += [f"The requests that delete it cost {money_of(requests, currency)}."] if requests else []
         found += [f"Deleted early, and billed all the same: {money_of(early, currency)}."] if early else []
     return " ".join(found)
-
-
-def assumption(one: ForecastDays) -> str:
-    """What the days rest on."""
-    if not one.growing:
-        return "Assumed: nothing new arrives, and each day has one run."
-    return f"Assumed: {one.growing:,} of {one.datasets:,} datasets go on as in their recent weeks, and each day has one run."
 
 
 def forecast_texts(found: Forecast) -> "Iterator[Table | Text]":
@@ -101,17 +92,17 @@ def forecast_texts(found: Forecast) -> "Iterator[Table | Text]":
             ends = one.days[0].date, one.days[-1].date
             yield Text("\n".join(["", *blocks([day.bytes for day in one.days], highest, *ends), ""]))
         yield _days_table(one, found.currency)
-    yield Text(assumption(found.in_force))
+    yield Text(ASSUMPTION)
 
 
 def _days_table(one: ForecastDays, currency: str | None) -> "Table":
     from retention_assets.render.terminal import table
 
     periods = periods_of(one)
-    columns = ("until", "arrived", "marked", "deleted", "freed", "stored", *((f"{currency} a month",) if currency else ()))
+    columns = ("until", "marked", "deleted", "freed", "stored", *((f"{currency} a month",) if currency else ()))
     rows = [
         (
-            part.last.date, f"{part.arrived:,}", f"{part.marked:,}", f"{part.deleted:,}", size_of(part.bytes_deleted),
+            part.last.date, f"{part.marked:,}", f"{part.deleted:,}", size_of(part.bytes_deleted),
             size_of(part.last.bytes), *((f"{part.last.month:,.2f}",) if currency else ()),
         )
         for part in periods

@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from retention_assets.evaluation.forecast import Forecast
 from retention_assets.policy.durations import text_of
-from retention_assets.render.forecast import assumption, forecast_plot, periods_of, policies_words, summary
+from retention_assets.render.forecast import ASSUMPTION, forecast_plot, periods_of, policies_words, summary
 from retention_assets.render.money import money_rows
 from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import NARROW, Plot, draw
@@ -56,6 +56,7 @@ def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | 
         plots=[_draw(plot, NARROW) for plot in plots],
         money=list(money_rows(total.money)),
         forecast=forecast,
+        assumption=ASSUMPTION,
         foreseen=_draw(forecast_plot(forecast), _PAGE) if forecast else None,
         terminal_only=[line.terminal_only for line in report.lines if line.terminal_only is not None],
         listed=listed,
@@ -73,7 +74,7 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
     environment.filters.update(
         number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of,
-        iso=text_of, seconds=_to_the_second, periods=periods_of, summary=summary, assumption=assumption, under=policies_words,
+        iso=text_of, seconds=_to_the_second, periods=periods_of, summary=summary, under=policies_words,
     )  # fmt: skip
     # Line breaks and indentation are for those who read the template; on the page they would be spaces between words.
     return environment.from_string(re.sub(r"\n\s*", "", _read("report.html")))

@@ -27,7 +27,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def shown(lake: Lake, instance: dg.DagsterInstance, **config: Any) -> dict[str, Any]:
-    ran = run(lake.settings, instance, "forecast", {"as_of": AS_OF.isoformat(), "arrivals": False, **config})
+    ran = run(lake.settings, instance, "forecast", {"as_of": AS_OF.isoformat(), **config})
     assert ran.success
     (event,) = [event for event in ran.all_events if event.is_successful_output]
     return {name: value.value for name, value in event.step_output_data.metadata.items()}
@@ -50,7 +50,7 @@ def test_a_forecast_shows_a_summary_a_plot_and_the_days(lake: Lake, instance: dg
     assert len(found["stored_by_day"]) < 1_000
     rows = [record.data for record in found["days"].records]
     assert [(row["policies"], row["until"], row["deleted"], row["bytes"]) for row in rows][:2] == [
-        ("today", "2026-04-07", 0, 2460), ("today", "2026-04-14", 4, 60),
+        ("today", "2026-04-06", 0, 2460), ("today", "2026-04-13", 4, 60),
     ]  # fmt: skip
     assert len(json.loads(Path(found["file"]).read_text())["days"]) == 30
     assert {str(file): file.read_bytes() for file in (lake.folder / "data").rglob("*") if file.is_file()} == before

@@ -1,4 +1,4 @@
-"""The forecast is exact where nothing arrives: the days that it foresees are those of the real engine, day after day.
+"""The forecast is exact: the days that it foresees are those of the real engine, day after day.
 
 Belongs here: random lakes that are marked and swept for real, under several policies, holds and acts of people, each day compared.
 """
@@ -61,7 +61,7 @@ def lived(lake: Lake, drawn: list[History]) -> list[Day]:
     size = {(one.dataset, row["transaction"]): row["bytes"] or 0 for one in drawn for row in one.transactions}
     found = []
     before = {row["id"]: row["status"] for row in marks_of(lake)}
-    for number in range(1, DAYS + 1):
+    for number in range(DAYS):
         at = AS_OF + timedelta(days=number)
         lake.marks(at)
         results = lake.sweeps(at)
@@ -96,8 +96,8 @@ def foreseen(found: Forecast) -> list[Day]:
 
 
 def asked(lake: Lake, as_of: datetime = AS_OF, **request: Any) -> Forecast:
-    """The forecast of a lake in which nothing arrives."""
-    return forecast(ForecastRequest(days=DAYS, as_of=as_of, arrivals=False, **request), Environment(lake.settings))
+    """The forecast of a lake."""
+    return forecast(ForecastRequest(days=DAYS, as_of=as_of, **request), Environment(lake.settings))
 
 
 def random_documents(rng: random.Random) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def says(rng: random.Random, lake: Lake) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(rounds(2)))
-def test_where_nothing_arrives_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
+def test_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"forecast {seed}")
     drawn = [one for one in (random_history(rng, f"lake/d{number}") for number in range(DATASETS)) if one.transactions]
     lake = Lake(tmp_path / "lake")
@@ -166,10 +166,10 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
     store = {"name": "ice", "kind": "iceberg", "catalog": catalog, "namespaces": ["*"]}
     (tmp_path / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": "sqlite:///ledger.db", "stores": [store]}))
     environment = Environment(load_settings(tmp_path / "retention.yaml"))
-    told = forecast(ForecastRequest(days=6, as_of=begin, arrivals=False), environment).in_force
+    told = forecast(ForecastRequest(days=6, as_of=begin), environment).in_force
     lived = []
     with environment.ledger() as ledger:
-        for number in range(1, 7):
+        for number in range(6):
             at = begin + timedelta(days=number)
             (opened,) = environment.stores().values()
             new = evaluate(ledger, [opened], environment.settings, at)
@@ -189,10 +189,10 @@ def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, 
     """The demonstration: files, Iceberg tables, aspects and records, some of which no log has any more once they are swept."""
     environment = Environment(load_settings(build_environment(tmp_path / "demo")))
     days = 11
-    told = forecast(ForecastRequest(days=days, as_of=begin, arrivals=False), environment)
+    told = forecast(ForecastRequest(days=days, as_of=begin), environment)
     lived = []
     with environment.ledger() as ledger:
-        for number in range(1, days + 1):
+        for number in range(days):
             at = begin + timedelta(days=number)
             stores = environment.stores()
             rulebook = load_rulebook(ledger, environment.settings, "test")

@@ -42,7 +42,7 @@ def test_what_a_policy_selects_is_marked_on_the_first_day_and_goes_when_its_grac
     assert (said(found.days, "marked"), said(found.days, "deleted")) == ({1: 1}, {1 + GRACE: 1})
     assert (found.start.bytes, [day.bytes for day in found.days[6:8]], found.days[-1].bytes) == (798, [798, 98], 98)
     assert set(said(found.days, "waiting")) == set(range(1, 1 + GRACE))
-    assert [day.date for day in found.days] == [(AS_OF + timedelta(days=number)).date() for number in range(1, 13)]
+    assert [day.date for day in found.days] == [(AS_OF + timedelta(days=number)).date() for number in range(12)]
     assert (found.marked["old"], found.deleted["old"], found.bytes_deleted["old"]) == (1, 1, 700)
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_written(lake: Lake) -> None:
 def test_what_is_marked_keeps_the_day_on_which_it_is_due(lake: Lake) -> None:
     lake.marks(AS_OF - timedelta(days=3))
     found = foreseen(lake).in_force
-    assert (said(found.days, "marked"), said(found.days, "deleted")) == ({}, {GRACE - 3: 1})
+    assert (said(found.days, "marked"), said(found.days, "deleted")) == ({}, {1 + GRACE - 3: 1})
     assert (found.start.waiting, found.start.bytes_waiting) == (1, 700)
 
 
@@ -72,7 +72,7 @@ def test_marks_of_a_policy_that_was_narrowed_are_spared(lake: Lake) -> None:
     lake.marks()
     lake.says(OLD.replace("30d", "900d"))
     days = foreseen(lake).in_force.days
-    assert (said(days, "spared"), said(days, "deleted")) == ({GRACE: 1}, {})
+    assert (said(days, "spared"), said(days, "deleted")) == ({1 + GRACE: 1}, {})
 
 
 def test_a_mark_that_its_own_policy_no_longer_justifies_is_spared_whatever_others_say(lake: Lake) -> None:
@@ -82,7 +82,7 @@ def test_a_mark_that_its_own_policy_no_longer_justifies_is_spared_whatever_other
     lake.branches("dev", "C")
     lake.says(f"{alone}, {{name: b, datasets: {{include: ['lake/*']}}, select: {{older_than: 30d}}, grace: 2d}}")
     found = foreseen(lake).in_force
-    assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({7: 1}, {8: 1}, {10: 1})
+    assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({8: 1}, {9: 1}, {11: 1})
 
 
 def test_limits_bound_what_is_marked_and_not_what_is_swept(tmp_path: Path) -> None:
@@ -103,14 +103,14 @@ def test_what_people_hold_stays_until_they_do_not(lake: Lake) -> None:
         )
     found = foreseen(lake, 20).in_force
     # Spared when it is due, and marked anew on the first day without the hold.
-    assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({7: 1}, {9: 1}, {16: 1})
+    assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({8: 1}, {10: 1}, {17: 1})
 
 
 def test_what_comes_again_under_the_name_of_what_is_marked_is_spared_and_marked_anew(lake: Lake) -> None:
     lake.marks()
     lake.comes_again("A", bytes=701)
     found = foreseen(lake, 20).in_force
-    assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({7: 1}, {8: 1}, {15: 1})
+    assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({8: 1}, {9: 1}, {16: 1})
 
 
 def test_a_realm_that_is_purged_goes_whole(lake: Lake) -> None:
@@ -128,24 +128,11 @@ def test_others_are_shown_beside_and_change_nothing_of_what_is_marked(lake: Lake
     eager = {"name": "all", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "1d"}, "latest_view": "allow"}
     other.write_text(json.dumps({"policies": [{**eager, "grace": "2d"}]}))
     found = foreseen(lake, others=(other,))
-    assert said(found.in_force.days, "deleted") == {GRACE: 1}
+    assert said(found.in_force.days, "deleted") == {1 + GRACE: 1}
     (beside,) = found.others
-    assert (beside.policies, said(beside.days, "deleted")) == (str(other), {3: 2, GRACE: 1})
+    assert (beside.policies, said(beside.days, "deleted")) == (str(other), {3: 2, 1 + GRACE: 1})
     told = found.as_dict()
     assert (told["policies"], [one["policies"] for one in told["others"]]) == ("today", [str(other)])
-
-
-def test_what_arrives_is_marked_and_deleted_in_its_turn(tmp_path: Path) -> None:
-    daily = " - ".join(f"T{age}:SNAPSHOT@{age}d=10" for age in range(60, 0, -1))
-    lake = Lake(tmp_path / "lake", policies=OLD.replace("30d", "20d")).has(f"main: {daily}")
-    found = foreseen(lake, 90).in_force
-    assert (found.datasets, found.growing) == (1, 1)
-    # One a day comes; one a day is marked, and goes a week later. Nothing had come today, which is felt for four weeks.
-    assert {(day.arrived, day.marked, day.deleted) for day in found.days[28:]} == {(1, 1, 1)}
-    assert {day.bytes for day in found.days[28:]} == {10 * 28}
-    assert found.total("arrived") == 90
-    still = foreseen(lake, 90, arrivals=False).in_force
-    assert (still.growing, still.total("arrived"), still.days[-1].bytes) == (0, 0, 10)
 
 
 def priced(lake: Lake, table: Mapping[str, Any]) -> None:
@@ -157,12 +144,12 @@ def test_money_is_said_where_there_are_prices(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake").has(f"main: A:SNAPSHOT@50d={3 * GIB}[#2000] - B:SNAPSHOT@40d={GIB}")
     assert "currency" not in (told := foreseen(lake).as_dict())
     assert "month" not in told["days"][0]
-    price = {"gib_month": 0.5, "thousand_deletes": 0.25, "minimum_days": 88}
+    price = {"gib_month": 0.5, "thousand_deletes": 0.25, "minimum_days": 87}
     priced(lake, {"currency": "EUR", "default": price})
     told = foreseen(lake).as_dict()
     assert (told["currency"], told["start"]["month"], told["days"][-1]["month"]) == ("EUR", 2, 0.5)
     day = told["days"][GRACE]
-    # 58 days old when it goes, so a month of it is billed still.
+    # 57 days old when it goes, so a month of it is billed still.
     assert {name: day[name] for name in ("saved", "requests", "early")} == {"saved": 1.5, "requests": 0.5, "early": 1.5}
     assert sum(one["saved"] for one in told["days"]) == 1.5
 

@@ -1,16 +1,15 @@
 """Starting Spark: nothing is said that nobody can mend, and everything is said of what went wrong."""
 
-import json
 import os
 import subprocess
 import sys
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from retention_assets.pipeline import class_data, spark
+from retention_assets.pipeline import spark
 from retention_assets.pipeline.spark import spark_conf
 from retention_assets_tests.commands.conftest import ENVIRONMENT
 
@@ -40,15 +39,10 @@ def start(*conf: str, folder: Path, **environment: str) -> subprocess.CompletedP
 
 
 @pytest.mark.spark
-def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where its class-data archive is none: Java goes on without."""
-    monkeypatch.setenv(class_data.VARIABLE, str(tmp_path / "archives"))
-    data = class_data.find_class_data(spark_conf("local[1]", {}))
-    assert data is not None
-    data.write(replace(class_data.Note(data.key), made=True))
-    data.archive.write_bytes(b"no archive" * 10_000)
-    assert data.options() is not None
-    done = start(folder=tmp_path, **{class_data.VARIABLE: str(tmp_path / "archives")})
+def test_a_start_says_nothing_and_what_java_says_later_is_read(tmp_path: Path) -> None:
+    """Also where its class archive is none: Java goes on without."""
+    (tmp_path / "spark.jsa").write_bytes(b"no archive" * 10_000)
+    done = start(folder=tmp_path, SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=spark.jsa -Xlog:cds*=off")
     assert (done.returncode, done.stdout) == (0, "5 UTC\n5 UTC\n"), done.stderr
     assert done.stderr.splitlines() == ["said by Java"] * 2
 
@@ -104,27 +98,66 @@ def test_a_collector_of_the_environment_and_what_the_settings_say_of_sql_win(mon
     assert conf["spark.sql.codegen.wholeStage"] == "true"
 
 
-def test_a_java_that_does_not_start_from_its_archive_starts_without_and_never_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a Java that says its version the one that Spark starts, in an environment that chooses no archive."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Dx=1' >&2\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(folder))
+    for name in spark._OPTIONS_OF_OTHERS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "creates"), [("17.0.15", False), ("18.0.2", False), ("19", True), ("21.0.3", True), ("25-ea", True)]
+)
+def test_java_19_and_newer_create_an_archive_in_the_warehouse(
+    version: str, creates: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = class_data.ClassData(tmp_path, "spark", "key")
-    data.write(class_data.Note("key", made=True))
-    data.archive.write_bytes(b"an archive")
-    asked = list[str]()
+    java(tmp_path, version, monkeypatch)
+    options = spark._archive_options(spark_conf("local[2]", {}, str(tmp_path / "warehouse")))
+    folder = tmp_path / "warehouse" / ".java"
+    expected = ["-XX:+AutoCreateSharedArchive", f'-XX:SharedArchiveFile="{folder / "spark.jsa"}"'] if creates else []
+    assert [option for option in options.split() if "Archive" in option] == expected
+    assert folder.exists() == creates
 
-    def launch(conf: dict[str, str]) -> str:
-        asked.append(conf[class_data.JAVA_OPTIONS])
-        if "SharedArchiveFile" in asked[-1]:
-            raise RuntimeError("Java has crashed")
-        return "gateway"
 
-    monkeypatch.setattr(spark, "_launch", launch)
-    monkeypatch.setattr(spark, "find_class_data", lambda _: data)
-    for _ in range(2):
-        assert spark._gateway({class_data.JAVA_OPTIONS: "-Dmine=1"}) == "gateway"
-    assert [options.endswith("-Dmine=1") for options in asked] == [True] * 3
-    assert ["SharedArchiveFile" in options for options in asked] == [True, False, False]
-    assert json.loads((tmp_path / "spark.json").read_text()) == {"key": "key", "made": False, "tries": 3}
+@pytest.mark.parametrize(
+    ("master", "conf", "warehouse"),
+    [
+        ("spark://host:7077", {}, "warehouse"),
+        ("sc://host", {}, "warehouse"),
+        ("local[2]", {}, "s3://bucket/warehouse"),
+        ("local[2]", {}, 'ware"house'),
+        ("local[2]", {}, ""),
+        ("local[2]", {spark.JAVA_OPTIONS: "-XX:SharedArchiveFile=mine.jsa"}, "warehouse"),
+        ("local[2]", {spark.JAVA_OPTIONS: "-Dx=1 -XX:ArchiveClassesAtExit=mine.jsa"}, "warehouse"),
+        ("local[2]", {spark.JAVA_OPTIONS: "-Xshare:off"}, "warehouse"),
+    ],
+)
+def test_clusters_remote_warehouses_and_chosen_archives_get_none(
+    master: str, conf: dict[str, str], warehouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java(tmp_path, "21.0.3", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert spark._archive_options(spark_conf(master, conf, warehouse)) == ""
+
+
+def test_no_archive_is_run_that_somebody_else_could_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(tmp_path, "21.0.3", monkeypatch)
+    conf = spark_conf("local[2]", {}, str(tmp_path))
+    assert spark._archive_options(conf)
+    (tmp_path / ".java").chmod(0o770)
+    assert spark._archive_options(conf) == ""
+
+
+def test_without_a_java_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java(tmp_path, "21.0.3", monkeypatch)
+    monkeypatch.setenv("JAVA_HOME", "/not/there")
+    assert spark._archive_options(spark_conf("local[2]", {}, str(tmp_path))) == ""
 
 
 def test_a_spark_connect_server_is_given_no_options_of_a_java_of_ours() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from retention_assets.evaluation.forecast import Forecast, ForecastDay, ForecastDays
-from retention_assets.render.forecast import assumption, blocks, forecast_plot, periods_of, summary
+from retention_assets.render.forecast import blocks, forecast_plot, periods_of, summary
 from retention_assets.render.html import page_of
 from retention_assets.render.svg import data_uri, draw
 from retention_assets.report import DayReport
@@ -18,9 +18,9 @@ GIB = 2**30
 def days_of(count: int, policies: str = "today", each: int = GIB, **values: float) -> ForecastDays:
     """Days on which one more of `each` is stored than on the day before."""
     found = ForecastDays.starting(policies, BEGIN, count)
-    found.datasets, found.growing, found.start.bytes = 3, 2, each
+    found.datasets, found.start.bytes = 3, each
     for number, day in enumerate(found.days, 2):
-        day.bytes, day.bytes_waiting, day.arrived, day.bytes_arrived = number * each, each, 1, each
+        day.bytes, day.bytes_waiting = number * each, each
         for name, value in values.items():
             setattr(day, name, value)
     return found
@@ -29,30 +29,23 @@ def days_of(count: int, policies: str = "today", each: int = GIB, **values: floa
 def test_a_sentence_says_what_the_days_come_to() -> None:
     one = days_of(90, deleted=2, bytes_deleted=GIB)
     assert summary(one, None) == (
-        "With the policies in force, 1.0 GiB become 91.0 GiB in 90 days: 90.0 GiB arrive, 90.0 GiB in 180 transactions are deleted."
+        "With the policies in force, 1.0 GiB become 91.0 GiB in 90 days: 90.0 GiB in 180 transactions are deleted."
     )
     assert summary(days_of(1, "draft"), None).startswith("With draft, 1.0 GiB become 2.0 GiB in 1 day:")
 
 
 def test_money_is_in_the_sentence_where_there_is_any() -> None:
     words = summary(days_of(4, month=1.5, saved=0.25, requests=0.001, early=0.5), "EUR")
-    assert "A month of storage costs 0.00 EUR now and 1.50 EUR then; without what is deleted it would be 2.50 EUR." in words
+    assert "A month of storage costs 0.00 EUR now and 1.50 EUR then." in words
     assert "The requests that delete it cost under 0.01 EUR. Deleted early, and billed all the same: 2.00 EUR." in words
     assert "requests" not in summary(days_of(4, month=1.5), "EUR")
 
 
-def test_what_is_assumed_is_said() -> None:
-    one = days_of(3)
-    assert assumption(one) == "Assumed: 2 of 3 datasets go on as in their recent weeks, and each day has one run."
-    one.growing = 0
-    assert assumption(one) == "Assumed: nothing new arrives, and each day has one run."
-
-
 def test_periods_add_up_to_the_days_and_end_with_the_last() -> None:
     for count in (1, 14, 15, 90, 126, 127, 1_000):
-        one = days_of(count)
+        one = days_of(count, marked=1)
         found = periods_of(one)
-        assert sum(part.arrived for part in found) == count
+        assert sum(part.marked for part in found) == count
         assert found[-1].last is one.days[-1]
         assert len(found) <= 36
 
@@ -80,7 +73,7 @@ def test_the_plot_has_what_is_marked_apart_and_a_line_for_each_other() -> None:
     found = Forecast(BEGIN, days_of(90), (days_of(90, "drafts/eager.yaml", GIB // 2),))
     plot = forecast_plot(found)
     assert plot.title == "1.0 GiB become 91.0 GiB in 90 days"
-    assert (len(plot.labels), plot.labels[0], plot.labels[-1]) == (90, "23 Nov", "20 Feb")
+    assert (len(plot.labels), plot.labels[0], plot.labels[-1]) == (90, "22 Nov", "19 Feb")
     assert [one.values[-1] for one in plot.series] == [90 * GIB, GIB]
     assert [(one.name, one.values[-1]) for one in plot.trends] == [("drafts/eager.yaml", 91 * GIB // 2)]
     picture = draw(plot)
@@ -116,7 +109,7 @@ def test_a_page_has_what_is_to_come_only_where_it_is_asked_for() -> None:
     assert "&lt;b&gt;drafts&lt;/b&gt;" in text
     assert "<b>drafts" not in text
     assert "EUR a month" in text
-    assert text.count('<time datetime="2027-02-20">') == 2
+    assert text.count('<time datetime="2027-02-19">') == 2
     assert page_of(report, (), found) == text
 
 
@@ -130,4 +123,4 @@ def test_days_are_added_up_by_their_fields() -> None:
     day = ForecastDay(date(2026, 11, 23), bytes=1, month=0.5)
     day.add(ForecastDay(date(2026, 11, 23), bytes=2, marked=3, month=0.25))
     assert (day.bytes, day.marked, day.month) == (3, 3, 0.75)
-    assert ForecastDays.starting("x", BEGIN, 2).days[-1].date == (BEGIN + timedelta(days=2)).date()
+    assert ForecastDays.starting("x", BEGIN, 2).days[-1].date == (BEGIN + timedelta(days=1)).date()

@@ -19,11 +19,11 @@ from retention_assets.operations.forecast import forecast as foresee
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import plot_metadata, table
-from retention_assets.render.forecast import assumption, forecast_plot, periods_of, summary
+from retention_assets.render.forecast import ASSUMPTION, forecast_plot, periods_of, summary
 from retention_assets.render.svg import strip
 from retention_assets.render.text import size_of, visible_line
 
-_COUNTS = ("arrived", "marked", "deleted", "bytes_deleted")
+_COUNTS = ("marked", "deleted", "bytes_deleted")
 
 
 class ForecastForm(JudgingConfig):
@@ -34,21 +34,19 @@ class ForecastForm(JudgingConfig):
         default=[],
         description="Files or folders of other policies, such as policies-draft/: each is shown beside the policies in force.",
     )
-    arrivals: bool = Field(default=True, description="False: what becomes of what is there, if nothing new arrives?")
 
 
 @operation_job(ForecastForm, JobKind.LOOK)
 def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
     """Foresee, day by day, what will be stored, marked and deleted, and what it costs.
 
-    Each dataset goes on as in its recent weeks, and each day has one run.
+    Nothing new arrives, and each day has one run.
     """
     request = ForecastRequest(
         days=form.days,
         as_of=form.given(),
         datasets=tuple(form.datasets),
         others=tuple(map(Path, form.policies)),
-        arrivals=form.arrivals,
     )
     found = foresee(request, context.environment)
     for words in found.left_out:
@@ -73,7 +71,7 @@ def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
 def _markdown(found: Forecast) -> str:
     """The sentences. What stands in them are numbers, and names of files that somebody typed into the form."""
     said = [summary(one, found.currency) for one in found.sets]
-    return "\n\n".join(f"- {visible_line(words)}" for words in [*said, assumption(found.in_force), *found.left_out])
+    return "\n\n".join(f"- {visible_line(words)}" for words in [*said, ASSUMPTION, *found.left_out])
 
 
 def _days(found: Forecast) -> dg.MetadataValue:
