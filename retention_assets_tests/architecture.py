@@ -105,7 +105,6 @@ HOMES: Mapping[str, set[str]] = {
     "dagster_pyspark": {"dagster"},
     "pyspark": {"dagster", "demo", "pipeline"},
     "sqlalchemy": {"demo", "ledger", "sql", "stores", "sweep"},
-    "alembic": {"ledger"},
     "adbc_driver_manager": {"ledger", "sql", "stores"},
     "adbc_driver_postgresql": {"sql"},
     "adbc_driver_sqlite": {"sql"},

@@ -149,7 +149,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def new_databases() -> Iterator[None]:
-    """Empty ledgers are made without Alembic, and what it reads to make an instance of Dagster it reads once."""
+    """Empty ledgers are made as the first one was, and what Alembic reads to make an instance of Dagster it reads once."""
     read = ScriptDirectory.from_config
 
     @cache
@@ -159,8 +159,7 @@ def new_databases() -> Iterator[None]:
         return read(config)
 
     def from_config(config: Config) -> ScriptDirectory:
-        place = config.get_main_option("script_location") or ""
-        return read_once(place) if place.startswith("dagster") else read(config)
+        return read_once(config.get_main_option("script_location") or "")
 
     with pytest.MonkeyPatch.context() as patch:
         make_again(patch)

@@ -16,7 +16,7 @@ TIMES = ("opened_at", "closed_at")
 def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
     """For each mark whether the row of the log beside it is what was marked.
 
-    A mark that knows neither time is of an earlier release: it counts as a mark of whatever is there.
+    A mark that knows neither time counts as a mark of whatever is there.
     """
     noted, found = ([as_micros(table[name]) for name in TIMES] for table in (marks, rows))
     unknown: Bools = np.logical_and.reduce([times == NEVER for times in noted])

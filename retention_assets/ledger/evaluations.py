@@ -89,7 +89,7 @@ def counts_text(counts: Iterable[VerdictCount]) -> str:
 
 
 def counts_of(text: str | None) -> list[VerdictCount]:
-    """The verdicts of a dataset; none where an earlier release judged it last."""
+    """The verdicts of a dataset; none where it was refused."""
     return [VerdictCount(*one) for one in json.loads(text)] if text else []
 
 

@@ -149,7 +149,7 @@ def _live() -> Select[Any]:
 
 
 def folders_of(row: Row[Any]) -> frozenset[str]:
-    """Read which policy folders brought a hold; none where an older release has noted it."""
+    """Read which policy folders brought a hold."""
     return frozenset(json.loads(row.detail or "{}").get("folders", ()))
 
 

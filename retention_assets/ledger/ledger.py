@@ -1,23 +1,24 @@
 """The open ledger: every part of the record under its name.
 
-Belongs here: opening by URL (and bringing an older ledger up to date), and what an open ledger consists of.
+Belongs here: opening by URL, with the tables of a new ledger, and what an open ledger consists of.
 Does not belong here: what any part does.
 """
 
 import json
 import logging
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from sqlalchemy import Engine, inspect, select, text
+from sqlalchemy import Connection, Engine, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets import clock
 from retention_assets.errors import Refused
-from retention_assets.ledger.audit.chain import Act, ActType, as_line, rows
+from retention_assets.ledger.audit.chain import GENESIS, Act, ActType, as_line, rows
 from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, remember_places
 from retention_assets.ledger.audit.state import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
@@ -38,7 +39,7 @@ from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
 from retention_assets.ledger.scans import Scans
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, REVISION
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, LEDGER_REVISION, METADATA, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.ledger.sweeps.paces import Paces
@@ -58,6 +59,8 @@ from retention_assets.sql.transactions import reading, writing
 _LOG = logging.getLogger(__name__)
 # One program opens a ledger often.
 _WARNED: set[Path] = set()
+# Any number that no other program is likely to lock in the same PostgreSQL database.
+_LOCK = 7_268_359_114
 
 
 class Ledger:
@@ -211,11 +214,10 @@ class Accepted:
 
 def open_ledger(
     url: Url | str,
-    migrations: Path | None = None,
     tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None,
     simulated: bool | None = None,
 ) -> Ledger:
-    """Open a ledger, made or brought up to date if need be; refused if a newer release has opened it.
+    """Open a ledger, created if there is none; one of another revision is refused, and nothing in it is changed.
 
     `tell_witness` is called after the commit of acts that an older copy of the ledger must not be without, and once the ledger
     is made, with none.
@@ -224,10 +226,17 @@ def open_ledger(
     engine = ledger_engine(url)
     is_new = False
     try:
-        is_older = migrations is not None or not _is_up_to_date(engine)
-        if is_older:
-            retry(lambda: _migrate(engine, migrations), RETRY_CONFLICTS)
-        is_new = tell_witness is not None and (is_older or _is_unused(engine))
+        with reading(engine) as connection:
+            revision = _revision(connection)
+        if revision is None:
+            revision = retry(lambda: _create(engine), RETRY_CONFLICTS)
+        if revision != REVISION:
+            raise Refused(
+                f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, and this version of"
+                f" retention-assets needs revision {REVISION}. Nothing was changed. Start a new ledger under another URL (the"
+                " key ledger in the settings), or use the version of retention-assets that made this one."
+            )
+        is_new = tell_witness is not None and _is_unused(engine)
         if simulated is not None:
             ClockGuard(LedgerDatabase(engine)).settle(simulated)
     except DBAPIError as error:
@@ -267,7 +276,7 @@ def ledger_is_there(url: Url | str) -> bool:
     engine = ledger_engine(url)
     try:
         with reading(engine) as connection:
-            return inspect(connection).has_table("alembic_version")
+            return _revision(connection) is not None
     except DBAPIError as error:
         raise _unreachable(engine, error) from error
     finally:
@@ -301,16 +310,34 @@ def _is_unused(engine: Engine) -> bool:
         return head_of(connection).position == 0
 
 
-def _is_up_to_date(engine: Engine) -> bool:
-    with reading(engine) as connection:
-        if not inspect(connection).has_table("alembic_version"):
-            return False
-        return connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == [REVISION]
+def _revision(connection: Connection) -> str | None:
+    """Revision of the ledger in a database; none where there is no ledger."""
+    inspector = inspect(connection)
+    if inspector.has_table(LEDGER_REVISION.name):
+        return str(connection.execute(select(LEDGER_REVISION.c.revision)).scalar_one())
+    if inspector.has_table(AUDIT_HEAD.name):
+        # Up to 0019, Alembic kept the revision.
+        return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
+    return None
 
 
-def _migrate(engine: Engine, folder: Path | None) -> None:
-    # Loaded only when there is something to do: most openings find a ledger that is up to date.
-    from retention_assets.ledger.migrations import FOLDER, migrate
-
+def _create(engine: Engine) -> str:
+    """Create the tables, unless another program has created them since; return the revision."""
     with writing(engine) as connection:
-        migrate(connection, folder or FOLDER)
+        if connection.dialect.name == "postgresql":
+            # SQLite needs no lock of its own: the transaction began with the right to write.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        if (revision := _revision(connection)) is not None:
+            return revision
+        create_tables(connection)
+        return REVISION
+
+
+def create_tables(connection: Connection) -> None:
+    """Create the tables of a new ledger, with the rows that it begins with."""
+    # A table of the same name is another program's, and an error.
+    METADATA.create_all(connection, checkfirst=False)
+    connection.execute(insert(LEDGER_REVISION).values(revision=REVISION))
+    connection.execute(insert(CLOCK).values(id=1, next_mark=1))
+    connection.execute(insert(AUDIT_HEAD).values(id=1, position=0, hash=GENESIS, ledger=secrets.token_hex(16)))
+    seal_state(connection)

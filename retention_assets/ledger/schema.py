@@ -1,7 +1,8 @@
-"""The tables of the ledger, as the newest migration leaves them.
+"""The tables of the ledger.
 
-Belongs here: tables, keys and the conditions that hold for every row, the same on SQLite and PostgreSQL.
-Does not belong here: how an older ledger gets here (migrations), and any statement that reads or writes.
+Belongs here: tables, keys and the conditions that hold for every row, the same on SQLite and PostgreSQL. Whoever changes them
+changes REVISION: a ledger of another revision is refused.
+Does not belong here: any statement that reads or writes.
 
 No row of the ledger is ever removed. What is over (a mark taken back, a lease given up, a hold released) says so in its row.
 """
@@ -23,8 +24,7 @@ from sqlalchemy import (
 
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
-# The newest migration. Kept here too, so that opening a ledger that is up to date does not load the migrations.
-REVISION = "0019"
+REVISION = "0020"
 
 METADATA = MetaData(
     naming_convention={
@@ -49,6 +49,8 @@ def _seal() -> Column[str]:
     """The seal of a row that no act is about (audit/state.py)."""
     return Column("seal", Text)
 
+
+LEDGER_REVISION = Table("ledger_revision", METADATA, Column("revision", Text, primary_key=True))
 
 POLICY_VERSIONS = Table(
     "policy_versions",
@@ -141,8 +143,7 @@ PLANNED = Table(
     Column("bytes", BigInteger),
     # By what the store finds the rest of a transaction again whose deletion was cut short.
     Column("note", Text),
-    # Null: planned by a release that sealed no plans.
-    Column("seal", Text),
+    Column("seal", Text, nullable=False),
 )
 
 # One row per transition of a mark after it was made. A step that leaves SWEEPING carries the outcome.

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from retention_assets.ledger import Ledger, migrations, open_ledger
-from retention_assets.ledger.migrations import migrate
+from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import ledger as opening
+from retention_assets.ledger.ledger import create_tables
 
 
 @pytest.fixture
@@ -16,6 +17,6 @@ def ledger(url: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Alembic, each time: for tests of migrations, also of those of other releases."""
-    monkeypatch.setattr(migrations, "migrate", migrate)
+def created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ledgers of this test are created as everywhere else, not by a record of it."""
+    monkeypatch.setattr(opening, "create_tables", create_tables)

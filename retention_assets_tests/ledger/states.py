@@ -3,8 +3,7 @@
 Belongs here: the shortest way to each. Not a second implementation of anything.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from sqlalchemy import Connection, Update, event, text
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.state import seal_rows
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.schema import LEASE_PARTS, LEASES, NOTED_HEADS, PLACES
+from retention_assets.ledger.schema import LEASE_PARTS, LEASES
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.ledger.sweeps.writes import Plan, Settlement
 from retention_assets.outcomes import Outcome
@@ -87,17 +86,6 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
     ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
     ledger.sweeps.finish(lease, plan)
     return lease
-
-
-@contextmanager
-def table_of_parts(older: Ledger) -> Iterator[None]:
-    """A ledger of an earlier release, for as long as the program of today gives up leases in it."""
-    later = (LEASE_PARTS, PLACES, NOTED_HEADS)
-    for table in later:
-        table.create(older.database.engine)
-    yield
-    for table in later:
-        table.drop(older.database.engine)
 
 
 def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:

@@ -1,9 +1,8 @@
-"""New ledgers of tests, without Alembic: what the migrations did to the first empty database of a kind is done again to the next.
+"""New ledgers of tests: what was done to create the tables of the first one of a kind of database is done again for the next.
 
 Belongs here: recording that once per program and kind of database, and doing it again; on PostgreSQL also the tables of ledgers
-that tests are done with. Thousands of tests begin with an empty ledger, and eleven migrations take twenty times as long as
-their statements do, and these ten times as long as what is done here. Programs that a test starts migrate by themselves, and so
-do the tests of opening (test_opening.py).
+that tests are done with. Thousands of tests begin with an empty ledger, and its statements take ten times as long as what is
+done here. Programs that a test starts create their ledgers by themselves, and so do the tests of opening (test_opening.py).
 """
 
 import os
@@ -19,8 +18,8 @@ import pytest
 from psycopg import ClientCursor
 from sqlalchemy import Connection, event, text
 
-from retention_assets.ledger import migrations
-from retention_assets.ledger.migrations import FOLDER, migrate
+from retention_assets.ledger import ledger
+from retention_assets.ledger.ledger import create_tables
 from retention_assets.sql import engines
 
 _TABLES = {
@@ -46,7 +45,7 @@ _LARGE = 4 * 1024**2
 
 @dataclass
 class Recorded:
-    """What the migrations did to an empty database, and the rows that were there after it."""
+    """Statements that create a ledger in an empty database, and the rows that are there after it."""
 
     statements: list[tuple[str, Any]]
     # PostgreSQL: all of it in one round trip; and what brings tables back to it.
@@ -66,13 +65,13 @@ _recorded: dict[str, Recorded] = {}
 
 def make_again(patch: pytest.MonkeyPatch) -> None:
     """For as long as the patch."""
-    patch.setattr(migrations, "migrate", migrate_again)
+    patch.setattr(ledger, "create_tables", create_again)
     make_private = engines.make_private
 
     def make_with_tables(file: Path) -> None:
         recorded = _recorded.get("sqlite")
-        # Tests of opening migrate by themselves.
-        if recorded and migrations.migrate is migrate_again and file.parent.is_dir() and not file.exists():
+        # Tests of opening create their ledgers by themselves.
+        if recorded and ledger.create_tables is create_again and file.parent.is_dir() and not file.exists():
             _copy(recorded, file)
         make_private(file)
 
@@ -91,13 +90,11 @@ def _copy(recorded: Recorded, file: Path) -> None:
     made.unlink()
 
 
-def migrate_again(connection: Connection, folder: Path = FOLDER) -> None:
-    """What `migrate` does, by a record of it where the database is empty."""
+def create_again(connection: Connection) -> None:
+    """Do what `create_tables` does, by a record of it where the database is empty."""
     kind = connection.dialect.name
-    if kind == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": migrations._LOCK})
-    if folder != FOLDER or connection.exec_driver_sql(_TABLES[kind]).scalar_one():
-        migrate(connection, folder)
+    if connection.exec_driver_sql(_TABLES[kind]).scalar_one():
+        create_tables(connection)
     elif kind not in _recorded:
         _recorded[kind] = _record(connection)
     elif kind == "sqlite":
@@ -114,7 +111,7 @@ def _record(connection: Connection) -> Recorded:
             statements.extend((statement, one) for one in (parameters if many else [parameters]))
 
     event.listen(connection, "before_cursor_execute", note)
-    migrate(connection)
+    create_tables(connection)
     event.remove(connection, "before_cursor_execute", note)
     recorded = Recorded(statements)
     if connection.dialect.name == "postgresql":

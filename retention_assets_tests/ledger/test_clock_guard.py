@@ -5,23 +5,19 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, select, update
+from sqlalchemy import select, update
 
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_time, open_ledger
 from retention_assets.ledger.clock_guard import SYSTEM, LedgerTimes
 from retention_assets.ledger.invariants import mark_times
-from retention_assets.ledger.migrations import FOLDER
-from retention_assets.ledger.schema import AUDIT, CLOCK, REVISION
+from retention_assets.ledger.schema import AUDIT, CLOCK
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.clocks import open_simulated, set_clock
-from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, statuses, swept
+from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, statuses
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 QUIET = 400 * DAY
@@ -248,7 +244,7 @@ def test_what_is_in_a_plan_does_not_begin_before_its_grace_is_over(ledger: Ledge
     lease = ledger.leases.take("lake/d", "sweeper")
     plan = ledger.sweeps.plan(lease, [], due)
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark) VALUES ({plan.id}, {ids(ledger)[0]})")
+        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert ledger.sweeps.begin(lease, plan, ids(ledger)) == []
     assert statuses(ledger) == {"T1": "MARKED"}
 
@@ -258,7 +254,7 @@ def test_what_is_not_due_by_its_plan_does_not_begin(ledger: Ledger) -> None:
     lease = ledger.leases.take("lake/d", "sweeper")
     plan = ledger.sweeps.plan(lease, ids(ledger), LATER - MINUTE)
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark) VALUES ({plan.id}, {ids(ledger)[0]})")
+        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert ledger.sweeps.begin(lease, plan, ids(ledger)) == []
 
 
@@ -330,34 +326,3 @@ def test_a_ledger_in_which_nothing_is_recorded_may_become_either(url: str) -> No
     open_simulated(url).close()
     with pytest.raises(Refused, match="made with a simulated clock"):
         open_ledger(url, simulated=False)
-
-
-@pytest.mark.parametrize("used", [True, False])
-def test_a_ledger_of_an_earlier_release_is_a_real_one_once_it_is_used(used: bool, url: str) -> None:
-    """With rows, whose times are what they were; one that holds nothing is of neither kind."""
-    with open_ledger(url) as ledger:
-        if used:
-            ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-            swept(ledger)
-        with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-            connection.exec_driver_sql("ALTER TABLE clock DROP COLUMN simulated")
-            migrate_by("0006", connection)
-            assert connection.execute(select(CLOCK.c.simulated)).scalar_one() is None
-        assert ledger.verify().faults == ()
-        assert ledger.clock.times().newest_mark_at == (T0 if used else None)
-    if used:
-        with pytest.raises(Refused, match="the ledger is a real one"):
-            open_simulated(url)
-    else:
-        open_simulated(url).close()
-
-
-def migrate_by(revision: str, connection: Connection) -> None:
-    """Do one migration again, on a ledger that is otherwise up to date."""
-    config = Config()
-    config.set_main_option("script_location", str(FOLDER))
-    config.attributes["connection"] = connection
-    before = ScriptDirectory.from_config(config).get_revision(revision).down_revision
-    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{before}'")
-    command.upgrade(config, revision)
-    connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{REVISION}'")

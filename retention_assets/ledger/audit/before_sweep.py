@@ -19,7 +19,7 @@ from retention_assets.ledger.audit.foreign import acting_faults
 from retention_assets.ledger.audit.lives import life_faults
 from retention_assets.ledger.audit.members import unsealed_marks
 from retention_assets.ledger.audit.row_faults import Recorded, row_faults, single_faults
-from retention_assets.ledger.audit.rows import ANY_TABLE, RULES, WRITERS, RowKey, initial_rows, rows_in
+from retention_assets.ledger.audit.rows import RULES, WRITERS, RowKey, initial_rows, rows_in
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN
 from retention_assets.sql.streams import stream
@@ -51,7 +51,7 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
 
 def _acts() -> Select[Any]:
     """The acts that say last what each row of the rules is, in their order."""
-    writers = {deed for table in RULES for deed in WRITERS[table.name]} | {*ANY_TABLE}
+    writers = {deed for table in RULES for deed in WRITERS[table.name]} | {ActType.ACCEPT}
     all_of = sorted(writers - {*_NEWEST_BY_DATASET, *_NEWEST})
     by_dataset = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST_BY_DATASET)).group_by(AUDIT.c.dataset)
     newest = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST)).group_by(AUDIT.c.deed)
@@ -65,7 +65,7 @@ def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: date
         due = _OPEN, MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
         yield from chain(_sealed(connection, due), _made(connection, due))
         mine: ColumnElement[bool] = MARKS.c.dataset.in_(some) & _OPEN
-        yield from (("", sentence) for sentence in life_faults(connection, None, mine))
+        yield from (("", sentence) for sentence in life_faults(connection, mine))
 
 
 def _sealed(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,6 @@ class ActType(StrEnum):
     ACCEPT_SCAN = "ACCEPT_SCAN"  # a person lets a braked scan mark
     PLACE = "PLACE"  # a store joins with the place of its data, or a person accepts another place
     HEAD = "HEAD"  # a place where heads are noted is remembered, given up, or can't be written
-    SEAL = "SEAL"  # what a release without seals left, sealed as it was found
     CONFIRM = "CONFIRM"  # a person said yes to what a run was about to delete
     VERIFY = "VERIFY"  # a verification that found no fault
     ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from retention_assets.ledger.schema import METADATA
 
-_TABLES = {*METADATA.tables, "alembic_version"}
+_TABLES = {*METADATA.tables}
 _INDEXES = {str(index.name) for table in METADATA.tables.values() for index in table.indexes}
 _FILE = text("SELECT type, name, tbl_name FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name")
 _OURS = "(SELECT to_regclass(quote_ident(name)) FROM unnest(cast(:names AS text[])) AS name)"

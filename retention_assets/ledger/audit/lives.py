@@ -18,12 +18,8 @@ _WORDS = {
 }  # fmt: skip
 
 
-def life_faults(connection: Connection, sealed_at: int | None, where: ColumnElement[bool] | None = None) -> Iterator[str]:
-    """Marks that are not where their last step led, or say something else of their lives than their steps do.
-
-    Up to `sealed_at`, a position of the chain, an older release wrote: its acts say a moment later when they were. Where it is
-    not known, the times are left out.
-    """
+def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
+    """Marks that are not where their last step led, or say something else of their lives than their steps do."""
     last, failed = _last_steps(where), _failed_steps(where)
     should = {
         "status": func.coalesce(last.c.status, "MARKED"),
@@ -31,7 +27,7 @@ def life_faults(connection: Connection, sealed_at: int | None, where: ColumnElem
         "attempts": func.coalesce(failed.c.attempts, 0),
         "last_error": failed.c.error,
         "why": case((last.c.status.in_(("UNMARKED", "SPARED")), func.coalesce(last.c.why, NO_ERROR))),
-        "changed_at": _changed_at(last, sealed_at),
+        "changed_at": last.c.at,
         "changed_by": last.c.actor,
     }
     query = select(MARKS, *(value.label(f"should_{name}") for name, value in should.items()))
@@ -40,13 +36,6 @@ def life_faults(connection: Connection, sealed_at: int | None, where: ColumnElem
     found = query.where(strays) if where is None else query.where(where, strays)
     for row in connection.execute(found.order_by(MARKS.c.id)):
         yield from _sentences(row)
-
-
-def _changed_at(last: Subquery, sealed_at: int | None) -> ColumnElement[Any]:
-    if sealed_at is None:
-        return MARKS.c.changed_at
-    # Without an act there is no time either; one of an older release is taken as it is.
-    return case((func.coalesce(last.c.position, sealed_at + 1) > sealed_at, last.c.at), else_=MARKS.c.changed_at)
 
 
 def _last_steps(where: ColumnElement[bool] | None) -> Subquery:

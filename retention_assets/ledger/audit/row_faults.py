@@ -77,11 +77,11 @@ def _next_mark(connection: Connection) -> int:
     marked, vouched = (
         connection.execute(
             select(AUDIT.c.position, AUDIT.c.detail)
-            .where(AUDIT.c.deed.in_(deeds), AUDIT.c.dataset.is_(None))
+            .where(AUDIT.c.deed == deed, AUDIT.c.dataset.is_(None))
             .order_by(AUDIT.c.position.desc())
             .limit(1)
         ).one_or_none()
-        for deeds in ((ActType.MARK,), (ActType.ACCEPT, ActType.SEAL))
+        for deed in (ActType.MARK, ActType.ACCEPT)
     )
     said = _read(vouched.detail).get("next_mark") if vouched and (not marked or vouched.position > marked.position) else None
     if said is None:

@@ -9,13 +9,13 @@ Does not belong here: what is written by the million (seals.py), and sentences a
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, inspect, select
+from sqlalchemy import ColumnElement, Connection, Table, select
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -38,8 +38,7 @@ from retention_assets.ledger.schema import (
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.transactions import portions
 
-# The acts that write each table; what was found there by the first release with seals, and what a person vouches for, is in
-# acts of their own.
+# The acts that write each table; what a person vouches for is in acts of its own.
 WRITERS: Mapping[str, tuple[ActType, ...]] = {
     HOLDS.name: (ActType.HOLD, ActType.RELEASE),
     FILE_HOLDS.name: (ActType.HOLD, ActType.RELEASE),
@@ -55,7 +54,6 @@ WRITERS: Mapping[str, tuple[ActType, ...]] = {
     PLACES.name: (ActType.PLACE,),
     NOTED_HEADS.name: (ActType.HEAD,),
 }
-ANY_TABLE = (ActType.SEAL, ActType.ACCEPT)
 SEALED: Mapping[str, Table] = {
     table.name: table
     for table in (
@@ -146,18 +144,10 @@ def _sealed(table: Table, row: Mapping[str, Any]) -> SealedRow:
     return name, list(key), row_seal(table, row)
 
 
-def read_rows(connection: Connection, table: Table, columns: Sequence[str] | None = None) -> Iterator[Mapping[str, Any]]:
+def read_rows(connection: Connection, table: Table) -> Iterator[Mapping[str, Any]]:
     """All rows of a table, without holding them in memory."""
-    query = select(*(column for column in table.columns if columns is None or column.name in columns))
-    with connection.execute(query.order_by(*table.primary_key), execution_options={"yield_per": 5_000}) as found:
+    with connection.execute(select(table).order_by(*table.primary_key), execution_options={"yield_per": 5_000}) as found:
         yield from (dict(row) for row in found.mappings())
-
-
-def existing_rows(connection: Connection, tables: Iterable[Table]) -> Iterator[SealedRow]:
-    """The same of tables that an older release made: those of their columns that are there."""
-    for table in tables:
-        present = {column["name"] for column in inspect(connection).get_columns(table.name)}
-        yield from (_sealed(table, row) for row in read_rows(connection, table, sorted(present)))
 
 
 def changed_past_ledger(
@@ -171,12 +161,12 @@ def changed_past_ledger(
     acts = sorted({act for act, _ in unsure.values() if act is not None})
     mine = (AUDIT.c.act.in_(some) for some in portions(acts))
     # The act that a row names, or else one about rows of any table; the acts of many rows are read at once.
-    for which in chain(mine, (AUDIT.c.deed.in_(ANY_TABLE),)):
+    for which in chain(mine, (AUDIT.c.deed == ActType.ACCEPT,)):
         if not unsure:
             break
         for act, deed, detail in connection.execute(select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(which)):
             for key, seal in rows_in(json.loads(detail)):
-                if key in unsure and unsure[key][1] == seal and (unsure[key][0] == act or deed in ANY_TABLE):
+                if key in unsure and unsure[key][1] == seal and (unsure[key][0] == act or deed == ActType.ACCEPT):
                     del unsure[key]
     return set(unsure)
 

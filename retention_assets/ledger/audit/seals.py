@@ -78,7 +78,7 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
         _text(pc.binary_length(table["transaction"])), table["transaction"],
         pa.chunked_array([common]),
     ]  # fmt: skip
-    # A mark of an earlier release knows no times, and its seal is what it was.
+    # The seal of a mark that knows neither time is over nothing in their place.
     known = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
     times = [pc.fill_null(_text(table[name].cast(pa.int64())), "?") for name in TIMES]
     lines = pc.binary_join_element_wise(*parts, *times, "|")

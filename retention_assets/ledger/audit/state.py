@@ -130,7 +130,7 @@ def _seal_written(connection: Connection, table: Table, where: ColumnElement[boo
 
 
 def seal_state(connection: Connection) -> None:
-    """Seal all of these rows as they are, and count them: of an older release, or when a person vouches for them."""
+    """Seal and count all of these rows as they are: of a new ledger, or when a person vouches for them."""
     _teach(connection)
     for table in STATE:
         count = connection.execute(select(func.count()).select_from(table)).scalar_one()

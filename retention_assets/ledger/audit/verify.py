@@ -25,7 +25,6 @@ from retention_assets.ledger.audit.lives import life_faults
 from retention_assets.ledger.audit.members import BulkAct, Members
 from retention_assets.ledger.audit.row_faults import Recorded, RowFault, row_faults, single_faults, unreadable_values
 from retention_assets.ledger.audit.rows import SEALED, RowKey, initial_rows, rows_in
-from retention_assets.ledger.audit.seal_existing import NOTHING, ended_digest, planned_digest
 from retention_assets.ledger.audit.state import state_faults
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
 from retention_assets.sql.columns import DatabaseTime
@@ -74,8 +73,7 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
         members.faults(connection),
         (one.sentence for one in changed_rows(connection, chain)),
         single_faults(connection, chain.ledger),
-        _sealed_faults(connection, chain),
-        life_faults(connection, chain.sealed_at, None if since is None else _moved_since(since)),
+        life_faults(connection, None if since is None else _moved_since(since)),
         state_faults(connection),
         foreign_faults(connection),
     )
@@ -162,10 +160,8 @@ class _Chain:
     count: int = 0
     acts: dict[int, BulkAct] = field(default_factory=dict)
     recorded: dict[RowKey, Recorded] = field(default_factory=dict)
-    # Which ledger the first row is of; where an older release ended, and what was sealed then.
+    # Which ledger the first row is of.
     ledger: str | None = None
-    sealed_at: int = 0
-    sealed: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.since is None:
@@ -212,25 +208,11 @@ class _Chain:
             detail, seals = {}, []
         self.recorded |= {key: Recorded(seal, row["position"]) for key, seal in seals}
         self.ledger = detail.get("ledger", self.ledger)
-        if row["deed"] == ActType.SEAL:
-            self.sealed_at, self.sealed = row["position"], detail
         if row["digest"] is not None:
             ids = {name: detail.get(name) for name in ("first", "last")} if row["deed"] == ActType.MARK else {}
             made = detail.get("plans") or [detail.get("plan")] if row["deed"] == ActType.PLAN else []
             plans = tuple(plan for plan in made if plan is not None)
             self.acts[row["act"]] = BulkAct(row["position"], row["deed"], row["members"], row["digest"], **ids, plans=plans)
-
-
-def _sealed_faults(connection: Connection, chain: _Chain) -> Iterator[str]:
-    """What an older release left besides rows: plans whose marks have no seals, and lives that have ended."""
-    if chain.since is not None:
-        return
-    said = chain.sealed or {"planned": NOTHING}
-    place = f"Row {chain.sealed_at} of the audit (SEAL)" if chain.sealed else "The audit"
-    if planned_digest(connection) != said.get("planned"):
-        yield f"{place} knows of other planned marks without seals than there are: at least one was changed, added or removed."
-    if chain.sealed and ended_digest(connection, chain.sealed_at) != said.get("lives"):
-        yield f"{place} knows of other ends of marks than there are: at least one changed_at of an older release was changed."
 
 
 def _missing(first: int, last: int) -> str:

@@ -231,7 +231,7 @@ def _json_columns(opening: OpenedReport) -> dict[str, str]:
 
 def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {**row, **{name: json.loads(row[name]) for name in _JSON}}
-    # Reports of earlier releases know the bound alone.
+    # A bound that comes from no period stands alone.
     with_period = {name: value for name, value in found["bounds"].items() if isinstance(value, list)}
     bounds = {**found["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
     return {**found, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}

@@ -66,6 +66,10 @@ MARKS = {
     "brought back": ("UPDATE marks SET status = 'MARKED' WHERE id = 1", "Mark 1 (T1 of lake/d) is said to be MARKED"),
     "not begun": ("UPDATE marks SET status = 'MARKED' WHERE id = 5", "Mark 5 (T5 of lake/d) is said to be MARKED"),
     "no attempt": ("UPDATE marks SET attempts = 0 WHERE id = 4", "its attempts is 0, and its steps say 1"),
+    "changed at another time": (
+        "UPDATE marks SET changed_at = marked_at WHERE id = 4",
+        "Mark 4 (T4 of lake/d) was changed: its changed_at",
+    ),
     "of an act that marks nothing": (
         "UPDATE marks SET act = (SELECT act FROM audit WHERE deed = 'UNMARK') WHERE id = 4",
         "Marks 4 to 4 (lake/d among others) were added past the ledger",

@@ -214,7 +214,7 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "planned: another mark": ("UPDATE planned SET mark = 1 WHERE mark = 3", "Mark 1 of plan "),
     "planned: removed": ("DELETE FROM planned WHERE mark = 3", "(PLAN) is about 3 planned marks, and there are 2"),
     "planned: added": (same("planned", "mark = 3", "mark=1"), "Mark 1 of plan "),
-    "planned: without a seal": ("UPDATE planned SET seal = NULL WHERE mark = 3", "knows of other planned marks without seals"),
+    "planned: without a seal": ("UPDATE planned SET seal = '' WHERE mark = 3", "Mark 3 of plan "),
     "planned: sealed anew": ("UPDATE planned SET seal = 'x' WHERE mark = 3", "(PLAN) is about other planned marks than there are"),
     # Marks: what is set once, and their lives.
     **{
@@ -372,7 +372,8 @@ def another(column: Column[object], kind: str) -> str:
 
 
 # An id that nothing but this row says: "one" stands in its table's condition, so that another value can't be written.
-UNCHANGED = {("clock", "id"), ("audit_head", "id")}
+# A ledger of another revision is refused before anybody verifies it.
+UNCHANGED = {("clock", "id"), ("audit_head", "id"), ("ledger_revision", "revision")}
 
 
 def unseen(connection: Connection, table: Table, column: Column[object], value: str) -> list[str]:
