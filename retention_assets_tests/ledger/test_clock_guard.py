@@ -244,7 +244,7 @@ def test_what_is_in_a_plan_does_not_begin_before_its_grace_is_over(ledger: Ledge
     lease = ledger.leases.take("lake/d", "sweeper")
     plan = ledger.sweeps.plan(lease, [], due)
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark) VALUES ({plan.id}, {ids(ledger)[0]})")
+        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert ledger.sweeps.begin(lease, plan, ids(ledger)) == []
     assert statuses(ledger) == {"T1": "MARKED"}
 
@@ -254,7 +254,7 @@ def test_what_is_not_due_by_its_plan_does_not_begin(ledger: Ledger) -> None:
     lease = ledger.leases.take("lake/d", "sweeper")
     plan = ledger.sweeps.plan(lease, ids(ledger), LATER - MINUTE)
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark) VALUES ({plan.id}, {ids(ledger)[0]})")
+        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert ledger.sweeps.begin(lease, plan, ids(ledger)) == []
 
 
