@@ -83,7 +83,7 @@ def find_plan(
 
 def _print(found: "RetentionPlan", detail: bool) -> None:
     print_words(f"{_summary(found)} Nothing was changed.")
-    _print_costs(found, found.total(found.deleted))
+    _print_beside(found)
     tables = list(_tables(found))
     if detail:
         tables += _detail(found)
@@ -93,7 +93,7 @@ def _print(found: "RetentionPlan", detail: bool) -> None:
 def print_deletions(found: "RetentionPlan") -> None:
     """What would be deleted now, and what goes with it."""
     print_words(deletions_of(found))
-    _print_costs(found, found.total(found.deleted))
+    _print_beside(found)
     groups = [one for one in found.groups() if one.deleted.transactions]
     print_tables([_group_table(found, groups, ("deleted",)), *_spared(found), *_beside(found)])
 
@@ -173,7 +173,7 @@ def _spared(found: "RetentionPlan") -> "Iterator[Table]":
 
 
 def _beside(found: "RetentionPlan") -> "Iterator[Table]":
-    """What goes together with what is deleted: latest views, refs, rows of other tables."""
+    """Tables of what goes with what is deleted: latest views and refs."""
     from retention_assets.render.terminal import table
 
     deleted = found.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
@@ -187,13 +187,6 @@ def _beside(found: "RetentionPlan") -> "Iterator[Table]":
         yield table(title, ("dataset", "transactions"), rows[:_MOST], ("transactions",))
     if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
         yield table(f"Branches and tags that are dropped{_more(dropped)}", ("dataset", "ref", "with"), dropped[:_MOST])
-    if found.cascaded:
-        beside = [
-            (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
-            for one in found.cascaded
-        ]
-        columns = ("table", "rows are", "rows", "because of")
-        yield table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",))
 
 
 def _detail(found: "RetentionPlan") -> "Iterator[Table]":
@@ -218,11 +211,13 @@ def _detail(found: "RetentionPlan") -> "Iterator[Table]":
             yield table(f"{title}: {len(transactions):,}", columns, rows(transactions, last), ("size",))
 
 
-def _print_costs(found: "RetentionPlan", amount: "Amount") -> None:
-    """What deleting saves and costs, in a sentence; nothing where nothing has a price."""
+def _print_beside(found: "RetentionPlan") -> None:
+    """Sentences about accepted cascades, and about what deleting saves and costs where it has a price."""
     from retention_assets.render.money import money_of
 
-    costs, currency = amount.costs, found.currency
+    for sentence in found.cascades.values():
+        print_words(sentence)
+    costs, currency = found.total(found.deleted).costs, found.currency
     if costs is None or currency is None:
         return
     words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"

@@ -34,10 +34,10 @@ from retention_assets.ledger.marks.marking import MarkResult
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.settings.model import Settings
-from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import CascadedRows, Store, error_text
+from retention_assets.stores.protocol import CascadingStore, Store, call_store, error_text
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
@@ -130,9 +130,14 @@ class Rehearsal:
         """What the stores would have deleted so far."""
         return [one for store in self.stores.values() for one in store.recorded]
 
-    def cascaded(self) -> list[CascadedRows]:
-        """What databases would have deleted or changed besides."""
-        return [total for store in self.stores.values() for total in totals_of(store.cascaded)]
+    def accepted_cascades(self) -> dict[str, str]:
+        """Sentences about accepted cascades, by the name of each store that would have deleted something."""
+        stores = [recording.store for recording in self.stores.values() if recording.recorded]
+        return {
+            store.name: sentence
+            for store in stores
+            if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
+        }
 
     def _other_clocks(self) -> Iterator[datetime]:
         """The copy is a file; where the ledger is not, its server is a witness of the time for the copy as well."""

@@ -4,7 +4,7 @@ Belongs here: the answers to deletions, and a store that also remembers its log.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow as pa
@@ -14,8 +14,6 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import (
     Capabilities,
-    CascadedRows,
-    CascadingStore,
     LocatedStore,
     Permit,
     PreparedTarget,
@@ -51,7 +49,6 @@ class RecordingStore:
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
-    cascaded: list[CascadedRows] = field(default_factory=list)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
     @classmethod
@@ -131,7 +128,6 @@ class RecordingStore:
             for one in targets
         ]
         self.recorded += would
-        self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
 
     def expire(
@@ -149,12 +145,7 @@ class RecordingStore:
                 RecordedDeletion(dataset, one.transaction, size, True, in_latest_view=one.in_latest_view)
                 for one, size in zip(targets, sizes, strict=True)
             ]
-            self._record_cascaded(dataset, targets)
         return [SweptTarget(one.transaction, Outcome.EXPIRING) for one in targets]
-
-    def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
-        if isinstance(self.store, CascadingStore):
-            self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])
 
 
 @dataclass
@@ -191,14 +182,3 @@ class RememberingStore(RecordingStore):
             found = self.store.tokens(new)
             self._tokens |= {name: found.get(name) for name in new}
         return {name: token for name in datasets if (token := self._tokens[name]) is not None}
-
-
-def totals_of(found: Sequence[CascadedRows]) -> list[CascadedRows]:
-    """What all batches together would touch, one for each path; unknown where it is of one batch."""
-    counts: dict[str, list[CascadedRows]] = {}
-    for one in found:
-        counts.setdefault(one.path, []).append(one)
-    return [
-        replace(some[0], rows=None if any(one.rows is None for one in some) else sum(one.rows or 0 for one in some))
-        for some in counts.values()
-    ]
