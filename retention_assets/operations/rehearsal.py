@@ -149,8 +149,8 @@ def rehearse(
     environment: Environment,
     datasets: Sequence[str],
     due_by: datetime,
-    store: type[RecordingStore] = RecordingStore,
     *,
+    remembers: bool = False,
     as_of: datetime | None = None,
     simulated: bool = False,
 ) -> Iterator[Rehearsal]:
@@ -172,7 +172,7 @@ def rehearse(
         if source:
             copy_due_marks(source, copy, wanted.select(source.marks.datasets_to_sweep(due_by)), due_by, simulated)
         scanned, unread = _scan(environment, source, wanted, as_of, stack)
-        stores, away = _open(environment, store, scanned)
+        stores, away = _open(environment, remembers, scanned)
         for name, fault in place_faults(source, environment.stores(stores).values()).items() if source else ():
             if not is_away(fault):
                 away[name] = str(fault)
@@ -218,13 +218,14 @@ def _scan(
 
 
 def _open(
-    environment: Environment, kind: type[RecordingStore], scanned: Mapping[str, Store]
+    environment: Environment, remembers: bool, scanned: Mapping[str, Store]
 ) -> tuple[dict[str, RecordingStore], dict[str, str]]:
     """The stores, each behind one that records; and why one could not even be opened."""
     stores, away = dict[str, RecordingStore](), dict[str, str]()
     for one in environment.settings.stores:
         try:
-            stores[one.name] = kind.before(scanned.get(one.name) or environment.stores([one.name])[one.name])
+            store = scanned.get(one.name) or environment.stores([one.name])[one.name]
+            stores[one.name] = RecordingStore(store, remembers=remembers)
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
             away[one.name] = error_text(fault)
     return stores, away
