@@ -83,7 +83,7 @@ def find_plan(
 
 def _print(plan: "RetentionPlan", detail: bool) -> None:
     print_words(f"{_summary(plan)} Nothing was changed.")
-    _print_costs(plan, plan.total(plan.deleted))
+    _print_beside(plan)
     tables = list(_tables(plan))
     if detail:
         tables += _detail(plan)
@@ -93,7 +93,7 @@ def _print(plan: "RetentionPlan", detail: bool) -> None:
 def print_deletions(plan: "RetentionPlan") -> None:
     """What would be deleted now, and what goes with it."""
     print_words(deletions_of(plan))
-    _print_costs(plan, plan.total(plan.deleted))
+    _print_beside(plan)
     groups = [one for one in plan.groups() if one.deleted.transactions]
     print_tables([_group_table(plan, groups, ("deleted",)), *_spared(plan), *_beside(plan)])
 
@@ -173,7 +173,7 @@ def _spared(plan: "RetentionPlan") -> "Iterator[Table]":
 
 
 def _beside(plan: "RetentionPlan") -> "Iterator[Table]":
-    """What goes together with what is deleted: latest views, refs, rows of other tables."""
+    """Tables of what goes with what is deleted: latest views and refs."""
     from retention_assets.render.terminal import table
 
     deleted = plan.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
@@ -187,13 +187,6 @@ def _beside(plan: "RetentionPlan") -> "Iterator[Table]":
         yield table(title, ("dataset", "transactions"), rows[:_MOST], ("transactions",))
     if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
         yield table(f"Branches and tags that are dropped{_more(dropped)}", ("dataset", "ref", "with"), dropped[:_MOST])
-    if plan.cascaded:
-        beside = [
-            (one.table, "deleted" if one.deletes else "changed", "unknown" if one.rows is None else f"{one.rows:,}", one.path)
-            for one in plan.cascaded
-        ]
-        columns = ("table", "rows are", "rows", "because of")
-        yield table("With them, as the stores accept it, the databases would touch", columns, beside, right=("rows",))
 
 
 def _detail(plan: "RetentionPlan") -> "Iterator[Table]":
@@ -218,11 +211,13 @@ def _detail(plan: "RetentionPlan") -> "Iterator[Table]":
             yield table(f"{title}: {len(transactions):,}", columns, rows(transactions, last), ("size",))
 
 
-def _print_costs(plan: "RetentionPlan", amount: "Amount") -> None:
-    """What deleting saves and costs, in a sentence; nothing where nothing has a price."""
+def _print_beside(plan: "RetentionPlan") -> None:
+    """Sentences about accepted cascades, and about what deleting saves and costs where it has a price."""
     from retention_assets.render.money import money_of
 
-    costs, currency = amount.costs, plan.currency
+    for sentence in plan.cascades.values():
+        print_words(sentence)
+    costs, currency = plan.total(plan.deleted).costs, plan.currency
     if costs is None or currency is None:
         return
     words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"

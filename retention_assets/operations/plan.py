@@ -28,7 +28,6 @@ from retention_assets.operations.rehearsal import Rehearsal, rehearse, withheld
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.stores.protocol import CascadedRows
 from retention_assets.sweep.dataset_sweep import SweepResult
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -95,8 +94,8 @@ class RetentionPlan:
     deleted: pa.Table = field(default_factory=_DELETED.empty_table)
     spared: pa.Table = field(default_factory=_SPARED.empty_table)
     waiting: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
-    # What databases would delete or change besides, path by path, where their stores accept that.
-    cascaded: tuple[CascadedRows, ...] = ()
+    # By store, a sentence with the foreign keys that its database follows because its settings accept it.
+    cascades: Mapping[str, str] = field(default_factory=dict)
     results: tuple[SweepResult, ...] = ()
     # By dataset why its log is refused, and by store why it could not be asked.
     unsound: Mapping[str, str] = field(default_factory=dict)
@@ -202,7 +201,7 @@ class RetentionPlan:
                 for one in self.days()
             ],
             **{name: [_told(row) for row in table.select([*_TOLD, *own[name]]).to_pylist()] for name, table in rows.items()},
-            "cascaded": [vars(one) for one in self.cascaded],
+            "cascades": dict(sorted(self.cascades.items())),
             "policies": {one.name: sentence(one) for one in self.policies},
             "refused": dict(sorted(self.refused.items())),
             "stores_away": dict(sorted(self.away.items())),
@@ -243,7 +242,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             deleted=judged.facts.priced(deleted, at),
             spared=judged.facts.priced(spared, at),
             waiting=judged.facts.priced(waiting, at),
-            cascaded=tuple(rehearsed.cascaded()),
+            cascades=rehearsed.accepted_cascades(),
             results=tuple(results),
             accepted=tuple(sorted(set(large.values()))) if request.accept_large else (),
             unsound=judged.unsound,

@@ -34,10 +34,10 @@ from retention_assets.ledger.marks.marking import MarkResult
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.settings.model import Settings
-from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore, totals_of
+from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import CascadedRows, Store, error_text
+from retention_assets.stores.protocol import CascadingStore, Store, call_store, error_text
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
@@ -130,9 +130,14 @@ class Rehearsal:
         """What the stores would have deleted so far."""
         return [one for store in self.stores.values() for one in store.recorded]
 
-    def cascaded(self) -> list[CascadedRows]:
-        """What databases would have deleted or changed besides."""
-        return [total for store in self.stores.values() for total in totals_of(store.cascaded)]
+    def accepted_cascades(self) -> dict[str, str]:
+        """Sentences about accepted cascades, by the name of each store that would have deleted something."""
+        stores = [recording.store for recording in self.stores.values() if recording.recorded]
+        return {
+            store.name: sentence
+            for store in stores
+            if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
+        }
 
     def _other_clocks(self) -> Iterator[datetime]:
         """The copy is a file; where the ledger is not, its server is a witness of the time for the copy as well."""
@@ -144,8 +149,8 @@ def rehearse(
     environment: Environment,
     datasets: Sequence[str],
     due_by: datetime,
-    store: type[RecordingStore] = RecordingStore,
     *,
+    remembers: bool = False,
     as_of: datetime | None = None,
     simulated: bool = False,
 ) -> Iterator[Rehearsal]:
@@ -167,7 +172,7 @@ def rehearse(
         if source:
             copy_due_marks(source, copy, wanted.select(source.marks.datasets_to_sweep(due_by)), due_by, simulated)
         scanned, unread = _scan(environment, source, wanted, as_of, stack)
-        stores, away = _open(environment, store, scanned)
+        stores, away = _open(environment, remembers, scanned)
         for name, fault in place_faults(source, environment.stores(stores).values()).items() if source else ():
             if not is_away(fault):
                 away[name] = str(fault)
@@ -213,13 +218,14 @@ def _scan(
 
 
 def _open(
-    environment: Environment, kind: type[RecordingStore], scanned: Mapping[str, Store]
+    environment: Environment, remembers: bool, scanned: Mapping[str, Store]
 ) -> tuple[dict[str, RecordingStore], dict[str, str]]:
     """The stores, each behind one that records; and why one could not even be opened."""
     stores, away = dict[str, RecordingStore](), dict[str, str]()
     for one in environment.settings.stores:
         try:
-            stores[one.name] = kind.before(scanned.get(one.name) or environment.stores([one.name])[one.name])
+            store = scanned.get(one.name) or environment.stores([one.name])[one.name]
+            stores[one.name] = RecordingStore(store, remembers=remembers)
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
             away[one.name] = error_text(fault)
     return stores, away

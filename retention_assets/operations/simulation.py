@@ -19,7 +19,6 @@ from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.operations.amounts import NOTHING, Amount
 from retention_assets.operations.rehearsal import Rehearsal, rehearse
 from retention_assets.policy.durations import text_of
-from retention_assets.stores.dry_run import RememberingStore
 
 MOST_DAYS = 3_660
 _DAY = timedelta(days=1)
@@ -90,7 +89,7 @@ def simulate(request: SimulationRequest, environment: Environment) -> Simulation
     """Live through the days on a copy of the ledger that is thrown away. The stores are read, each once."""
     begin = request.begin or environment.present()
     instants = [begin + number * _DAY for number in range(request.days)]
-    with rehearse(environment, request.datasets, _FOREVER, RememberingStore, simulated=True) as rehearsed:
+    with rehearse(environment, request.datasets, _FOREVER, remembers=True, simulated=True) as rehearsed:
         newest = rehearsed.copy.clock.times().newest_mark_at
         if newest and begin < newest:
             raise Refused(

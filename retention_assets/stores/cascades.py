@@ -1,6 +1,6 @@
 """Cascades: what a database would delete or change besides the rows that a store names, and refusing it before anything goes.
 
-Belongs here: whose rows a foreign key leads to, the sentences about it, and counting the rows.
+Belongs here: whose rows a foreign key leads to, the sentences about it, and that it is refused unless the settings accept it.
 Does not belong here: what stands in the catalog of each kind of database (sql/references.py), and which tables a store deletes
 from (the stores).
 
@@ -11,32 +11,16 @@ same rows; all other rows are somebody else's, of whom nobody asked whether they
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Self
 
-from sqlalchemy import (
-    ColumnClause,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Select,
-    Table,
-    and_,
-    column,
-    func,
-    not_,
-    quoted_name,
-    select,
-    table,
-    true,
-)
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Table
 
 from retention_assets.errors import Refused
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.references import DeleteHook, ForeignKey, References, references_of
 from retention_assets.sql.reflection import Place
-from retention_assets.stores.protocol import CascadedRows
+from retention_assets.stores.settings import Cascading
 
 # Paths that a refusal names; there may be hundreds.
 _MOST = 5
@@ -50,10 +34,6 @@ class DeletedTable:
 
     table: Table
     key: str | None = None
-
-
-# Rows that are named, of a table or an alias of it, as a condition.
-Named = Callable[[FromClause, DeletedTable], ColumnElement[bool]]
 
 
 @dataclass(frozen=True)
@@ -80,25 +60,38 @@ class Cascades:
     store: str
     tables: tuple[DeletedTable, ...]
     references: References
+    # By the settings of the store.
+    is_accepted: bool = False
     # Rows may be seen that must not be deleted, or the other way round.
     is_filtered: bool = False
 
     @classmethod
-    def of(cls, database: ForeignDatabase, tables: Sequence[DeletedTable]) -> "Cascades":
-        """As it is now. Raises Refused where the database can't be reached."""
+    def of(cls, database: ForeignDatabase, accepting: Cascading, tables: Sequence[DeletedTable]) -> Self:
+        """Read the catalog as it is now. Raises Refused where the database can't be reached."""
         references = references_of(database, [one.table for one in tables])
-        return cls(database.store, tuple(tables), references, not database.sees_all)
+        return cls(database.store, tuple(tables), references, accepting == "accepted", not database.sees_all)
 
-    def check(self, accepting: str) -> None:
-        """Refuse what can't be accepted, and, unless that is accepted, whatever goes beyond what is named."""
-        faults = self._wrong_tables() + ([] if accepting == "accepted" else self._beyond())
-        if faults:
+    def check(self) -> Self:
+        """Raise Refused where the tables are wrong, or more than the named rows would go and the settings don't accept it."""
+        if faults := self._wrong_tables() + ([] if self.is_accepted else self._beyond()):
             raise Refused(" ".join(faults))
+        return self
 
-    def warnings(self, accepting: str) -> list[str]:
-        """The same in sentences; what is accepted as well, and what runs at each deletion and can't be foreseen."""
-        accepted = self._accepted() if accepting == "accepted" else self._beyond()
-        return self._wrong_tables() + accepted + [self._about_trigger(one.table, one.name) for one in self._triggers]
+    def warnings(self) -> list[str]:
+        """Sentences about what is refused, what is accepted, and triggers, whose effects can't be foreseen."""
+        beyond = self._accepted() if self.is_accepted else self._beyond()
+        return self._wrong_tables() + beyond + [self._about_trigger(one.table, one.name) for one in self._triggers]
+
+    @property
+    def accepted_paths(self) -> str | None:
+        """A sentence with every path that the database follows because the settings accept it."""
+        if not (self.is_accepted and self.paths):
+            return None
+        effects = (
+            f"{'deletes' if path.deletes else 'changes'} rows of {self._name(path.table)}: {self._text(path)}"
+            for path in self.paths
+        )
+        return f"The store {self.store} accepts cascades: with what is swept, the database also {'; '.join(effects)}."
 
     @cached_property
     def paths(self) -> tuple[CascadePath, ...]:
@@ -148,13 +141,6 @@ class Cascades:
         kinds = {True: "rule", False: "trigger"}
         by = " or ".join(f"the {kinds[one.is_rule]} {one.name} on the table {self._name(one.table)}" for one in hooks)
         return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it is there after its deletion, which is undone."
-
-    def count(self, connection: Connection, named: Named) -> list[CascadedRows]:
-        """Of each path how many rows it reaches from the rows that are `named`; none where they can't be counted."""
-        return [
-            CascadedRows(self._name(path.table), self._text(path), path.deletes, self._count(connection, path, named))
-            for path in self.paths
-        ]
 
     def _follow(self, start: Place, found: dict[tuple[ForeignKey, str], CascadePath]) -> None:
         """What goes with rows of a table, or changes with columns that change, step by step."""
@@ -236,11 +222,7 @@ class Cascades:
 
     def _accepted(self) -> list[str]:
         faults = [f"{self._about_hidden}. The store accepts that."] if self.references.hidden else []
-        faults += [
-            f"The store {self.store} accepts cascades: with what is swept, the database also"
-            f" {'deletes' if path.deletes else 'changes'} rows of {self._name(path.table)}: {self._text(path)}."
-            for path in self.paths
-        ]
+        faults += [self.accepted_paths] if self.accepted_paths else []
         return faults + [f"{self._about_rule(one.table, one.name)} The store accepts that." for one in self._rules]
 
     @property
@@ -273,45 +255,6 @@ class Cascades:
     def _name(self, place: Place) -> str:
         """A table by its name alone where it is in the schema of the root."""
         return place[1] if place[0] == self.references.asked[0][0] else ".".join(place)
-
-    def _count(self, connection: Connection, path: CascadePath, named: Named) -> int | None:
-        try:
-            with connection.begin_nested():
-                found: int | None = connection.execute(self._counting(path, named)).scalar()
-                return found
-        except DBAPIError:
-            # Who may delete may not be allowed to read what goes with it.
-            return None
-
-    def _counting(self, path: CascadePath, named: Named) -> Select[Any]:
-        """Counts the rows at the end of a path, without those that are named themselves."""
-        start = self._listed(path.steps[0][0].to)[0]
-        before: FromClause = start.table
-        condition = named(before, start)
-        for number, (key, _) in enumerate(path.steps):
-            further = path.steps[number + 1][0].to_columns if number + 1 < len(path.steps) else ()
-            here = self._alias(key, further, f"step_{number}")
-            pairs = zip(key.columns, key.to_columns, strict=False)
-            joined = and_(true(), *(self._column(here, mine) == self._column(before, to) for mine, to in pairs))
-            condition = select(1).select_from(before).where(joined, condition).exists()
-            before = here
-        others = [not_(named(before, one)) for one in self._listed(path.table)]
-        return select(func.count()).select_from(before).where(condition, *others)
-
-    def _alias(self, key: ForeignKey, further: Sequence[str], name: str) -> FromClause:
-        """The table that refers, for a condition: as the store knows it, or with the columns that are needed."""
-        if listed := self._listed(key.table):
-            return listed[0].table.alias(name)
-        columns: list[ColumnClause[Any]] = [column(quoted_name(one, True)) for one in dict.fromkeys([*key.columns, *further])]
-        return table(quoted_name(key.table[1], True), *columns, schema=quoted_name(key.table[0], True)).alias(name)
-
-    def _column(self, of: FromClause, name: str) -> ColumnElement[Any]:
-        return next(one for one in of.c if self._folded(one.name) == name)
-
-    def _listed(self, place: Place) -> list[DeletedTable]:
-        """How the store names rows of a table, or of what it is a part of."""
-        pairs = zip(self.references.asked, self.tables, strict=True)
-        return [one for known, one in pairs if place in self._parts(known)]
 
 
 def _action(key: ForeignKey, changed: frozenset[str] | None) -> str | None:

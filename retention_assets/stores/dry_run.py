@@ -1,21 +1,18 @@
-"""Recording stores: they write down what they are told to delete, and delete nothing. The dry run is such a store.
+"""The recording store: it writes down what it is told to delete, and deletes nothing. The dry run is such a store.
 
-Belongs here: the answers to deletions, and a store that also remembers its log. Every other question goes to the store behind.
+Each question is passed on by a method of its own, so that none that deletes reaches the store behind by its name alone.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import (
     Capabilities,
-    CascadedRows,
-    CascadingStore,
     LocatedStore,
     Permit,
     PreparedTarget,
@@ -51,65 +48,70 @@ class RecordingStore:
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
-    cascaded: list[CascadedRows] = field(default_factory=list)
+    # Read each log once: over however many days, the history is that of the first.
+    remembers: bool = field(default=False, kw_only=True)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
+    _logs: list[tuple[frozenset[str], pa.Table]] = field(default_factory=list)
+    _tokens: dict[str, str | None] = field(default_factory=dict)
 
-    @classmethod
-    def before(cls, store: Store) -> "RecordingStore":
-        """One of this kind before a store; it answers for some transactions where the store does."""
-        return SelectiveRecordingStore(store) if cls is RecordingStore and isinstance(store, SelectiveStore) else cls(store)
+    def __post_init__(self) -> None:
+        # On the instance, so that isinstance() with SelectiveStore answers as for the store behind.
+        if isinstance(self.store, SelectiveStore) and not self.remembers:
+            self.read_some = self.store.read_some
 
     @property
     def name(self) -> str:
-        """The store's own name."""
         return self.store.name
 
     @property
     def settings(self) -> StoreSettings | None:
-        """The store's own settings, as far as it says them."""
         return getattr(self.store, "settings", None)
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the store can do."""
         return self.store.capabilities
 
     def datasets(self) -> list[str]:
-        """The store's datasets."""
         return self.store.datasets()
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """How the store wants them read."""
         return self.store.shares(datasets)
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """What the store says of them now."""
-        return self.store.read(datasets)
+        if not self.remembers:
+            return self.store.read(datasets)
+        names = frozenset[str]().union(*(names for names, _ in self._logs))
+        if new := [name for name in datasets if name not in names]:
+            self._logs.append((frozenset(new), self.store.read(new)))
+        wanted = pa.array(datasets, pa.string())
+        tables = [lines for names, lines in self._logs if not names.isdisjoint(datasets)]
+        return pa.concat_tables([lines.filter(pc.is_in(lines["dataset"], wanted)) for lines in tables])
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """The store's own tokens."""
-        return self.store.tokens(datasets)
+        if not self.remembers:
+            return self.store.tokens(datasets)
+        if new := [name for name in datasets if name not in self._tokens]:
+            tokens = self.store.tokens(new)
+            self._tokens |= {name: tokens.get(name) for name in new}
+        return {name: token for name in datasets if (token := self._tokens[name]) is not None}
 
     def present(self) -> datetime | None:
-        """What the store's server says."""
         return self.store.present() if isinstance(self.store, ServedStore) else None
 
     def warnings(self) -> list[str]:
-        """The store's own warnings."""
         return self.store.warnings()
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """What the store would want written down."""
+        """Targets as the store prepares them; their sizes are kept for what is recorded."""
         prepared = self.store.prepare(dataset, transactions)
-        self._sizes |= {(dataset, one.transaction): one.bytes for one in prepared}
+        self._sizes |= {(dataset, target.transaction): target.bytes for target in prepared}
         return prepared
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
-        """Where the store's data is. Nothing is left there."""
+        """Place of the store's data. Nothing is left there, also if it is to be claimed."""
         return self.store.place(dataset) if isinstance(self.store, LocatedStore) else None
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What the store says."""
         return self.store.remains(dataset, targets) if isinstance(self.store, LocatedStore) else {}
 
     def sweep(
@@ -120,19 +122,18 @@ class RecordingStore:
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
         """Write down what would be deleted."""
-        would = [
+        deletions = [
             RecordedDeletion(
                 dataset,
-                one.transaction,
-                self._sizes.get((dataset, one.transaction)),
-                refs=tuple(sorted(one.ended_refs)),
-                in_latest_view=one.in_latest_view,
+                target.transaction,
+                self._sizes.get((dataset, target.transaction)),
+                refs=tuple(sorted(target.ended_refs)),
+                in_latest_view=target.in_latest_view,
             )
-            for one in targets
+            for target in targets
         ]
-        self.recorded += would
-        self._record_cascaded(dataset, targets)
-        return [SweptTarget(one.transaction, Outcome.DELETED, one.bytes or 0) for one in would]
+        self.recorded += deletions
+        return [SweptTarget(deletion.transaction, Outcome.DELETED, deletion.bytes or 0) for deletion in deletions]
 
     def expire(
         self,
@@ -144,61 +145,9 @@ class RecordingStore:
     ) -> list[SweptTarget]:
         """Write down what would be left to expire."""
         if at is not None:
-            sizes = (self._sizes.get((dataset, one.transaction)) for one in targets)
+            sizes = (self._sizes.get((dataset, target.transaction)) for target in targets)
             self.recorded += [
-                RecordedDeletion(dataset, one.transaction, size, True, in_latest_view=one.in_latest_view)
-                for one, size in zip(targets, sizes, strict=True)
+                RecordedDeletion(dataset, target.transaction, size, True, in_latest_view=target.in_latest_view)
+                for target, size in zip(targets, sizes, strict=True)
             ]
-            self._record_cascaded(dataset, targets)
-        return [SweptTarget(one.transaction, Outcome.EXPIRING) for one in targets]
-
-    def _record_cascaded(self, dataset: str, targets: Sequence[Target]) -> None:
-        if isinstance(self.store, CascadingStore):
-            self.cascaded += self.store.cascaded(dataset, [one.transaction for one in targets])
-
-
-@dataclass
-class SelectiveRecordingStore(RecordingStore):
-    """A recording store before one that answers for some transactions as truly as for all of them."""
-
-    def read_some(
-        self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
-    ) -> pa.Table:
-        """What the store says of them now."""
-        assert isinstance(self.store, SelectiveStore)
-        return self.store.read_some(wanted, purging, holds)
-
-
-@dataclass
-class RememberingStore(RecordingStore):
-    """A recording store that asks for each log once: over however many days, the history is the one of the first."""
-
-    _read: list[tuple[frozenset[str], pa.Table]] = field(default_factory=list)
-    _tokens: dict[str, str | None] = field(default_factory=dict)
-
-    def read(self, datasets: Sequence[str]) -> pa.Table:
-        """What the store said of them when it was first asked."""
-        known = frozenset[str]().union(*(names for names, _ in self._read))
-        if new := [name for name in datasets if name not in known]:
-            self._read.append((frozenset(new), self.store.read(new)))
-        wanted = pa.array(datasets, pa.string())
-        mine = [lines for names, lines in self._read if not names.isdisjoint(datasets)]
-        return pa.concat_tables([lines.filter(pc.is_in(lines["dataset"], wanted)) for lines in mine])
-
-    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """The tokens that the logs had then."""
-        if new := [name for name in datasets if name not in self._tokens]:
-            found = self.store.tokens(new)
-            self._tokens |= {name: found.get(name) for name in new}
-        return {name: token for name in datasets if (token := self._tokens[name]) is not None}
-
-
-def totals_of(found: Sequence[CascadedRows]) -> list[CascadedRows]:
-    """What all batches together would touch, one for each path; unknown where it is of one batch."""
-    counts: dict[str, list[CascadedRows]] = {}
-    for one in found:
-        counts.setdefault(one.path, []).append(one)
-    return [
-        replace(some[0], rows=None if any(one.rows is None for one in some) else sum(one.rows or 0 for one in some))
-        for some in counts.values()
-    ]
+        return [SweptTarget(target.transaction, Outcome.EXPIRING) for target in targets]

@@ -365,23 +365,12 @@ def is_same_place(planned: str, present: str) -> bool:
     return present == planned or present.startswith(f"{planned}{KNOWN_BY}")
 
 
-@dataclass(frozen=True)
-class CascadedRows:
-    """Rows of a table that a database deletes, or changes, together with others. `rows`: none if nobody can count them."""
-
-    table: str
-    # From a table of the store on, with the foreign keys that lead there.
-    path: str
-    deletes: bool
-    rows: int | None
-
-
 @runtime_checkable
 class CascadingStore(Store, Protocol):
     """A store whose database may do more than it is told to, where its settings accept that."""
 
-    def cascaded(self, dataset: str, transactions: Sequence[str]) -> list[CascadedRows]:
-        """What goes or changes besides what belongs to these, once they are deleted. Changes nothing."""
+    def accepted_cascades(self) -> str | None:
+        """A sentence with every path by which rows go or change with what is swept; None if there is no path."""
 
 
 class StoreFailed(Refused):

@@ -62,7 +62,7 @@ def test_json_is_sorted_and_the_same_for_the_same(lake: Lake, run: Run) -> None:
         (name, transaction) for name in ("lake/a.dataset.with.a.rather.long.name", "lake/d") for transaction in ("S1", "S2")
     ]
     assert list(found) == [
-        "as_of", "dry_run", "currency", "totals", "groups", "days", "newly_marked", "deleted", "spared", "cascaded", "policies",
+        "as_of", "dry_run", "currency", "totals", "groups", "days", "newly_marked", "deleted", "spared", "cascades", "policies",
         "refused", "stores_away", "withheld", "objections",
     ]  # fmt: skip
     assert found["days"] == [

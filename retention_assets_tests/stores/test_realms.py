@@ -17,7 +17,7 @@ from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source
 from retention_assets.policy.realms import OWN_REALMS
 from retention_assets.stores.aspects.settings import AspectsSettings
-from retention_assets.stores.dry_run import RecordingStore, RememberingStore
+from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import choose_datasets, read_share
@@ -69,7 +69,7 @@ def read_everywhere(store: Store) -> list[dict[str, str | None]]:
     return [
         realms_of(sound_log(read_lines(store, names))), realms_of(read_share(store, chosen.datasets)),
         realms_of(read_fresh(store, names).log), realms_of(sound_log(read_lines(RecordingStore(store), names))),
-        realms_of(sound_log(read_lines(RememberingStore(RecordingStore(store)), names))), alone,
+        realms_of(sound_log(read_lines(RecordingStore(store, remembers=True), names))), alone,
     ]  # fmt: skip
 
 

@@ -17,8 +17,9 @@ from retention_assets.ledger.sweeps.sweeps import CLASSED_ROWS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
+from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, PreparedTarget, SelectiveStore, SweptTarget, Target
 from retention_assets.sweep import report_classes
 from retention_assets.sweep.execute import cut_batches, pause
 from retention_assets.sweep.read import DatasetReading, StoreReading, current, read_fresh
@@ -110,6 +111,42 @@ def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_w
         RecordedDeletion("lake/a", "T1", 60, expires=True),
         RecordedDeletion("lake/a", "T2", None, expires=True),
     ]
+
+
+class Selective(Store):
+    def read_some(self, *_: object) -> str:
+        return "rows"
+
+    def postpone(self, *_: object) -> list[SweptTarget]:
+        raise AssertionError("it was told to postpone")
+
+
+def test_a_recording_store_reads_some_transactions_only_where_the_store_behind_does() -> None:
+    assert isinstance(RecordingStore(Selective()), SelectiveStore)
+    assert RecordingStore(Selective()).read_some({}) == "rows"
+    assert not isinstance(RecordingStore(Store()), SelectiveStore)
+    # What it read on the first day is the history of all days.
+    assert not isinstance(RecordingStore(Selective(), remembers=True), SelectiveStore)
+
+
+def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or_record() -> None:
+    """`sweep` and `expire` of the store behind raise; all others that it passes on change nothing."""
+    protocols = [kind for kind in vars(protocol).values() if getattr(kind, "_is_runtime_protocol", False)]
+    names = {name for kind in protocols for name in vars(kind) if not name.startswith("_")}
+    assert {"sweep", "expire", "postpone", "read_chains", "look"} <= names
+    passed_on = {"name", "capabilities", "datasets", "shares", "read", "read_some", "tokens", "warnings"}
+    passed_on |= {"prepare", "present", "place", "remains"}
+    assert {name for name in names if hasattr(RecordingStore(Selective()), name)} == {*passed_on, "sweep", "expire"}
+
+
+def test_a_remembering_store_reads_each_log_once() -> None:
+    store = Store()
+    recording = RecordingStore(store, remembers=True)
+    first = recording.read(["lake/a"]), recording.tokens(["lake/a", "lake/gone"])
+    store.token = "2"
+    assert (recording.read(["lake/a"]), recording.tokens(["lake/a", "lake/gone"])) == first == (first[0], {"lake/a": "1"})
+    assert recording.tokens(["lake/b"]) == {"lake/b": "2"}
+    assert recording.read(["lake/b", "lake/a"])["dataset"].to_pylist() == ["lake/a", "lake/b"]
 
 
 # --- looks ---

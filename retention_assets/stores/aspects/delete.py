@@ -22,14 +22,12 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    FromClause,
     Text,
     and_,
     bindparam,
     cast,
     delete,
     exists,
-    false,
     func,
     or_,
     select,
@@ -293,12 +291,6 @@ class Deletion:
             exists().where(same_urn, other.c.version == 0),
             or_(plan.c.newest == 0, exists().where(same_urn, other.c.version >= plan.c.newest)),
         )  # fmt: skip
-
-    def named(self, rows: FromClause, transactions: Sequence[str]) -> ColumnElement[bool]:
-        """The rows of some transactions, of the table or an alias of it."""
-        wanted = [row for name in transactions if (row := row_of(name, self.entity)) is not None]
-        some = (and_(rows.c.urn == urn, rows.c.version == version) for urn, version in wanted)
-        return and_(rows.c.aspect == self.aspect, or_(false(), *some))
 
     def _matches(self, wanted: Iterable[WantedRow]) -> Any:
         """A row is one of these, as its note has it."""

@@ -34,7 +34,6 @@ from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.protocol import (
     Capabilities,
-    CascadedRows,
     Permit,
     PreparedTarget,
     Remains,
@@ -69,7 +68,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def datasets(self) -> list[str]:
         """Every entity and aspect that the table has rows of, unless a sweep would be refused."""
-        self._check_cascades()
+        self._cascades().check()
         self.policies()
         self._counts = self._count_rows()
         return sorted(self._counts)
@@ -136,7 +135,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def warnings(self) -> list[str]:
         """What a sweep is refused for, or would do besides; what makes it slow, or makes others wait."""
         try:
-            found = self._cascades().warnings(self.settings.cascades)
+            found = self._cascades().warnings()
             indexes = indexes_of(self._database, self.settings.table)
         except Refused as fault:
             return [str(fault)]
@@ -159,19 +158,16 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """What each row is now, so that another one in its place is not taken for it, and the bytes that it frees."""
-        self._check_cascades()
+        self._cascades().check()
         return self._deletion(dataset).prepare(transactions)
 
-    def cascaded(self, dataset: str, transactions: Sequence[str]) -> list[CascadedRows]:
-        """What goes or changes besides these rows, as far as it can be counted."""
-        cascades, deletion = self._cascades(), self._deletion(dataset)
-        with self._database.reading() as connection:
-            return cascades.count(connection, lambda rows, _: deletion.named(rows, transactions))
+    def accepted_cascades(self) -> str | None:
+        return self._cascades().accepted_paths
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete the rows that still are what they were, by their key."""
         try:
-            cascades = self._check_cascades()
+            cascades = self._cascades().check()
             return replace(self._deletion(dataset), cascades=cascades).delete_rows(targets, parallelism, permit)
         except Refused as fault:
             # More would go, or the table itself can't be looked at: one more way in which all of them fail.
@@ -205,13 +201,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return Deletion(self._database, self._table(), *key_of(self.name, dataset))
 
     def _cascades(self) -> Cascades:
-        return Cascades.of(self._database, [DeletedTable(self._table().table)])
-
-    def _check_cascades(self) -> Cascades:
-        """Raises Refused if more would go with rows of the table, as it is now, than what is accepted."""
-        cascades = self._cascades()
-        cascades.check(self.settings.cascades)
-        return cascades
+        return Cascades.of(self._database, self.settings.cascades, [DeletedTable(self._table().table)])
 
     def _table(self) -> AspectsTable:
         with self._opening:

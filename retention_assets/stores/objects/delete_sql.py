@@ -80,19 +80,13 @@ class ObjectRows:
         """Its key."""
         return Key(self._column(self.settings.key), self.database.dialect)
 
-    def check_cascades(self) -> Cascades:
-        """Raises Refused if the database would delete or change other rows together with these, and nobody has accepted it."""
-        cascades = self._cascades()
-        cascades.check(self.settings.cascades)
-        return cascades
-
-    def warnings(self) -> list[str]:
-        """What a sweep is refused for, or would do besides."""
-        return self._cascades().warnings(self.settings.cascades)
+    def cascades(self) -> Cascades:
+        """Read the foreign keys and triggers of the table as they are now."""
+        return Cascades.of(self.database, self.settings.cascades, [DeletedTable(self.table, self.settings.key)])
 
     def delete(self, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace) -> list[SweptTarget]:
         """Delete rows, one outcome for each. Raises Refused where nothing of the table may be deleted."""
-        cascades = self.check_cascades()
+        cascades = self.cascades().check()
         swept: list[SweptTarget] = []
         for realm, mine in groupby(sorted(objects, key=lambda one: one.realm or ""), key=lambda one: one.realm):
             some = list(mine)
@@ -166,6 +160,3 @@ class ObjectRows:
                 f" {', '.join(self.table.columns.keys())}. Name one of them in the settings, or add it to the table."
             )
         return self.table.columns[name]
-
-    def _cascades(self) -> Cascades:
-        return Cascades.of(self.database, [DeletedTable(self.table, self.settings.key)])

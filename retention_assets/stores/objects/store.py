@@ -154,7 +154,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
                 f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
                 " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
             )
-        questions: list[Callable[[], list[str]]] = [] if self._rows is None else [self._rows.warnings]
+        rows = self._rows
+        questions: list[Callable[[], list[str]]] = [] if rows is None else [lambda: rows.cascades().warnings()]
         for source in (*self.settings.references, *self.settings.edges):
             if isinstance(source, SqlReferences | SqlEdges):
                 questions.append(partial(self._view_warnings, source))
@@ -164,6 +165,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             except Refused as fault:
                 found.append(str(fault))
         return found
+
+    def accepted_cascades(self) -> str | None:
+        return self._rows.cascades().accepted_paths if self._rows else None
 
     def _view_warnings(self, source: SqlReferences | SqlEdges) -> list[str]:
         if (kind := kind_of(ForeignDatabase(source.sql, self.name), source.table)) is None:

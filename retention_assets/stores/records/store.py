@@ -12,10 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, cast
 
 import pyarrow as pa
-from sqlalchemy import Column, ColumnElement, FromClause
 
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
@@ -25,7 +23,6 @@ from retention_assets.sql.reflection import location_of
 from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.protocol import (
     Capabilities,
-    CascadedRows,
     ExpiryCount,
     Permit,
     PostponementTerms,
@@ -43,10 +40,9 @@ from retention_assets.stores.records.delete import (
     select_expiring,
     set_expiry,
 )
-from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.log import lines_of, lines_of_some, read_pages, token_of
 from retention_assets.stores.records.settings import RecordsSettings
-from retention_assets.stores.records.tables import RecordTables, cascades_of, missing_indexes, tables_of
+from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
 from retention_assets.stores.settings import LazyStore
 
@@ -80,7 +76,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """The root table, if everything that the settings say of it is there, and a sweep would not be refused."""
         if self.settings.ttl is None:
             # Where rows expire, housekeeping has to go on: it only keeps rows.
-            self._check_cascades()
+            self.cascades().check()
         return [self.dataset] if self.tables else []
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
@@ -108,8 +104,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def warnings(self) -> list[str]:
         """What a sweep is refused for, or would do besides; the indexes that are missing, each with the statement for it."""
         try:
-            cascades = cascades_of(self.database, self.tables).warnings(self.settings.cascades)
-            return [*cascades, *missing_indexes(self.database, self.tables)]
+            return [*self.cascades().warnings(), *missing_indexes(self.database, self.tables)]
         except Refused as fault:
             return [str(fault)]
 
@@ -117,7 +112,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """What the root says now of each; nothing of those that it does not have."""
         found: dict[str, str] = {}
         if dataset == self.dataset:
-            self._check_cascades()
+            self.cascades().check()
             for at in range(0, len(transactions), _PIECE):
                 with self.database.reading() as connection:
                     found |= present_of(connection, self.tables, transactions[at : at + _PIECE])
@@ -127,18 +122,13 @@ class RecordsStore(LazyStore[RecordsSettings]):
         """Delete units of work, their children before their roots."""
         return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit, deletes=True)
 
-    def cascaded(self, dataset: str, transactions: Sequence[str]) -> list[CascadedRows]:
-        """What goes or changes besides the rows of these, as far as it can be counted."""
-        if dataset != self.dataset:
-            return []
-        cascades = cascades_of(self.database, self.tables)
+    def accepted_cascades(self) -> str | None:
+        return self.cascades().accepted_paths
 
-        def named(rows: FromClause, one: DeletedTable) -> ColumnElement[bool]:
-            column = cast("Column[Any]", rows.c[one.key or ""])
-            return Key(column, self.tables.dialect).exactly(transactions)
-
-        with self.database.reading() as connection:
-            return cascades.count(connection, named)
+    def cascades(self) -> Cascades:
+        """Read the foreign keys and triggers of the tables as they are now."""
+        tables = [DeletedTable(rows.table, rows.key.column.name) for rows in (self.tables.root, *self.tables.children)]
+        return Cascades.of(self.database, self.settings.cascades, tables)
 
     def expire(
         self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
@@ -197,7 +187,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
             return {}
         names = [one.transaction for one in targets]
         known = all(one.place_known for one in targets)
-        tables = replace(self.tables, one_by_one=_is_one_act(cascades_of(self.database, self.tables)))
+        tables = replace(self.tables, one_by_one=_is_one_act(self.cascades()))
         found: dict[str, Remains] = {}
         for at in range(0, len(names), _PIECE):
             with self.database.reading() as connection:
@@ -207,12 +197,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def close(self) -> None:
         """Give back the connections. Asking the store again opens them again."""
         self.database.close()
-
-    def _check_cascades(self) -> Cascades:
-        """What goes with rows of the tables now. Raises Refused if that is more than what is accepted."""
-        cascades = cascades_of(self.database, self.tables)
-        cascades.check(self.settings.cascades)
-        return cascades
 
     def _apply(
         self,
@@ -226,7 +210,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
         if dataset != self.dataset:
             return [SweptTarget(one.transaction, Outcome.ALREADY_GONE) for one in targets]
         try:
-            cascades = self._check_cascades() if deletes else cascades_of(self.database, self.tables)
+            cascades = self.cascades().check() if deletes else self.cascades()
         except Refused as fault:
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
         tables = replace(self.tables, one_by_one=_is_one_act(cascades))

@@ -31,7 +31,6 @@ from retention_assets.errors import Refused
 from retention_assets.sql import reflection
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import Place, indexes_of, places_of
-from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.settings import RealmColumn
@@ -118,11 +117,6 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
             inspection.check_time(root.table, log_columns[name])
     inspection.check_children(root, children)
     return RecordTables(database.dialect, root, tuple(children), log_columns)
-
-
-def cascades_of(database: ForeignDatabase, tables: RecordTables) -> Cascades:
-    """What the database deletes or changes, as it stands now, together with rows of these tables."""
-    return Cascades.of(database, [DeletedTable(rows.table, rows.key.column.name) for rows in (tables.root, *tables.children)])
 
 
 @dataclass(frozen=True)

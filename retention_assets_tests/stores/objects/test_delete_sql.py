@@ -144,6 +144,8 @@ def test_rows_that_would_go_as_well_are_accepted_first(lite: SqlObjects, cascade
     assert found.outcome is (Outcome.FAILED if cascades == "refused" else Outcome.DELETED)
     assert ("tags" in (found.error or "")) is (cascades == "refused")
     assert any("tags" in said for said in store.warnings())
+    path = "deletes rows of tags: objs -> tags by (obj, ON DELETE CASCADE)."
+    assert (path in str(store.accepted_cascades())) is (cascades == "accepted")
 
 
 def test_many_rows_are_many_transactions(lite: SqlObjects, monkeypatch: pytest.MonkeyPatch) -> None:

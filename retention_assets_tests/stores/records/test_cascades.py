@@ -14,7 +14,7 @@ from sqlalchemy import text
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
-from retention_assets.stores.protocol import CascadedRows, CascadingStore, SweptTarget, Target
+from retention_assets.stores.protocol import CascadingStore, SweptTarget, Target
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
@@ -206,7 +206,7 @@ def units(units: Units) -> Units:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_goes_where_more_would_than_is_named_until_that_is_accepted_and_then_it_is_foretold(
+def test_nothing_goes_where_more_would_than_is_named_until_that_is_accepted_and_then_it_is_named(
     units: Units, name: str
 ) -> None:
     targets = planned(units.store())
@@ -222,22 +222,24 @@ def test_nothing_goes_where_more_would_than_is_named_until_that_is_accepted_and_
     assert (found.outcome, attack.path in str(found.error)) == (FAILED, True)
     assert any(attack.path in sentence for sentence in store.warnings())
     assert (units.everything(), count(units, attack.victims)) == (before, victims)
-    what_is_accepted_goes_and_is_foretold(units, attack)
+    what_is_accepted_goes_and_is_named(units, attack)
 
 
-def what_is_accepted_goes_and_is_foretold(units: Units, attack: Attack) -> None:
-    """The same tables; what the database really does is what was said before."""
+def what_is_accepted_goes_and_is_named(units: Units, attack: Attack) -> None:
+    """Each path is named once, with its effect on the table at its end."""
     store = store_of(units, *attack.children, cascades="accepted")
     assert isinstance(store, CascadingStore)
     assert store.datasets() == [units.dataset]
-    told = store.cascaded(units.dataset, ["due"])
-    foretold = [one for one in told if attack.path in one.path]
-    assert [(one.rows, one.deletes) for one in foretold] == [(attack.touched, attack.deletes)]
+    sentence = str(store.accepted_cascades())
+    assert store.warnings().count(sentence) == 1
+    effects = sentence.removeprefix("The store ods accepts cascades: with what is swept, the database also ")
+    paths = {path: effect for effect, _, path in (part.partition(": ") for part in effects.removesuffix(".").split("; "))}
+    [path] = [path for path in paths if attack.path in path]
+    table = path.rpartition(" -> ")[2].partition(" by ")[0]
+    assert paths[path] == f"{'deletes' if attack.deletes else 'changes'} rows of {table}"
     # Each table on the way, and no other.
-    assert all(foretold[0].path.startswith(one.path) for one in told)
-    assert len(told) == foretold[0].path.count(" -> ")
-    [said] = [sentence for sentence in store.warnings() if f"{foretold[0].path}." in sentence]
-    assert f"also {'deletes' if attack.deletes else 'changes'} rows of {foretold[0].table}" in said
+    assert all(path.startswith(part) for part in paths)
+    assert len(paths) == path.count(" -> ")
     before = count(units, attack.victims)
     assert swept(store, planned(store)).outcome is DELETED
     assert before - count(units, attack.victims) == attack.touched
@@ -260,10 +262,8 @@ def test_a_key_in_another_schema_counts(store_url: str) -> None:
     store = store_of(units)
     with pytest.raises(Refused, match=rf"unit_of_work -> {own}_billing.invoice by invoice_of_unit"):
         store.prepare(units.dataset, ["due"])
-    [found] = store_of(units, cascades="accepted").cascaded(units.dataset, ["due"])
-    assert found == CascadedRows(
-        f"{own}_billing.invoice", f"unit_of_work -> {own}_billing.invoice by invoice_of_unit (unit, ON DELETE CASCADE)", True, 1
-    )
+    path = f"{own}_billing.invoice: unit_of_work -> {own}_billing.invoice by invoice_of_unit (unit, ON DELETE CASCADE)."
+    assert str(store_of(units, cascades="accepted").accepted_cascades()).endswith(f"also deletes rows of {path}")
     store.close()
 
 
@@ -291,22 +291,20 @@ def test_rows_of_the_unit_itself_may_go_with_it(units: Units, how: str) -> None:
     does(units, *HARMLESS[how], "INSERT INTO detail (n, unit) VALUES (1, 'due'), (2, 'open')")
     store = store_of(units, {"table": "detail", "key": "unit"})
     assert store.datasets() == [units.dataset]
-    assert store.cascaded(units.dataset, ["due"]) == []
+    assert store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").accepted_cascades() is None
     assert [one for one in store.warnings() if "index" not in one] == []
     assert swept(store, planned(store)).outcome is DELETED
     assert count(units, "SELECT count(*) FROM detail WHERE unit = 'open'") == count(units, "SELECT count(*) FROM detail") == 1
 
 
-def test_what_goes_with_other_units_is_told_and_counted_as_well(units: Units) -> None:
-    """The child is the unit's own as long as no other unit goes. Its own rows are none of what goes besides."""
-    does(
-        units,
-        table("detail", f"unit {KEY}", key("detail_of_unit", "unit", "unit_of_work (id)")),
-        "INSERT INTO detail VALUES (1, 'due'), (2, 'open'), (3, 'open'), (4, 'held')",
-    )
+def test_what_goes_with_other_units_is_named_as_well(units: Units) -> None:
+    """The child is the unit's own as long as no other unit goes."""
+    does(units, table("detail", f"unit {KEY}", key("detail_of_unit", "unit", "unit_of_work (id)")))
     is_attacked(units, "other units that name it their parent")
-    found = store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").cascaded(units.dataset, ["due"])
-    assert [(one.table, one.path.count(" -> "), one.rows) for one in found] == [("unit_of_work", 1, 3), ("detail", 2, 3)]
+    sentence = str(store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").accepted_cascades())
+    assert "also deletes rows of unit_of_work: unit_of_work -> unit_of_work by " in sentence
+    assert "; deletes rows of detail: unit_of_work -> unit_of_work by " in sentence
+    assert sentence.endswith("-> detail by detail_of_unit (unit, ON DELETE CASCADE).")
 
 
 @pytest.mark.parametrize("action", ["", "ON DELETE RESTRICT"])
@@ -386,7 +384,7 @@ def test_a_key_that_names_no_columns_of_a_root_without_a_primary_key_is_refused_
     with pytest.raises(Refused, match=r"work -> detail by \(unit, ON DELETE CASCADE\)"):
         store_of(units, {"table": "detail", "key": "unit"}, root=root).datasets()
     accepting = store_of(units, {"table": "detail", "key": "unit"}, root=root, cascades="accepted")
-    assert [one.table for one in accepting.cascaded(accepting.dataset, ["due"])] == ["detail"]
+    assert "also deletes rows of detail: work -> detail by " in str(accepting.accepted_cascades())
 
 
 # --- what is no table of its own ---
@@ -446,7 +444,7 @@ def test_keys_of_partitions_and_of_what_inherits_count_and_listed_ones_do_not(se
     root = {**units.settings["root"], "table": "work"}
     listed = {"root": root, "children": [{"table": "part", "key": "unit"}]}
     store = store_of(units, **listed)
-    assert store.cascaded(store.dataset, ["due"]) == []
+    assert store_of(units, **listed, cascades="accepted").accepted_cascades() is None
     # One partition alone: rows of the others would go.
     with pytest.raises(Refused, match=r"work -> part by part_unit_fkey \(unit, ON DELETE CASCADE\)\. List"):
         store_of(units, root=root, children=[{"table": "part_1", "key": "unit"}]).datasets()

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from retention_assets.commands.plan import print_deletions
 from retention_assets.environment import Environment
 from retention_assets.ledger.schema import REPORTS
 from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.dry_run import totals_of
-from retention_assets.stores.protocol import CascadedRows
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
@@ -201,8 +200,9 @@ def looked_at(cycle: Cycle, **store: Any) -> RetentionPlan:
     return make_plan(PlanRequest(as_of=AS_OF), Environment(cycle.settings))
 
 
-def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_counts_what_is_accepted(cycle: Cycle, units: Units) -> None:
-    """In two batches, of which each tells what goes with it."""
+def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_names_what_is_accepted(
+    cycle: Cycle, units: Units, capsys: pytest.CaptureFixture[str]
+) -> None:
     units.has("a", "b").has("open", closed=None).has("young", closed="2023-05-16")
     cycle.says(policy(terminal=True, sweep={"batch": 1})).marks(AS_OF)
     with units.engine.begin() as connection:
@@ -215,14 +215,11 @@ def test_a_sweep_is_refused_where_more_would_go_and_its_dry_run_counts_what_is_a
     assert cycle.statuses(units.dataset) == {"a": "MARKED", "b": "MARKED"}
 
     found = looked_at(cycle, cascades="accepted")
-    assert found.as_dict()["cascaded"] == [{"table": "invoice", "path": PATH, "deletes": True, "rows": 3}]
+    sentence = f"The store ods accepts cascades: with what is swept, the database also deletes rows of invoice: {PATH}."
+    assert found.as_dict()["cascades"] == {"ods": sentence}
+    print_deletions(found)
+    assert capsys.readouterr().out.count(sentence) == 1
     assert (units.everything(), invoices(units)) == (before, 4)
     assert cycle.sweeps(AS_OF)[units.dataset].outcomes == {Outcome.DELETED: 2}
     assert units.whole("open", "young")
     assert invoices(units) == 1
-
-
-def test_what_one_batch_cannot_count_is_unknown_of_all() -> None:
-    counts = [(1, 2), (None, 2), (2, None), (None, None)]
-    found = [[CascadedRows("t", "path", True, count) for count in pair] for pair in counts]
-    assert [[one.rows for one in totals_of(some)] for some in found] == [[3], [None], [None], [None]]

@@ -48,7 +48,7 @@ from retention_assets.stores.records import units
 from retention_assets.stores.records.log import lines_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.stores.records.tables import RecordTables, cascades_of
+from retention_assets.stores.records.tables import RecordTables
 from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
@@ -388,7 +388,7 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
             connection.execute(text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
     children = [{"table": "detail", "key": "unit"}, *units.settings["children"]]
     store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "children": children}))
-    assert cascades_of(store.database, store.tables).is_entangled
+    assert store.cascades().is_entangled
     # All tables are one transaction: a root that is there has all of its rows.
     assert store.remains(units.dataset, targets(units, "a")) == {"a": Remains.ALL}
     assert [one.outcome for one in store.sweep(units.dataset, targets(units, "a"), 4)] == [DELETED]

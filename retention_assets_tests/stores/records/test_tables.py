@@ -13,7 +13,6 @@ from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import table_of
 from retention_assets.stores.records.settings import RecordsSettings, TtlSettings
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.stores.records.tables import cascades_of
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
 
@@ -90,7 +89,7 @@ def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled
     names = ["summary", f"{schema_of(units)}.summary"]
     children = [{"table": name, "key": key} for name, key in zip(names, ("unit", "other"), strict=True)]
     for store, entangled in ((store_of(units, children=children), True), (units.store(), False)):
-        assert cascades_of(store.database, store.tables).is_entangled is entangled
+        assert store.cascades().is_entangled is entangled
 
 
 # --- foreign keys ---
