@@ -38,8 +38,7 @@ def build_defs(
 ) -> dg.Definitions:
     """Definitions from settings, fresh at each call.
 
-    `notify` is told of each run of theirs that failed or left something to look at, and once of whatever else begins or ceases
-    to be wrong, where `automation.alerts` is on.
+    `notify` is told of each run of theirs that failed or left something to look at, where `automation.alerts` is on.
     `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
     project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
     `overrides` replace what runs are given: retention, pyspark, warehouse.
@@ -65,13 +64,11 @@ def embedded_defs(
     ]
     of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
     own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
-    looking, timed = sensors(settings, names, of_jobs), schedules(settings, names)
-    watched = {*(one.name for one in looking), *(one.name for one in timed)}
     return dg.Definitions(
         assets=[*stores, *of_assets],
         asset_checks=asset_checks(names),
         jobs=of_jobs,
-        sensors=[*looking, *alerts(notify, settings.automation.alerts, own, watched)],
-        schedules=timed,
+        sensors=[*sensors(settings, names, of_jobs), *alerts(notify, settings.automation.alerts, own)],
+        schedules=schedules(settings, names),
         resources=resources(settings, names, **overrides),
     )

@@ -151,7 +151,7 @@ def scan_of_last(cycle: ObjectsCycle, references: int) -> str:
     """What the ledger would keep of a scan that found so many references."""
     (label,) = (source.label for source in open_references(cycle.objects.store(**cycle.changes).settings))
     counts = [SourceCount(label, references, references)]
-    return ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="exact", effective_fpp=0.0, sources=counts).as_json()
+    return ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="fingerprints", effective_fpp=0.0, sources=counts).as_json()
 
 
 def test_a_task_that_finds_another_ledger_looks_for_nothing(cycle: ObjectsCycle) -> None:

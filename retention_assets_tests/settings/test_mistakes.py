@@ -12,6 +12,7 @@ from retention_assets_tests.settings.settings_files import LAKE, ROOTED, problem
 
 FILE_STORE = "stores: [{name: lake, kind: files, log: log, data: '%s'}]"
 ASPECTS = "stores: [{name: m, kind: aspects, %s}]"
+BLOBS = "stores: [{name: b, kind: objects, listing: {path: b}, references: none"
 RECORDS = "stores: [{name: r, kind: records, url: sqlite:///r.db, %s}]"
 
 CLUSTER = "{ledger: postgresql://h/d, spark: {master: 'spark://h:7077'}, %s}"
@@ -93,6 +94,8 @@ BAD = [
     (LAKE.replace("kind: files, ", ""), "stores[0].kind", None, "one of files, iceberg, aspects, records, objects"),
     (LAKE.replace("kind: files", "kind: 5"), "stores[0].kind", "5", "one of files, iceberg, aspects, records, objects"),
     (LAKE.replace("kind: files", "kind: file"), "stores[0].kind", "'file'", "one of files, iceberg, aspects, records, objects"),
+    (f"{BLOBS}, filter: {{kind: exact}}}}]", "stores[0].filter", None, "{kind: fingerprints} or {kind: bloom}"),
+    (f"{BLOBS}, filter: exact}}]", "stores[0].filter", "'exact'", "{kind: fingerprints} or {kind: bloom}"),
     ("stores: [{name: o, kind: blobs}]", "stores[0].kind", "'blobs'", "one of files, iceberg, aspects, records, objects"),
     # files: a template that let two transactions share a folder would let a sweep take a neighbour's data
     (FILE_STORE % "data/{dataset}", "stores[0].data", "'data/{dataset}'", "data/lake/{dataset}/{transaction}"),

@@ -31,13 +31,6 @@ def freshness_policies(automation: AutomationSettings) -> Mapping[str, dg.Freshn
     return policies
 
 
-def explain_overdue(asset: str, automation: AutomationSettings) -> str:
-    """What it means that an asset is not fresh."""
-    if asset == "candidate_marks":
-        return f"No dataset was judged for {automation.everything.words()}, though each is to be within that time."
-    return "No sweep looked for marks that are due for a day, though one is to look at least once a day."
-
-
 def is_sweep_due(instance: dg.DagsterInstance, asset: dg.AssetKey, at: datetime) -> bool:
     """Whether the last sweep was so long ago that another is to look, though no mark is due: the record says that one did."""
     last = instance.get_latest_materialization_event(asset)

@@ -82,12 +82,6 @@ class FingerprintFilter(SettingsPart):
     kind: Literal["fingerprints"] = "fingerprints"
 
 
-class ExactFilter(SettingsPart):
-    """The keys themselves: no error, at the cost of their bytes."""
-
-    kind: Literal["exact"] = "exact"
-
-
 class BloomFilter(SettingsPart):
     """A Bloom filter, sized in advance; a scan whose effective rate is above `max_fpp` is refused."""
 
@@ -143,6 +137,12 @@ def _sources(value: object) -> object:
     return tuple_of(value)
 
 
+def _filter(value: object) -> object:
+    if isinstance(value, str) or (isinstance(value, dict) and value.get("kind") not in ("fingerprints", "bloom")):
+        raise InvalidValue("is not a filter", "{kind: fingerprints} or {kind: bloom}")
+    return value
+
+
 Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of({"column": FromColumn, "pattern": FromPattern}))]
 
 
@@ -193,7 +193,9 @@ class ObjectsSettings(StoreSettings):
     )
     rewrites: Annotated[bool, Field(description="Writers use existing objects again (content addressing).")] = False
     filter: Annotated[
-        FingerprintFilter | ExactFilter | BloomFilter, Field(discriminator="kind", description="How references are kept.")
+        FingerprintFilter | BloomFilter,
+        Field(discriminator="kind", description="How references are kept."),
+        BeforeValidator(_filter),
     ] = FingerprintFilter()
     brakes: Brakes = Brakes()
     rates: Rates = Rates()

@@ -1,19 +1,25 @@
-"""Who is told what of a run that failed, and of one that succeeded and left something to look at."""
+"""Notices of runs that failed or left something to look at, and the page's example for checks and freshness."""
 
 import logging
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.freshness import FreshnessState, FreshnessStateChange
 
 from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.definitions import build_defs
+from retention_assets.settings.model import Settings
 from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import run, tick
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
+PAGE = Path(__file__).parents[3] / "docs" / "dagster.md"
 RELEASE = {"name": "nowhere", "reason": "it is over", "actor": "ann"}
 SWEEP = {"as_of": DUE.isoformat(), "log_level": "CRITICAL"}
 
@@ -217,3 +223,57 @@ def test_without_a_notifier_the_log_is_told(lake: Lake, instance: dg.DagsterInst
         tick(lake.settings, instance, "alert_on_failure", cursor)
     (said,) = [record.getMessage() for record in caplog.records if record.name == "retention_assets.dagster.automation.alerts"]
     assert said.startswith("release failed\nrelease_act: No hold named nowhere")
+
+
+def test_the_example_of_the_page_sends_failed_runs_and_changes_of_checks_and_freshness(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    project = ModuleType("my_project.alerts")
+    vars(project)["send"] = sent.append
+    monkeypatch.setitem(sys.modules, "my_project", ModuleType("my_project"))
+    monkeypatch.setitem(sys.modules, "my_project.alerts", project)
+    (code,) = re.findall(r"^```python\n(import json.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    example: dict[str, Any] = {}
+    exec(code, example)
+    sensors = [example["failed_runs"], example["red_assets"]]
+    defs = dg.Definitions.merge(build_defs(Settings()), dg.Definitions(sensors=sensors))
+    cursors: dict[str, str | None] = {}
+
+    def sent_by(name: str) -> list[str]:
+        """A tick; its messages."""
+        sent.clear()
+        with dg.build_sensor_context(instance=instance, cursor=cursors.get(name), definitions=defs) as context:
+            cursors[name] = defs.get_repository_def().get_sensor_def(name).evaluate_tick(context).cursor
+        return list(sent)
+
+    assert sent_by("failed_runs") == []
+    run = instance.create_run_for_job(defs.resolve_job_def("sweep"), status=dg.DagsterRunStatus.STARTING)
+    instance.report_run_failed(run, "no machine")
+    assert sent_by("failed_runs") == ["sweep failed: no machine"]
+
+    key = dg.AssetKey("transaction_log")
+
+    def report_check(passed: bool) -> None:
+        instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(asset_key=key, check_name="stores_are_reachable", passed=passed)
+        )
+
+    red = "Failed or overdue: transaction_log:stores_are_reachable"
+    assert sent_by("red_assets") == []
+    report_check(False)
+    assert sent_by("red_assets") == [red]
+    assert sent_by("red_assets") == []
+    # A run at work has planned the check and not evaluated it.
+    instance.create_run_for_job(defs.resolve_implicit_global_asset_job_def())
+    assert sent_by("red_assets") == []
+    late = FreshnessStateChange(
+        key=dg.AssetKey("candidate_marks"),
+        new_state=FreshnessState.FAIL,
+        previous_state=FreshnessState.PASS,
+        state_change_timestamp=DUE.timestamp(),
+    )
+    instance.report_runless_asset_event(late)
+    assert sent_by("red_assets") == ["Failed or overdue: candidate_marks, transaction_log:stores_are_reachable"]
+    report_check(True)
+    assert sent_by("red_assets") == ["Failed or overdue: candidate_marks"]

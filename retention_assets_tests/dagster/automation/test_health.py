@@ -1,7 +1,6 @@
-"""What is sick stays red until it is mended: a refused dataset and a store that is away, over ticks, runs and notices.
+"""A refused dataset and an absent store stay red until they are mended, over ticks and runs.
 
-Belongs here: the loop as the daemon turns it, with a real instance and real runs, and what people are told meanwhile. What is
-told of other troubles is test_alert_on_change.py's.
+Belongs here: the loop as the daemon turns it, with a real instance and real runs.
 """
 
 import json
@@ -14,7 +13,6 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.automation import evaluation_sensor, sensors, store_health
-from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
@@ -31,8 +29,6 @@ class Daemon:
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lake, self.instance, self.time = lake, instance, AS_OF
-        self.told: list[Notice] = []
-        self.cursor: str | None = None
         for module in (evaluation_sensor, sensors, store_health):
             monkeypatch.setattr(module, "now", lambda: self.time)
 
@@ -51,12 +47,6 @@ class Daemon:
         for event in found.asset_events:
             self.instance.report_runless_asset_event(event)
         return len(found.asset_events)
-
-    def tells(self) -> list[str]:
-        """A tick of the alerts; the titles of what was told."""
-        before = len(self.told)
-        self.cursor = tick(self.lake.settings, self.instance, "alert_on_change", self.cursor, self.told.append).cursor
-        return [notice.title for notice in self.told[before:]]
 
     def says(self, check: str, asset: str = "transaction_log") -> dg.AssetCheckEvaluation:
         """The newest evaluation of a check, as its page shows it."""
@@ -107,7 +97,6 @@ def test_the_sick_dataset_and_the_absent_store_are_red_at_every_tick_and_green_o
     lake: Lake, daemon: Daemon
 ) -> None:
     sound = breaks(lake)
-    titles = list[str]()
     reported = 0
     for number in range(4):
         # From the second tick on runs read lake/a alone, or there is none.
@@ -116,7 +105,6 @@ def test_the_sick_dataset_and_the_absent_store_are_red_at_every_tick_and_green_o
         read = daemon.evaluates()
         assert number == 0 or read == ["lake/a"] * (number % 2)
         reported += daemon.asks_stores()
-        titles += daemon.tells()
         for check, who, what in (
             ("log_is_sound", "lake/sick", "two branches of one name"),
             ("stores_are_reachable", "gone", "nothing-here"),
@@ -126,11 +114,6 @@ def test_the_sick_dataset_and_the_absent_store_are_red_at_every_tick_and_green_o
             assert f"{who}: " in str(said.description)
             assert what in str(said.description)
             assert f"since {AS_OF + STEP:%Y-%m-%d %H:%M} UTC" in str(said.description)
-    assert titles == [
-        "The check log_is_sound of transaction_log fails: lake/sick",
-        "The check stores_are_reachable of transaction_log fails: gone",
-    ]
-    assert "two branches of one name" in daemon.told[0].text
     # The runs said so themselves.
     assert reported == 0
     # The store comes back, and somebody mends the log.
@@ -138,12 +121,10 @@ def test_the_sick_dataset_and_the_absent_store_are_red_at_every_tick_and_green_o
     assert daemon.asks_stores() == 1
     assert daemon.says("stores_are_reachable").passed
     assert not daemon.says("log_is_sound").passed
-    assert daemon.tells() == ["No longer: the check stores_are_reachable of transaction_log fails: gone"]
     (lake.folder / "log" / "lake-sick.jsonl").write_text(sound)
     assert sorted(daemon.evaluates()) == ["gone/x", "lake/sick"]
     assert daemon.says("log_is_sound").passed
-    assert daemon.tells() == ["No longer: the check log_is_sound of transaction_log fails: lake/sick"]
-    assert (daemon.asks_stores(), daemon.tells(), daemon.evaluates()) == (0, [], [])
+    assert (daemon.asks_stores(), daemon.evaluates()) == (0, [])
 
 
 @pytest.mark.usefixtures("local_spark")

@@ -134,7 +134,7 @@ def test_while_a_source_is_not_whole_nothing_is_swept(cycle: ObjectsCycle, last:
 def test_a_source_that_shrank_since_the_last_scan_ends_the_sweep(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
     (source,) = open_references(cycle.objects.store().settings)
     counts = [SourceCount(source.label, 9, 9)]
-    last = ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="exact", effective_fpp=0.0, sources=counts)
+    last = ScanResult("blobs", DUE, DUE, DUE, DUE, salt="", filter="fingerprints", effective_fpp=0.0, sources=counts)
     cycle.objects.refers("elsewhere")
     cycle.marks()
     monkeypatch.setattr(Scans, "last_whole_result", lambda *_: last.as_json())

@@ -1,7 +1,7 @@
 """Judging at once: where all references fit into the memory of a task, each object is looked up and judged as it is read.
 
 Belongs here: that step, which reads what was listed only once, and the count of references that name something.
-Does not belong here: more references than fit, and filters that keep no fingerprints alone (match.py, judge.py).
+Does not belong here: more references than fit, and Bloom filters (match.py, judge.py).
 """
 
 from collections.abc import Sequence

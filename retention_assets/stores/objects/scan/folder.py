@@ -8,7 +8,6 @@ fingerprints on the way.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,6 @@ RANGE_SHIFT = 64 - 8
 # So many rows are read and judged together.
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
-# So many keys at least are written together.
-_KEY_ROWS = 1 << 12
 OBJECTS, CLASSES, EVERY = "objects", "classes", "every"
 FOLDERS = (OBJECTS, CLASSES, EVERY, "references", "asked", "retained", "edges", "matched")
 
@@ -46,7 +43,6 @@ LISTED = pa.schema(
 # Of an object what is kept with its class.
 KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
 CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
-KEYS = pa.schema([pa.field("key", pa.string()), pa.field("realm", pa.string()), pa.field("folder", pa.bool_())])
 _WORDS = ("realm", "kind", "dataset")
 
 
@@ -107,12 +103,12 @@ class ScanFolder:
         with files.open_input_file(path) as source:
             return source.read_buffer()
 
-    def write_values(self, name: str, values: Hashes, keys: pa.Table | None = None) -> None:
-        """Fingerprints in order, with where each range begins; and beside them the keys that they are of, if given."""
+    def write_values(self, name: str, values: Hashes) -> None:
+        """Fingerprints in order, with where each range begins."""
         begins = np.searchsorted(values, np.arange(RANGES, dtype=np.uint64) << np.uint64(RANGE_SHIFT)).astype(np.int64)
-        self._write(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values), keys)
+        self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
 
-    def write_ranges(self, name: str, values: Hashes, keys: pa.Table | None = None) -> Ints:
+    def write_ranges(self, name: str, values: Hashes) -> Ints:
         """Fingerprints range by range, in any order within each: putting them in order is left to who merges them.
 
         Returns which of those that were given stands at each place.
@@ -121,66 +117,29 @@ class ScanFolder:
         begins = np.zeros(RANGES + 1, dtype=np.int64)
         np.cumsum(np.bincount(ranges, minlength=RANGES), out=begins[1:])
         order: Ints = np.argsort(ranges, kind="stable")
-        self._write(name, begins, values[order], None if keys is None else keys.take(pa.array(order)).combine_chunks())
+        self.write_bytes(name, begins, values[order])
         return order
 
-    def _write(self, name: str, begins: Ints, values: Hashes, keys: pa.Table | None) -> None:
-        self.write_bytes(name, begins, values)
-        if keys is None:
-            return
-        files, path = self.place(f"{name}.keys")
-        with files.open_output_stream(path) as stream, pa.ipc.new_file(stream, KEYS) as writer:
-            for begin, end in _key_batches(begins):
-                writer.write_batch(keys.slice(begin, end - begin).to_batches()[0])
-
-    def read_values(self, name: str, first: int = 0, end: int = RANGES, *, keyed: bool = False) -> "RangedValues":
-        """The fingerprints of some ranges, and their keys if asked."""
+    def read_values(self, name: str, first: int = 0, end: int = RANGES) -> "RangedValues":
         files, path = self.place(name)
         with files.open_input_file(path) as source:
             begins = np.frombuffer(source.read_at(_HEAD, 0), dtype=np.int64)
             begin, behind = int(begins[first]), int(begins[end])
             values = np.frombuffer(source.read_at((behind - begin) * 8, _HEAD + begin * 8), dtype=np.uint64)
-        return RangedValues(self, name, begins, first, values, keyed)
+        return RangedValues(begins, first, values)
 
 
 @dataclass(frozen=True)
 class RangedValues:
-    """The fingerprints of some ranges of a file; their keys are read when they are asked for."""
+    """Fingerprints of consecutive ranges of a file."""
 
-    folder: ScanFolder
-    name: str
     begins: Ints
     first: int
     values: Hashes
-    keyed: bool
 
     def between(self, first: int, end: int) -> Hashes:
-        """Those of some of the ranges."""
         origin = self.begins[self.first]
         return self.values[int(self.begins[first] - origin) : int(self.begins[end] - origin)]
-
-    def keys(self, first: int, end: int) -> pa.Table:
-        """Their keys; a table without any where none are kept."""
-        if not self.keyed or self.begins[first] == self.begins[end]:
-            return KEYS.empty_table()
-        begin, behind = int(self.begins[first]), int(self.begins[end])
-        files, path = self.folder.place(f"{self.name}.keys")
-        with files.open_input_file(path) as source, pa.ipc.open_file(source) as reader:
-            found = [
-                reader.get_batch(number).slice(max(0, begin - low), min(high, behind) - max(low, begin))
-                for number, (low, high) in enumerate(_key_batches(self.begins))
-                if low < behind and begin < high
-            ]
-        return pa.Table.from_batches(found, KEYS)
-
-
-def _key_batches(begins: Ints) -> list[tuple[int, int]]:
-    """From where to where the keys of whole ranges are written together, so that some are read without all the others."""
-    cuts = [0]
-    for end in begins.tolist():
-        if end - cuts[-1] >= _KEY_ROWS or end == begins[-1] > cuts[-1]:
-            cuts.append(end)
-    return list(pairwise(cuts))
 
 
 def read_classes(folder: ScanFolder, columns: Sequence[str] = KEPT) -> Iterator[pa.Table]:

@@ -14,16 +14,17 @@ import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import KEYS, RANGES, RangedValues, ScanFolder
+from retention_assets.stores.objects.scan.folder import RANGES, RangedValues, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects, reserved_rows
-from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, Retained, lookups
+from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
+from retention_assets.stores.objects.scan.membership import SortedFingerprints
 from retention_assets.stores.objects.scan.read_edges import OVER_EDGES
 from retention_assets.stores.objects.scan.read_references import Run, in_order
 
 Rows = npt.NDArray[np.uint32]
 
-# So many objects are asked about at a time; of texts there fit fewer.
-_ASKED, _KEYED_ASKED = 1 << 22, 1 << 18
+# So many objects are asked about at a time.
+_ASKED = 1 << 22
 # So many references at least are looked up in together: fewer cost more calls than look-ups.
 _CELL = 1 << 16
 
@@ -55,29 +56,28 @@ class AskObjects:
     has_realms: bool
     salt: bytes
     folder: ScanFolder
-    keyed: bool
 
     def __call__(self, number: int) -> AskedPart:
         """Write down under which fingerprints each object of a part may be named."""
         found, fingerprints = AskedPart(), Fingerprints(self.salt)
         # Without folders, and with one way to name an object, its own fingerprint says it all.
-        bare = not (self.keyed or self.named_by.depths or (self.named_by.in_all and self.has_realms))
+        bare = not (self.named_by.depths or (self.named_by.in_all and self.has_realms))
         columns = ["realm"] + ["fingerprint"] * self.listed.is_written + ["key"] * (not (bare and self.listed.is_written))
         held: list[list[Lookup]] = []
         rows: list[int] = []
         for table in self.listed.read(number, columns):
             own: Hashes | None = join_chunks(table["fingerprint"]).to_numpy() if self.listed.is_written else None
             if own is not None and bare:
-                held.append([Lookup(own, None, _no_texts)])
+                held.append([Lookup(own, None, _no_names)])
             else:
                 keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
                 ways = lookups(fingerprints, keys, realms, self.named_by, own)
-                # Texts that nobody compares are not kept.
-                held.append([way if self.keyed else Lookup(way.hashes, way.rows, _no_texts) for way in ways])
+                # `names` would keep the keys of every table in memory.
+                held.append([Lookup(way.hashes, way.rows, _no_names) for way in ways])
             rows.append(len(table))
             found.rows += len(table)
             found.counted += len(table) - reserved_rows(table["realm"])
-            if sum(rows) >= (_KEYED_ASKED if self.keyed else _ASKED):
+            if sum(rows) >= _ASKED:
                 found.runs.append(self._write(f"{number:05d}-{len(found.runs):04d}", held, rows))
                 held, rows = [], []
         if held:
@@ -87,8 +87,7 @@ class AskObjects:
     def _write(self, name: str, held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> AskedRun:
         values, places = gathered(held, rows)
         run = AskedRun(f"asked/{name}", sum(rows), len(values))
-        keys = pa.concat_tables([way.keys() for ways in held for way in ways]) if self.keyed and len(values) else None
-        order = self.folder.write_ranges(run.name, values, keys)
+        order = self.folder.write_ranges(run.name, values)
         self.folder.write_bytes(f"{run.name}.rows", order.astype(np.uint32) if places is None else places[order])
         return run
 
@@ -108,8 +107,8 @@ def gathered(held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> tuple[Has
     return values, np.concatenate(places)
 
 
-def _no_texts() -> tuple[pa.Array, pa.Array | None]:
-    raise AssertionError("nobody compares texts where keys are not kept")
+def _no_names() -> pa.Array:
+    raise AssertionError("nobody compares texts while objects are matched")
 
 
 @dataclass(frozen=True)
@@ -133,32 +132,29 @@ class MatchObjects:
     over_edges: bool
     folder: ScanFolder
     bounds: Sequence[tuple[int, int]]
-    keyed: bool
 
     def __call__(self, number: int) -> MatchedRanges:
         """Look up whatever is asked of some ranges."""
         first, end = self.bounds[number]
         references = [
-            [self._read(run.name, first, end) for run in self.references if run.source == source]
+            [self.folder.read_values(run.name, first, end) for run in self.references if run.source == source]
             for source in range(self.sources)
         ]
-        beside = [self._read(OVER_EDGES, first, end)] if self.over_edges else []
-        asked = [self._read(run.name, first, end) for run in self.asked]
+        beside = [self.folder.read_values(OVER_EDGES, first, end)] if self.over_edges else []
+        asked = [self.folder.read_values(run.name, first, end) for run in self.asked]
         met = [np.zeros(len(one.values), dtype=bool) for one in asked]
         places = [0] * len(asked)
         distinct, matched, counts = 0, 0, [0] * self.sources
         for low, high in _cells([one for some in references for one in some], first, end):
-            retained, of_sources = _retained(references, low, high, keyed=self.keyed)
-            known = retained.index.values
+            known, of_sources = _distinct(references, low, high)
             named = np.zeros(len(known), dtype=bool)
             some = [one.between(low, high) for one in asked]
             hashes = np.concatenate(some) if some else known[:0]
-            keys = _keys(asked, low, high) if self.keyed else KEYS.empty_table()
-            at = retained.find(hashes, keys)
+            at = SortedFingerprints(known).find(hashes)
             there = at >= 0
             named[at[there]] = True
             if beside:
-                there |= _retained([beside], low, high, keyed=self.keyed)[0].find(hashes, keys) >= 0
+                there |= SortedFingerprints(_distinct([beside], low, high)[0]).has(hashes)
             begin = 0
             for place, values in enumerate(some):
                 met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
@@ -171,9 +167,6 @@ class MatchObjects:
         ends = np.cumsum([0, *map(len, bits)], dtype=np.int64)
         self.folder.write_bytes(name, ends, *bits)
         return MatchedRanges(name, distinct, tuple(counts), matched)
-
-    def _read(self, name: str, first: int, end: int) -> RangedValues:
-        return self.folder.read_values(name, first, end, keyed=self.keyed)
 
 
 def read_met(folder: ScanFolder, name: str, runs: int, number: int, asked: int) -> Bools:
@@ -200,21 +193,10 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
         yield begin, end
 
 
-def _retained(sources: Sequence[Sequence[RangedValues]], low: int, high: int, *, keyed: bool) -> tuple[Retained, list[int]]:
-    """References of some ranges, and how many of them each source has."""
-    sides = []
-    for runs in sources:
-        sides.append(in_order([one.between(low, high) for one in runs], [one.keys(low, high) for one in runs if keyed]))
-    values, keys = (
-        sides[0]
-        if len(sides) == 1
-        else in_order([values for values, _ in sides], [keys for _, keys in sides if keys is not None])
-    )
-    return Retained(values, keys), [len(one) for one, _ in sides]
-
-
-def _keys(asked: Sequence[RangedValues], low: int, high: int) -> pa.Table:
-    return pa.concat_tables([KEYS.empty_table(), *(one.keys(low, high) for one in asked)]).combine_chunks()
+def _distinct(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
+    """Distinct references of a few ranges, and how many of them each source has."""
+    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
+    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
 
 
 def rows_of(folder: ScanFolder, run: AskedRun) -> Ints:

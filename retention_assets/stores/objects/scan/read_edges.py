@@ -21,9 +21,9 @@ from retention_assets.stores.objects.references.rounds import Round, shards_amon
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import RealmKeys, close_edges, code_edges
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import KEPT, KEYS, RANGES, ScanFolder
+from retention_assets.stores.objects.scan.folder import KEPT, RANGES, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
-from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, Retained, lookups
+from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
 from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.read_references import MergedRange, in_order
 from retention_assets.stores.objects.scan_result import SourceCount
@@ -99,11 +99,10 @@ class FindKept:
     holds: Sequence[Hold]
     salt: bytes
     folder: ScanFolder
-    keyed: bool
 
     def __call__(self, number: int) -> KeptObjects:
         """Write down those of some parts."""
-        fingerprints, hashes, keys, names = Fingerprints(self.salt), list[Hashes](), list[pa.Table](), list[pa.Array]()
+        fingerprints, hashes, names = Fingerprints(self.salt), list[Hashes](), list[pa.Array]()
         begins = SortedFingerprints(
             distinct(np.concatenate([self.folder.read_values(f"{part}.begins").values for part in self.edges]))
         )
@@ -114,10 +113,9 @@ class FindKept:
                 texts, realms = join_chunks(near["key"]), join_chunks(near["realm"]).cast(pa.string())
                 hashes.append(fingerprints.of(texts, realms))
                 names.append(realms)
-                keys.append(pa.table([texts, realms, pa.repeat(False, len(texts))], schema=KEYS))
-        values, rows = in_order(hashes, keys if self.keyed else [])
+        values = in_order(hashes)
         name, realms = f"edges/kept-{number:05d}", pa.chunked_array([*names, pa.array([], pa.string())])
-        self.folder.write_values(name, values, rows)
+        self.folder.write_values(name, values)
         named_by = NamedBy(in_realms=realms.null_count < len(realms), in_all=realms.null_count > 0)
         said = frozenset(pc.unique(realms).drop_null().to_pylist())
         return KeptObjects(MergedRange(name, 0, RANGES, len(values), ()), named_by, said)
@@ -134,7 +132,6 @@ class CloseEdges:
     realms: Sequence[str]
     salt: bytes
     folder: ScanFolder
-    keyed: bool
 
     def __call__(self, _: int) -> tuple[int, NamedBy]:
         """Follow them. How much is retained over them alone, and how that is named."""
@@ -146,14 +143,13 @@ class CloseEdges:
             lambda asked: self._among(asked, self.merged, self.named_by),
             lambda asked: self._among(asked, [one.part for one in self.kept], kept_by),
         )
-        hashes, keys, named_by = [], [], NamedBy()
+        hashes, named_by = [], NamedBy()
         for realm, some in found:
             realms = pa.array([realm], pa.string()).take(pa.array(np.zeros(len(some), dtype=np.int64)))
             hashes.append(fingerprints.of(some, realms))
-            keys.append(pa.table([some.cast(pa.string()), realms, pa.array(np.zeros(len(some), dtype=bool))], schema=KEYS))
             named_by |= NamedBy(in_realms=realm is not None, in_all=realm is None)
-        values, table = in_order(hashes, keys if self.keyed else [])
-        self.folder.write_values(OVER_EDGES, values, table)
+        values = in_order(hashes)
+        self.folder.write_values(OVER_EDGES, values)
         return len(values), named_by
 
     def _read(self) -> Iterator[pa.Table]:
@@ -172,13 +168,10 @@ class CloseEdges:
             found.append(known)
             realms = None if realm is None else pa.array([realm]).take(pa.array(np.zeros(len(keys), dtype=np.int64)))
             ways += [(known, way) for way in lookups(fingerprints, keys, realms, named_by)]
-        texts = [way.keys() if self.keyed else None for _, way in ways]
         for part in parts:
-            read = self.folder.read_values(part.name, part.first, part.end, keyed=self.keyed)
-            retained = Retained(read.values, read.keys(part.first, part.end) if self.keyed else None)
-            for (known, way), text in zip(ways, texts, strict=True):
+            retained = SortedFingerprints(self.folder.read_values(part.name, part.first, part.end).values)
+            for known, way in ways:
                 rows = part.rows_of(way.hashes)
-                asked = KEYS.empty_table() if text is None else text.take(pa.array(rows))
-                hit = rows[retained.find(way.hashes[rows], asked) >= 0]
+                hit = rows[retained.has(way.hashes[rows])]
                 known[hit if way.rows is None else way.rows[hit]] = True
         return found

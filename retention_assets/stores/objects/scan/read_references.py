@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, flags
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.references.rounds import Round
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import KEYS, RANGE_SHIFT, ScanFolder
+from retention_assets.stores.objects.scan.folder import RANGE_SHIFT, ScanFolder
 from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
 from retention_assets.stores.objects.scan.membership import distinct
 
 # So many rows of a share are held at a time.
-_RUN, _KEYED_RUN = 1 << 22, 1 << 19
+_RUN = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,8 @@ class ReadReferences:
     round: Round
     salt: bytes
     folder: ScanFolder
-    # References a second, all tasks together; whether keys are kept themselves.
+    # References a second, all tasks together.
     rate: float
-    keyed: bool
 
     def __call__(self, number: int) -> ReadShare:
         """Read one share."""
@@ -75,7 +74,6 @@ class _Runs:
         self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
         self._fingerprints = Fingerprints(step.salt)
         self._hashes: list[Hashes] = []
-        self._keys: list[pa.Table] = []
         self._rows = 0
         self.runs: list[Run] = []
         self.in_realms = self.in_all = False
@@ -92,11 +90,8 @@ class _Runs:
             self.realms.update(pc.unique(realms).dictionary_decode().drop_null().to_pylist())
         folders = self._folders(keys) if self._names_folders else None
         self._hashes.append(self._fingerprints.of(keys, realms, folders=folders))
-        if self._step.keyed:
-            are = np.zeros(len(keys), dtype=bool) if folders is None else folders
-            self._keys.append(pa.table([keys.cast(pa.string()), realms.cast(pa.string()), pa.array(are)], schema=KEYS))
         self._rows += len(keys)
-        if self._rows >= (_KEYED_RUN if self._step.keyed else _RUN):
+        if self._rows >= _RUN:
             self.close()
 
     def _folders(self, keys: pa.Array) -> Bools | None:
@@ -116,27 +111,17 @@ class _Runs:
             return
         name = f"{self._name}-{len(self.runs):03d}"
         values = np.concatenate(self._hashes)
-        if self._step.keyed:
-            self._step.folder.write_ranges(name, values, pa.concat_tables(self._keys))
-        else:
-            # Numbers alone are sorted sooner than dealt out.
-            values.sort()
-            self._step.folder.write_values(name, values)
+        # Sorting costs less than dealing out by ranges.
+        values.sort()
+        self._step.folder.write_values(name, values)
         run = Run(self._source, name, len(values))
         self.runs.append(run)
-        self._hashes, self._keys, self._rows = [], [], 0
+        self._hashes, self._rows = [], 0
 
 
-def in_order(hashes: Sequence[Hashes], keys: Sequence[pa.Table]) -> tuple[Hashes, pa.Table | None]:
-    """Fingerprints in order, each once; or each key once, where keys are kept."""
-    values = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
-    if not keys:
-        return distinct(values), None
-    rows = pa.concat_tables(keys).append_column("fingerprint", pa.array(values))
-    once = rows.group_by(rows.column_names, use_threads=False).aggregate([])
-    order = np.argsort(join_chunks(once["fingerprint"]).to_numpy(), kind="stable")
-    once = once.take(pa.array(order)).combine_chunks()
-    return join_chunks(once["fingerprint"]).to_numpy(), once.select(KEYS.names)
+def in_order(hashes: Sequence[Hashes]) -> Hashes:
+    """Fingerprints in order, each once."""
+    return distinct(np.concatenate(hashes)) if hashes else np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
@@ -163,23 +148,16 @@ class MergeReferences:
     sources: int
     folder: ScanFolder
     bounds: Sequence[tuple[int, int]]
-    keyed: bool
 
     def __call__(self, number: int) -> MergedRange:
         """Merge some ranges."""
         first, end = self.bounds[number]
         name = f"retained/part-{number:05d}"
-        sides, counts = [], []
-        for source in range(self.sources):
-            mine = [
-                self.folder.read_values(run.name, first, end, keyed=self.keyed) for run in self.runs if run.source == source
-            ]
-            values, keys = in_order([one.values for one in mine], [one.keys(first, end) for one in mine if self.keyed])
-            counts.append(len(values))
-            sides.append((values, keys))
-        if self.sources == 1:
-            values, keys = sides[0]
-        else:
-            values, keys = in_order([values for values, _ in sides], [keys for _, keys in sides if keys is not None])
-        self.folder.write_values(name, values, keys)
+        sides = [
+            in_order([self.folder.read_values(run.name, first, end).values for run in self.runs if run.source == source])
+            for source in range(self.sources)
+        ]
+        counts = [len(side) for side in sides]
+        values = sides[0] if self.sources == 1 else in_order(sides)
+        self.folder.write_values(name, values)
         return MergedRange(name, first, end, len(values), tuple(counts))

@@ -52,13 +52,13 @@ from retention_assets.stores.objects.scan_result import (
     ScanResult,
     SourceCount,
 )
-from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ExactFilter, ObjectsSettings
+from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
 from retention_assets.stores.protocol import error_text
 from retention_assets.stores.tasks import T, Tasks, TasksHere
 
 _SHARES_PER_SLOT = 3
-# How many references and objects a task holds against each other; of keys themselves there fit fewer.
-_TOGETHER, _KEYED_TOGETHER = 1 << 23, 1 << 19
+# How many references and objects a task holds against each other.
+_TOGETHER = 1 << 23
 # Fewer are left to one task.
 _SMALL = 1 << 20
 # So many references a task holds in memory, with what finds them 12 bytes each.
@@ -102,7 +102,6 @@ class _Course:
 
     def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None) -> None:
         self._tasks, self._scan, self._folder, self._last, self._refused = tasks, scan, folder, last, refused
-        self._keyed = isinstance(scan.settings.filter, ExactFilter)
         self._wanted = _SHARES_PER_SLOT * tasks.slots
 
     def run(self) -> ScanResult:
@@ -156,7 +155,7 @@ class _Course:
 
     def _fit(self, known: "_Known") -> bool:
         """Whether each task can hold all references, as fingerprints alone."""
-        return not self._keyed and known.bloom is None and known.values + known.over_edges <= _AT_ONCE
+        return known.bloom is None and known.values + known.over_edges <= _AT_ONCE
 
     def _judge_at_once(self, known: "_Known") -> "_Judged":
         """Each object meets all references as it is read."""
@@ -191,7 +190,7 @@ class _Course:
         scan, listed, named_by, merged = self._scan, known.listed, known.named_by, known.merged
         if known.bloom:
             self._step("the filter", FillBloom(known.bloom, merged or (), known.over_edges > 0, self._folder), 1)
-        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder, self._keyed)
+        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder)
         asked = self._step("the listing", asking, len(listed.parts))
         self._check_not_empty(sum(one.counted for one in asked))
         bounds, matched = self._match(known, asked)
@@ -236,7 +235,7 @@ class _Course:
         scan = self._scan
 
         def step(each: Round) -> ReadReferences:
-            return ReadReferences(each, scan.salt, self._folder, scan.settings.rates.references, self._keyed)
+            return ReadReferences(each, scan.salt, self._folder, scan.settings.rates.references)
 
         return self._read(scan.references, step)
 
@@ -249,14 +248,13 @@ class _Course:
 
     def _bounds(self, values: int) -> list[tuple[int, int]]:
         """Ranges of fingerprints for as many tasks as are good for so many."""
-        most = _KEYED_TOGETHER if self._keyed else _TOGETHER
-        tasks = max(-(-values // most), self._tasks.slots if values > _SMALL else 1)
+        tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
 
     def _merge(self, runs: Sequence[Run]) -> list[MergedRange]:
         bounds = self._bounds(sum(run.values for run in runs))
-        step = MergeReferences(runs, len(self._scan.references), self._folder, bounds, self._keyed)
+        step = MergeReferences(runs, len(self._scan.references), self._folder, bounds)
         return self._step("the references", step, len(bounds) if runs else 0)
 
     def _find_kept(self, listed: ListedObjects, parts: Sequence[str], rules: ClassRules) -> list[KeptObjects]:
@@ -264,7 +262,7 @@ class _Course:
         if not parts:
             return []
         tasks = min(self._tasks.slots, len(listed.parts))
-        step = FindKept(listed, tasks, parts, rules, self._scan.holds, self._scan.salt, self._folder, self._keyed)
+        step = FindKept(listed, tasks, parts, rules, self._scan.holds, self._scan.salt, self._folder)
         return [one for one in self._step("the edges", step, tasks) if one.part.values]
 
     def _close(
@@ -279,7 +277,7 @@ class _Course:
         if not parts or not (merged or kept):
             return 0, NamedBy()
         realms = sorted(frozenset[str]().union(*(share.realms for share in read), *(one.realms for one in kept)))
-        step = CloseEdges(parts, merged, named_by, kept, realms, self._scan.salt, self._folder, self._keyed)
+        step = CloseEdges(parts, merged, named_by, kept, realms, self._scan.salt, self._folder)
         [found] = self._step("the edges", step, 1)
         return found
 
@@ -291,7 +289,7 @@ class _Course:
         bounds = self._bounds(max(known.values, sum(run.values for run in every)))
         # What is merged is as one source.
         sources, runs = (len(self._scan.references), known.runs) if known.merged is None else (1, _as_runs(known.merged))
-        step = MatchObjects(runs, sources, every, known.over_edges > 0, self._folder, bounds, self._keyed)
+        step = MatchObjects(runs, sources, every, known.over_edges > 0, self._folder, bounds)
         return bounds, self._step("the judgement", step, len(bounds))
 
     def _bloom(self, distinct: int, over_edges: int) -> BloomSize | None:
@@ -317,8 +315,6 @@ class _Course:
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
         """The rate at which an object that nothing refers to is taken for referenced."""
-        if self._keyed:
-            return 0.0
         return size.rate(retained) if size else retained / 2**64
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:

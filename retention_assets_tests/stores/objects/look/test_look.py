@@ -217,7 +217,7 @@ def test_a_source_that_shrank_is_not_made_up_for_by_another(folder: LocalObjects
 
 def before(**references: int) -> ScanResult:
     counts = [SourceCount(label, number, number) for label, number in references.items()]
-    return ScanResult("blobs", OLD, OLD, OLD, OLD, salt="", filter="exact", effective_fpp=0.0, sources=counts)
+    return ScanResult("blobs", OLD, OLD, OLD, OLD, salt="", filter="fingerprints", effective_fpp=0.0, sources=counts)
 
 
 def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Path) -> None:

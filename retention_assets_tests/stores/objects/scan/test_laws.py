@@ -1,4 +1,4 @@
-"""Laws of scans, on random environments: what a scan says equals a few lines of Python sets, whatever the filter.
+"""Laws of scans, on random environments: what a scan says equals a few lines of Python sets.
 
 Belongs here: those lines, and what one more reference, edge or realm must never do.
 """
@@ -14,7 +14,6 @@ import pytest
 
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.scan import scan as scans
-from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.scan.environments import (
@@ -48,16 +47,16 @@ class Environment:
     known_kinds: Sequence[str] | None
     held: Sequence[str] = ()
 
-    def classes(self, kind: str, folder: Path | None = None) -> dict[tuple[str | None, str], str]:
+    def classes(self, folder: Path | None = None) -> dict[tuple[str | None, str], str]:
         """What a scan says of each object."""
-        return dict(self.judge(kind, folder).classes)
+        return dict(self.judge(folder).classes)
 
-    def judge(self, kind: str, folder: Path | None = None) -> Judged:
+    def judge(self, folder: Path | None = None) -> Judged:
         """A scan; of a finished list that is written into a folder, if one is given."""
         sources = [source(*rows, names_folders=folder) for rows, folder in zip(self.references, self.folders, strict=True)]
         scan = scan_of(
             listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
-            known_kinds=self.known_kinds, filter={"kind": kind}, references=[{"lines": "x"}] * len(sources),
+            known_kinds=self.known_kinds, references=[{"lines": "x"}] * len(sources),
         )  # fmt: skip
         if self.held:
             scan = replace(scan, holds=(hold(*self.held),))
@@ -166,7 +165,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_scan_says_what_sets_say() -> None:
     for seed in range(rounds(40)):
         one = environment(random.Random(seed))
-        assert one.classes("fingerprints") == naive(one), f"seed {seed}: {one}"
+        assert one.classes() == naive(one), f"seed {seed}: {one}"
 
 
 CRAFTED = {
@@ -185,7 +184,7 @@ CRAFTED = {
 @pytest.mark.parametrize("case", CRAFTED)
 def test_a_scan_says_what_sets_say_of_what_chance_seldom_makes(case: str) -> None:
     one = CRAFTED[case]
-    assert one.classes("fingerprints") == one.classes("exact") == naive(one)
+    assert one.classes() == naive(one)
 
 
 @pytest.mark.usefixtures("way")
@@ -193,28 +192,32 @@ def test_a_scan_of_a_finished_list_says_what_sets_say(tmp_path: Path) -> None:
     for seed in range(rounds(20)):
         one = environment(random.Random(seed))
         if one.objects:
-            assert one.classes("fingerprints", tmp_path) == naive(one), f"seed {seed}: {one}"
-
-
-def test_a_scan_with_exact_keys_says_what_sets_say(tmp_path: Path) -> None:
-    for seed in range(rounds(40)):
-        one = environment(random.Random(seed))
-        assert one.classes("exact") == naive(one), f"seed {seed}: {one}"
-        if one.objects and seed % 2:
-            assert one.classes("exact", tmp_path) == naive(one), f"seed {seed}: {one}"
+            assert one.classes(tmp_path) == naive(one), f"seed {seed}: {one}"
 
 
 @pytest.mark.usefixtures("way")
-def test_references_are_counted_as_exact_keys_are() -> None:
+def test_references_are_counted_as_sets_count_them() -> None:
     for seed in range(rounds(20)):
         one = environment(random.Random(seed))
-        found, expected = one.judge("fingerprints").result, one.judge("exact").result
-        assert _references(found) == _references(expected), f"seed {seed}: {one}"
+        result = one.judge().result
+        sources = [
+            {(row["realm"], row["object"], folder and row["object"].endswith("/")) for row in rows}
+            for rows, folder in zip(one.references, one.folders, strict=True)
+        ]
+        distinct = set[tuple[str | None, str, bool]]().union(*sources)
+        unresolved = [reference for reference in distinct if not any(_names(reference, row) for row in one.objects)]
+        realms = [len({row["realm"] for row in rows} - {None}) for rows in one.references]
+        assert [(source.rows, source.distinct, source.realms) for source in result.sources] == [
+            (len(rows), len(source), count) for rows, source, count in zip(one.references, sources, realms, strict=True)
+        ], f"seed {seed}: {one}"
+        assert (result.distinct_references, result.unresolved_references) == (len(distinct), len(unresolved)), (
+            f"seed {seed}: {one}"
+        )
 
 
-def _references(result: ScanResult) -> tuple[Any, ...]:
-    sources = [(source.rows, source.distinct, source.realms) for source in result.sources]
-    return result.distinct_references, result.unresolved_references, sources, result.classes
+def _names(reference: tuple[str | None, str, bool], row: dict[str, Any]) -> bool:
+    realm, key, is_folder = reference
+    return realm in (None, row["realm"]) and (_is_below(row["key"], key) if is_folder else row["key"] == key)
 
 
 def test_one_more_reference_hold_or_edge_never_adds_a_mark() -> None:
@@ -228,11 +231,11 @@ def test_one_more_reference_hold_or_edge_never_adds_a_mark() -> None:
         realms = [row["realm"] for row in more[0]]
         more[0].append(named(chance.choice(EVERY), chance.choice(realms)))
         linked = [*one.edges, edge(chance.choice(EVERY), chance.choice(EVERY), chance.choice(REALMS))]
-        before = _marks(one.classes("fingerprints"))
-        assert _marks(replace(one, references=more).classes("fingerprints")) <= before, f"seed {seed}"
-        assert _marks(replace(one, edges=linked).classes("fingerprints")) <= before, f"seed {seed}"
+        before = _marks(one.classes())
+        assert _marks(replace(one, references=more).classes()) <= before, f"seed {seed}"
+        assert _marks(replace(one, edges=linked).classes()) <= before, f"seed {seed}"
         held = (*one.held, chance.choice(EVERY))
-        assert _marks(replace(one, held=held).classes("fingerprints")) <= before, f"seed {seed}"
+        assert _marks(replace(one, held=held).classes()) <= before, f"seed {seed}"
 
 
 def _marks(classes: dict[tuple[str | None, str], str]) -> set[tuple[str | None, str]]:

@@ -20,7 +20,7 @@ from retention_assets.stores.objects.listings import pacing
 from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
 from retention_assets.stores.objects.scan.bloom import Bloom
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.here import read_here, scan_here
 from retention_assets.stores.objects.scan.listed import in_row_groups
 from retention_assets.stores.objects.scan.scan import Scan
@@ -40,7 +40,7 @@ from retention_assets_tests.stores.objects.scan.environments import (
 )
 
 CUT_OFF = AS_OF - timedelta(hours=3)
-FILTERS = ({"kind": "fingerprints"}, {"kind": "exact"}, {"kind": "bloom", "expected": 1000, "max_fpp": 1e-4})
+FILTERS = ({"kind": "fingerprints"}, {"kind": "bloom", "expected": 1000, "max_fpp": 1e-4})
 
 
 def _old(*keys: str, realm: str | None = None) -> Listed:
@@ -57,7 +57,7 @@ def test_what_references_name_is_referenced(filter_: dict[str, object]) -> None:
     assert (found.result.distinct_references, found.result.unresolved_references) == (3, 1)
     assert [(one.rows, one.distinct, one.realms) for one in found.result.sources] == [(4, 3, 0)]
     assert found.result.filter == filter_["kind"]
-    assert (found.result.effective_fpp == 0) == (filter_["kind"] == "exact")
+    assert (found.result.effective_fpp == 3 / 2**64) == (filter_["kind"] == "fingerprints")
 
 
 def test_a_reference_without_a_realm_names_its_key_in_every_realm() -> None:
@@ -166,26 +166,16 @@ def test_edges_are_followed_to_the_end_within_a_realm(filter_: dict[str, object]
     assert (found.counts, found.result.edges, found.result.distinct_references) == ({"referenced": 3}, 4, 1)
 
 
-def test_an_exact_filter_is_not_deceived_by_fingerprints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_fingerprints_keep_garbage_and_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Fingerprints.of
-
-    def one(self: Fingerprints, *args: Any, **keys: Any) -> Hashes:
-        return np.zeros_like(real(self, *args, **keys))
-
-    monkeypatch.setattr(Fingerprints, "of", one)
-    keys = [f"{folder}/{number}" for folder in "ab" for number in range(40)]
-    references = source(*(named(key) for key in keys[::2]), named("b/", "r"), size=9, names_folders=True)
-    # Of a source that names no folders `a/` is a key.
-    found = judge(scan_of(_old(*keys), references, source(named("a/")), filter={"kind": "exact"}))
-    assert {key for _, key in found.classes if found[key] == "referenced"} == set(keys[::2])
-    assert (found.result.distinct_references, found.result.unresolved_references) == (42, 2)
-    assert judge(scan_of(_old(*keys), references)).counts == {"referenced": 80}
+    monkeypatch.setattr(Fingerprints, "of", lambda *args, **keys: np.zeros_like(real(*args, **keys)))
+    assert judge(scan_of(_old("a", "b", "c"), source(named("a")))).counts == {"referenced": 3}
 
 
 @pytest.mark.parametrize(
     ("filter_", "at_once"),
     [*((one, 0) for one in FILTERS), (FILTERS[0], 1_000)],
-    ids=["fingerprints", "exact", "bloom", "once"],
+    ids=["fingerprints", "bloom", "once"],
 )
 def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there are more objects and references than fit into memory, or at least more than one task puts in order."""
@@ -197,8 +187,8 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], at_once:
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_AT_ONCE", at_once), (scans, "_TOGETHER", 40), (scans, "_KEYED_TOGETHER", 40), (read_references, "_RUN", 20),
-        (read_references, "_KEYED_RUN", 20), (match, "_ASKED", 20), (match, "_KEYED_ASKED", 20), (match, "_CELL", 4),
+        (scans, "_AT_ONCE", at_once), (scans, "_TOGETHER", 40), (read_references, "_RUN", 20), (match, "_ASKED", 20),
+        (match, "_CELL", 4),
         # A part is read in four tables, and asked about in two runs of two.
         (in_row_groups, "__defaults__", (16,)),
     ):  # fmt: skip
@@ -265,7 +255,7 @@ def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:
 
 def test_a_bloom_filter_is_asked_even_where_references_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bloom, "has", lambda _, hashes: np.ones(len(hashes), dtype=bool))
-    assert judge(scan_of(_old("a", "b"), source(named("a")), filter=FILTERS[2])).counts == {"referenced": 2}
+    assert judge(scan_of(_old("a", "b"), source(named("a")), filter=FILTERS[1])).counts == {"referenced": 2}
 
 
 def _judged(scan: Scan, last: ScanResult | None = None, refused: int | None = None) -> ScanResult:
