@@ -29,9 +29,15 @@ class Talkative:
     def __init__(self, **options):
         self.options = options
 
-    def references(self):
+    def shares(self, wanted):
+        return ["all"]
+
+    def read(self, share):
         raise RuntimeError(f"login as {self.options} refused")
         yield
+
+    def finish(self, ends):
+        return []
 """
 STORE = {
     "name": "blobs", "kind": "objects", "dataset": "{1}",

@@ -24,9 +24,15 @@ import threading
 
 
 class Silent:
-    def references(self):
+    def shares(self, wanted):
+        return ["all"]
+
+    def read(self, share):
         threading.Event().wait()
         yield
+
+    def finish(self, ends):
+        return []
 """
 
 

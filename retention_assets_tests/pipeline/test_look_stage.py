@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -23,7 +23,7 @@ from retention_assets.pipeline.look_stage import DueInLedger, StopFile, looks_in
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.listings.local import LocalObjects as LocalListing
-from retention_assets.stores.objects.references import open_references
+from retention_assets.stores.objects.references import ShareEnd, open_references
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets_tests.forked import forking
@@ -49,7 +49,13 @@ class Counted:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
-    def references(self) -> Generator[tuple[str, None, str], None, int]:
+    def shares(self, wanted: int) -> list[str]:  # noqa: ARG002 - the protocol's
+        return ["all"]
+
+    def finish(self, ends: Sequence[ShareEnd]) -> list[str]:  # noqa: ARG002 - the protocol's
+        return []
+
+    def read(self, share: str) -> Generator[tuple[str, None, str], None, ShareEnd]:
         """Each line is a key."""
         with (self.folder / "asked").open("a") as file:
             file.write("once\n")
@@ -57,7 +63,7 @@ class Counted:
         keys = (self.folder / "named").read_text().split()
         for key in keys:
             yield key, None, "mail 7"
-        return len(keys) + (self.folder / "broken").exists()
+        return ShareEnd(share, len(keys) + (self.folder / "broken").exists())
 
 
 @pytest.fixture
@@ -131,7 +137,7 @@ def test_a_look_that_fails_is_told_of_each_dataset_and_other_stores_go_on(cycle:
     results = run(cycle)
     words = {one.refused for name, one in results.items() if name.startswith("blobs/")}
     assert [name for name, one in results.items() if one.store_failed] == [*cycle.objects.datasets]
-    assert all("returned 2, and yielded 1 rows" in str(one) for one in words)
+    assert all("returned ShareEnd(share, 2) and yielded 1 rows" in str(one) for one in words)
     assert (deleted(results), other.data(), len(cycle.objects.data())) == (1, {}, len(KEYS))
     assert left(cycle) == []
 

@@ -1,7 +1,7 @@
-"""Sources that other packages bring: found by name, asked for their references, and held to the number that they return.
+"""Sources that other packages bring: found by name, read share by share, and held to the number of rows that they return.
 
-Belongs here: loading such a class, and both of its forms: one with `references()`, or a whole `RowSource`.
-Does not belong here: what is read elsewhere, which is theirs.
+Belongs here: loading such a class, calling its `shares`, `read` and `finish`, and checking the rows that it yields.
+Does not belong here: what a source proves (source.py), and reading until it is whole (rounds.py).
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -21,8 +21,8 @@ from retention_assets.stores.objects.tables import REFERENCES
 
 GROUP = "retention_assets.references"
 _BATCH = 50_000
-_ALL = "all"
-_EXPECTED = "references() is a generator of references that ends with `return count`"
+_METHODS = {"shares": "shares(wanted)", "read": "read(share)", "finish": "finish(ends)"}
+_EXPECTED = "a generator of references that ends with `return ShareEnd(share, rows)`"
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ class PluginSource:
         return bool(getattr(self._made, "names_folders", False))
 
     def shares(self, wanted: int) -> Sequence[Any]:
-        """Its own shares; one, where it has none."""
-        made = self._made
-        return [_ALL] if _is_simple(made) else self._asked("shares", lambda: list(made.shares(wanted)))
+        return self._asked("shares", lambda: list(self._made.shares(wanted)))
 
     def shards_of(self, share: Any) -> Sequence[str]:
         """As it names them, if it does."""
@@ -61,10 +59,9 @@ class PluginSource:
 
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """What it yields, as rows; its count must be theirs."""
-        made, rows = self._made, 0
-        given = self._thread.call(self.label, lambda: made.references() if _is_simple(made) else made.read(share))
+        rows, given = 0, self._thread.call(self.label, lambda: self._made.read(share))
         if not isinstance(given, Generator):
-            raise SourceNotWhole(f"{self.label} is not whole: it gave {type(given).__name__}; expected that {_EXPECTED}.")
+            raise SourceNotWhole(f"{self.label} is not whole: its read() gave {type(given).__name__}; expected {_EXPECTED}.")
         given = self._thread.rows(self.label, given)
         end: Any = None
         waiting: list[tuple[Any, ...]] = []
@@ -89,29 +86,17 @@ class PluginSource:
                 yield from self._flushed(waiting, rows)
                 rows, waiting = rows + len(waiting), []
         yield from self._flushed(waiting, rows)
-        return self._end(made, share, end, rows + len(waiting))
-
-    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
-        """Its own proof; of a count, that it was returned."""
-        made = self._made
-        if _is_simple(made):
-            return [] if ends else [_ALL]
-        return self._asked("finish", lambda: list(made.finish([end.proof for end in ends])))
-
-    def _end(self, made: Any, share: Any, end: Any, rows: int) -> ShareEnd:
-        if _is_simple(made):
-            if type(end) is not int or end != rows:
-                what = "returned no count" if end is None else f"returned {quote(end)}"
-                raise SourceNotWhole(
-                    f"{self.label} is not whole: it {what}, and yielded {rows:,} rows; expected that {_EXPECTED}."
-                )
-            return ShareEnd(share, rows)
-        if not isinstance(end, ShareEnd) or end.rows != rows:
+        rows += len(waiting)
+        if not isinstance(end, ShareEnd) or type(end.rows) is not int or end.rows != rows:
+            # A share may be an address with a password.
+            returned = f"ShareEnd(share, {quote(end.rows)})" if isinstance(end, ShareEnd) else quote(end)
             raise SourceNotWhole(
-                f"{self.label} is not whole: the generator of read() returned {quote(end)} and yielded {rows:,} rows; expected"
-                " a ShareEnd with that number."
+                f"{self.label} is not whole: its read() returned {returned} and yielded {rows:,} rows; expected {_EXPECTED}."
             )
         return ShareEnd(share, rows, proof=end)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        return self._asked("finish", lambda: list(self._made.finish([end.proof for end in ends])))
 
     def _asked(self, name: str, question: Any) -> list[Any]:
         try:
@@ -141,8 +126,11 @@ class PluginSource:
                 f"`use: {self.use}` in `references` can't be made with its `options` ({given}): {type(fault).__name__}:"
                 f" {mask_text(str(fault))}. Mend `options` in the settings."
             ) from fault
-        if not _is_simple(made) and not all(callable(getattr(made, name, None)) for name in ("shares", "read", "finish")):
-            raise Refused(f"`use: {self.use}` in `references` is no source; expected a class with a method references().")
+        if missing := [text for name, text in _METHODS.items() if not callable(getattr(made, name, None))]:
+            raise Refused(
+                f"`use: {self.use}` in `references` is no source: it has no {', '.join(missing)}. Implement RowSource of"
+                f" retention_assets.stores.objects.references: a class with {', '.join(_METHODS.values())}."
+            )
         return made
 
     def _row(self, one: Any, number: int) -> tuple[Any, ...]:
@@ -194,10 +182,6 @@ class PluginSource:
 
     def _fault(self, number: int, what: str) -> SourceNotWhole:
         return SourceNotWhole(f"{self.label} is not whole: row {number:,} {what}.")
-
-
-def _is_simple(made: Any) -> bool:
-    return callable(getattr(made, "references", None))
 
 
 def load_plugin(use: str) -> Any:

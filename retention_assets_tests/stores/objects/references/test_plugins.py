@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "reference-sources.md"
 
 def test_the_example_of_the_page_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [code] = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(code.splitlines()) <= 22
+    assert len(code.splitlines()) <= 31
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "refs.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
@@ -45,12 +45,26 @@ Given = Generator[Any, None, Any]
 
 
 class Told:
-    """A source that does what a test tells it."""
+    """A source of one share that does what a test tells it."""
 
     does: Callable[[], Given]
 
-    def references(self) -> Given:
+    def shares(self, wanted: int) -> Sequence[str]:  # noqa: ARG002 - the protocol's
+        return ["all"]
+
+    def read(self, share: str) -> Given:  # noqa: ARG002 - the protocol's
         return Told.does()
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[str]:
+        return [] if ends else ["all"]
+
+
+class Counted:
+    """A class of the interface before shares: references that end with their count."""
+
+    def references(self) -> Given:
+        yield "a"
+        return 1
 
 
 class Parted:
@@ -95,7 +109,7 @@ def test_rows_may_be_mappings_tuples_and_batches_in_any_order(tmp_path: Path) ->
         yield pa.table({"object": ["f"], "realm": ["r"]})
         yield pa.record_batch({"object": pa.array([], pa.string())})
         yield {"object": "g", "realm": "r", "from": None}
-        return 7
+        return ShareEnd("all", 7)
 
     rows = told(tmp_path, does)
     assert [row["object"] for row in rows] == list("abcdefg")
@@ -109,7 +123,7 @@ def test_any_number_of_rows_comes_out(tmp_path: Path, count: int, monkeypatch: p
 
     def does() -> Given:
         yield from ((str(number),) for number in range(count))
-        return count
+        return ShareEnd("all", count)
 
     assert [row["object"] for row in told(tmp_path, does)] == [str(number) for number in range(count)]
 
@@ -117,7 +131,7 @@ def test_any_number_of_rows_comes_out(tmp_path: Path, count: int, monkeypatch: p
 def ending(value: Any, *rows: Any) -> Callable[[], Given]:
     def does() -> Given:
         yield from rows
-        return value
+        return None if value is None else ShareEnd("all", value)
 
     return does
 
@@ -128,11 +142,11 @@ def failing() -> Given:
 
 
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
-    "no count": (ending(None, ("a",)), "returned no count, and yielded 1 rows"),
-    "too many": (ending(2, ("a",)), "returned 2, and yielded 1 rows"),
-    "too few": (ending(0, ("a",)), "returned 0, and yielded 1 rows"),
-    "true": (ending(True, ("a",)), "returned True"),
-    "a text": (ending("1", ("a",)), "returned '1'"),
+    "no end": (ending(None, ("a",)), "returned None and yielded 1 rows"),
+    "too many": (ending(2, ("a",)), r"returned ShareEnd\(share, 2\) and yielded 1 rows"),
+    "too few": (ending(0, ("a",)), r"returned ShareEnd\(share, 0\)"),
+    "true": (ending(True, ("a",)), r"ShareEnd\(share, True\)"),
+    "a text": (ending("1", ("a",)), r"ShareEnd\(share, '1'\)"),
     "an error": (failing, r"failed after 10,000 rows: OSError: told to, by .*\*\*\*"),
     "a list": (lambda: [("a",)], "gave list"),
     "a bare text": (ending(2, ("a",), "b"), "row 2 is 'b'; expected a mapping or a tuple"),
@@ -175,7 +189,7 @@ def test_a_whole_source_is_asked_as_any_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("rows", "yielded 1 rows; expected a ShareEnd"),
+        ("rows", "yielded 1 rows; expected a generator"),
         ("end", "returned 1"),
         ("finish", r"finish\(\) failed: OSError: told to"),
     ],
@@ -196,7 +210,11 @@ def test_a_whole_source_that_breaks_its_word_is_not_whole(tmp_path: Path, wrong:
         ({"use": "broken"}, "can't be loaded"),
         ({"use": f"{HERE}:Told", "options": {"url": "x"}}, r"can't be made with its `options` \(url\): TypeError"),
         ({"use": f"{HERE}:Parted"}, r"can't be made with its `options` \(none\)"),
-        ({"use": "pathlib:Path"}, r"is no source; expected a class with a method references\(\)"),
+        ({"use": "pathlib:Path"}, r"is no source: it has no shares\(wanted\), read\(share\), finish\(ends\)"),
+        (
+            {"use": f"{HERE}:Counted"},
+            r"Implement RowSource of .*: a class with shares\(wanted\), read\(share\), finish\(ends\)\.",
+        ),
     ],
 )
 @pytest.mark.usefixtures("points")
