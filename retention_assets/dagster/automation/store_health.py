@@ -56,7 +56,9 @@ def _changes(
     for asset, check, state in states:
         key = resources.names.key(asset)
         record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check.name))
-        last = record.evaluation if record else None
+        # A run that has planned a check is going to evaluate it.
+        evaluation = record.evaluation if record else None
+        last = evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
         # What no run has evaluated yet is not for a sensor to judge, but for whether stores answer.
         is_other = not _is_same(last, state) if last else check.query is stores_are_reachable
         if is_other:

@@ -237,6 +237,15 @@ def test_a_store_that_goes_away_and_comes_back_between_runs_shows_within_a_tick(
     assert "1 violation in 1 store. lake: " in str(daemon.says("stores_are_reachable").description)
 
 
+def test_a_check_that_a_run_has_planned_stops_no_tick(lake: Lake, daemon: Daemon, instance: dg.DagsterInstance) -> None:
+    mounts(lake)
+    assert daemon.asks_stores() == 1
+    instance.create_run_for_job(build_defs(lake.settings).resolve_implicit_global_asset_job_def())
+    (lake.folder / "log").rename(lake.folder / "unmounted")
+    assert daemon.asks_stores() == 1
+    assert not daemon.says("stores_are_reachable").passed
+
+
 def test_a_sweep_looks_once_a_day_though_nothing_is_due(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
