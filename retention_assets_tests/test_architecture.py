@@ -10,17 +10,23 @@ from pathlib import Path
 import pytest
 
 from retention_assets_tests.architecture import (
+    ARROWS,
+    BUDGETS,
     IMPORTS,
+    OPENINGS,
     charter_faults,
     circles,
     clock_faults,
     deletion_faults,
     future_faults,
     import_faults,
+    inner_imports,
+    lines_by_place,
     loaded_by,
     order_faults,
     private_faults,
     sleep_faults,
+    vague_openings,
     word_faults,
 )
 
@@ -69,6 +75,35 @@ def test_the_command_line_starts_without_dagster_and_spark(tree: Mapping[str, st
 
 def test_the_tree_was_found(tree: Mapping[str, str]) -> None:
     assert {"retention_assets.__init__", "retention_assets.errors", __name__} <= tree.keys()
+
+
+def test_every_place_keeps_its_budget_and_budgets_fall_with_what_is_subtracted(tree: Mapping[str, str]) -> None:
+    lines = lines_by_place(tree)
+    assert {place: count for place, count in lines.items() if count > BUDGETS[place]} == {}, "over budget"
+    slack = {place: count for place, count in lines.items() if count < BUDGETS[place] * 0.97 - 10}
+    assert slack == {}, "lower these budgets to what is left"
+
+
+def test_openings_of_docstrings_and_imports_past_public_faces_only_become_fewer(tree: Mapping[str, str]) -> None:
+    openings = [fault for module, text in tree.items() for fault in vague_openings(text, module)]
+    assert len(openings) <= OPENINGS, openings
+    assert len(inner_imports(tree)) <= ARROWS
+
+
+def test_budgets_openings_and_imports_count_what_they_say() -> None:
+    tree = {
+        "retention_assets.frames.log": '"""Of a log the rows."""\nx = 1\n',
+        "retention_assets.errors": '"""Errors."""\n\n\ndef which():\n    """Offers."""\n',
+        "retention_assets_tests.test_log": "from retention_assets.frames.log import x\nfrom retention_assets.frames import y\n",
+    }
+    counted = {place: count for place, count in lines_by_place(tree).items() if count}
+    assert counted == {"frames": 2, "(top)": 5, "retention_assets_tests": 2}
+    assert [vague_openings(text, module) for module, text in tree.items()] == [
+        ["retention_assets.frames.log:1 begins with Of"],
+        [],
+        [],
+    ]
+    assert inner_imports(tree) == {("retention_assets_tests.test_log", "retention_assets.frames.log")}
 
 
 def test_no_two_places_may_import_each_other() -> None:
