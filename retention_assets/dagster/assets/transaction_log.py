@@ -63,8 +63,7 @@ def transaction_log(run: Step) -> Metadata:
     report_store_warnings(stores.values(), run.log)
     scanner = SparkScanner(lambda: run.spark)
     with run.retention.ledger() as ledger:
-        faults = place_faults(ledger, stores.values(), run.actor)
-        faults = {name: fault for name, fault in faults.items() if not is_away(fault)}
+        faults = {name: fault for name, fault in place_faults(ledger, stores.values(), run.actor).items() if not is_away(fault)}
         elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
         present = {name: store for name, store in stores.items() if name not in faults}
         objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]

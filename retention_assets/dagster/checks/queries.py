@@ -34,6 +34,7 @@ from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_fau
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.realms import kept_realms
 from retention_assets.pipeline.file_systems import inside
@@ -44,7 +45,7 @@ from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
-from retention_assets.stores.protocol import StoreFailed, data_finder
+from retention_assets.stores.protocol import FindData, Store, StoreFailed, data_finder
 
 MOST_SHOWN = 1000
 _DATASETS_AT_ONCE = 500
@@ -289,8 +290,11 @@ def nothing_deleted_is_back(run: Step) -> CheckResult:
         looked = judged_datasets(run, ledger)
         counts = ledger.evaluations.counts(looked.names)
         names = sorted(name for name, rows in counts.items() if any(row.verdict == SWEPT_BEFORE for row in rows))
-        for at in range(0, len(names), _DATASETS_AT_ONCE):
-            for name, found in _deleted_and_there(run, ledger, looked.log, names[at : at + _DATASETS_AT_ONCE]):
+        stores = run.retention.stores(by_store(names))
+        for at in range(0, len(names), _LISTINGS_AT_ONCE):
+            rows = _deleted_and_there(ledger, stores, looked.log, names[at : at + _LISTINGS_AT_ONCE])
+            for name in rows["dataset"].unique().sort().to_pylist():
+                found = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
                 shown = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
                 are = "transaction that was deleted is" if len(found) == 1 else "transactions that were deleted are"
                 what = f"{len(found):,} {are} there again ({shown}): see `retention history {shlex.join((name, found[0]))}`"
@@ -298,28 +302,33 @@ def nothing_deleted_is_back(run: Step) -> CheckResult:
     return check_result("Nothing that was deleted is there again.", violations)
 
 
-def _deleted_and_there(
-    run: Step, ledger: Ledger, log: Sequence[Source], names: Sequence[str]
-) -> Iterator[tuple[str, list[str]]]:
-    stores = run.retention.stores(by_store(names))
-    marks = ledger.marks.table(names, ["SWEPT"], hidden_again=stores)
-    # What another run has swept since the log was read was still there then.
-    if (begun := read_begun(log)) is not None:
-        marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
-    marks = marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))
+def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
+    """Read the marks of what was deleted, and keep those of which there is data; few, however many there are."""
 
-    def there(name: str) -> list[str]:
-        swept = marks.filter(pc.equal(marks["dataset"], name))["transaction"].to_pylist()
-        store = stores.get(store_of(name))
+    def finder(name: str) -> FindData:
         # A store that is away has a check of its own.
         with suppress(StoreFailed):
-            return data_finder(store, name)(swept) if store and swept else []
-        return []
+            if store := stores.get(store_of(name)):
+                return data_finder(store, name)
+        return lambda _: []
 
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as threads:
-        for name, found in zip(names, threads.map(there, names), strict=True):
-            if found:
-                yield name, found
+        finders = dict(zip(names, threads.map(finder, names), strict=True))
+    begun = read_begun(log)
+    there = [MARK_ROWS.empty_table()]
+    for batch in ledger.marks.read(names, ["SWEPT"], hidden_again=stores):
+        marks = pa.Table.from_batches([batch])
+        if begun is not None:
+            # What another run has swept since the log was read was still there then.
+            marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
+        for name in marks["dataset"].unique().to_pylist():
+            rows = marks.filter(pc.equal(marks["dataset"], name))
+            back = pa.array(finders[name](rows["transaction"].to_pylist()), pa.string())
+            there.append(rows.filter(pc.is_in(rows["transaction"], back)))
+    marks = pa.concat_tables(there)
+    if not len(marks):
+        return marks
+    return marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))
 
 
 def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
