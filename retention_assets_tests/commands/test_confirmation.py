@@ -52,7 +52,7 @@ def _say_run(
     assert accept_large == (confirmed is not None)
     shown = sorted(pq.read_table(confirmed)["transaction"].to_pylist()) if confirmed else None
     echo(f"RUN {job} {shown}")
-    nothing: dict[str, Any] = {"said": {}, "bad_input": (), "failed": (), "refused": (), "troubles": ()}
+    nothing: dict[str, Any] = {"said": {}, "bad_input": (), "failed": (), "refused": (), "troubles": (), "warnings": ()}
     return SimpleNamespace(run_id="run", as_of=as_of, number=lambda *_: 0, **nothing)
 
 
