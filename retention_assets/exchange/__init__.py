@@ -1,9 +1,7 @@
-"""The exchange format: JSON lines or Parquet, from a file or a folder, to the lines of a log.
+"""The exchange format: reads JSON lines or Parquet, from a file or folder, into the lines of a log.
 
-Belongs here: which files are logs, in which order they are read, and reading them. A fault that one line shows (a time without
-a zone, bytes that are text) belongs to a dataset and refuses it. Only what cannot be given to any dataset (a line that
-is no JSON, one without a dataset, a key that nobody knows) refuses the file.
-Does not belong here: either form (json_lines.py, parquet.py).
+A fault of one line (no zone, bytes as text) refuses its dataset. Only lines without a dataset, invalid JSON or unknown keys
+refuse the file.
 """
 
 from collections.abc import Collection
@@ -26,27 +24,24 @@ __all__ = [
 ]  # fmt: skip
 
 _PLAIN = (".jsonl", ".ndjson", ".json")
-# What sweeps add to a folder of logs begins so.
+# Prefix of the files that sweeps add to a folder of logs.
 ADDED = "retention-"
 
 
 def read_log(path: Path) -> Log:
-    """Read a log and decide, dataset by dataset, whether it is sound."""
     return sound_log(read_lines(path))
 
 
 def read_lines(path: Path) -> pa.Table:
-    """Read a file, or all files of a folder in reading order."""
     return joined_lines([read_file(file) for file in _files(path)])
 
 
 def joined_lines(tables: Collection[pa.Table]) -> pa.Table:
-    """The lines of the files of one log as those of one file."""
     return move_heads(pa.concat_tables([LINES.empty_table(), *tables]).combine_chunks())
 
 
 def read_file(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
-    """The lines of one file, or of some datasets in it. A fault of the file refuses it whichever datasets are asked for."""
+    """Lines of one file, or of some of its datasets. A fault of the file refuses it whichever datasets are asked for."""
     if file.suffix != ".parquet":
         return read_json(file, datasets)
     table = read_parquet(file)
@@ -54,31 +49,28 @@ def read_file(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
 
 
 def datasets_in(file: Path) -> list[str]:
-    """The names of the datasets that a file speaks of, sorted."""
     if file.suffix == ".parquet":
         return sorted(pc.unique(read_parquet(file)["dataset"]).to_pylist())
     return datasets_of_json(file)
 
 
 def ids_in(file: Path) -> pa.Table:
-    """The dataset and the transaction of each line of a file that is about one. Small files are not read whole for it."""
+    """Dataset and transaction of each line with a transaction. Small files are not read whole."""
     found = few_ids(file) if file.suffix != ".parquet" else None
     lines = read_file(file).select(["dataset", "transaction"]) if found is None else found
     return lines.filter(pc.is_valid(lines["transaction"]))
 
 
 def is_log(name: str) -> bool:
-    """Whether a file of a folder of logs is one, by its name."""
     return name.endswith((*_PLAIN, ".parquet")) or (is_packed(name) and name.rpartition(".")[0].endswith(_PLAIN))
 
 
 def is_plain(name: str) -> bool:
-    """Whether a log is lines as they are: such a file can be added to, and read together with its like."""
     return not is_packed(name) and not name.endswith(".parquet")
 
 
 def reading_order(name: str) -> tuple[bool, str]:
-    """By name, but what sweeps added comes last: a line without a parent must not follow one that nobody wrote before it."""
+    """By name, added files last: a line without a parent must not follow one that nobody wrote before it."""
     return name.startswith(ADDED), name
 
 

@@ -1,8 +1,4 @@
-"""Attributes as text, the same in every format: one value is one text, wherever it was written (design section 3).
-
-Belongs here: typed columns to texts, what has no text, and columns as one map. JSON has its texts from DuckDB (json_lines.py),
-which writes numbers in the same way.
-"""
+"""Attributes as text, the same in every format (design section 3). DuckDB writes those of JSON in the same way."""
 
 from collections.abc import Mapping
 
@@ -16,7 +12,7 @@ _NO_TEXT = pa.scalar(None, pa.string())
 
 
 def attribute_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The text of each value, and of each that has none, why; what is null is absent and has neither."""
+    """Text of each value, and the fault of a value without text; a null has neither."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         texts, faults = attribute_texts(values.dictionary)
@@ -25,7 +21,7 @@ def attribute_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
         texts = values.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us", "UTC")).cast(pa.string())
         values = pc.replace_substring(pc.replace_substring(texts, " ", "T"), ".000000Z", "Z")
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        # Few numbers are written often.
+        # Numbers repeat often.
         distinct = values.dictionary_encode()
         numbers = [repr(one) if isinstance(one, float) else f"{one:f}" for one in distinct.dictionary.to_pylist()]
         finite = [None if one in ("nan", "inf", "-inf") else one for one in numbers]
@@ -39,7 +35,7 @@ def attribute_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def attribute_map(columns: Mapping[str, pa.Array], mask: pa.Array | None = None) -> pa.Array:
-    """Make a map per row of the texts in its columns; nulls are absent. `mask` is true for rows that are null."""
+    """Build a map per row from text columns, without nulls. `mask` is true for null rows."""
     names, texts = pa.array(list(columns)), list(columns.values())
     rows = len(texts[0])
     if len(texts) == 1 and not texts[0].null_count and mask is None:
@@ -47,14 +43,14 @@ def attribute_map(columns: Mapping[str, pa.Array], mask: pa.Array | None = None)
         return pa.MapArray.from_arrays(offsets, pa.repeat(names[0], rows), texts[0])
     there = np.column_stack([pc.is_valid(column).to_numpy(zero_copy_only=False) for column in texts])
     offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
-    # Row by row: the place of each text among all columns, one after the other.
+    # Row by row: index of each text in the concatenated columns.
     row, column = np.nonzero(there)
     found = pa.concat_arrays(texts).take(pa.array(column * rows + row))
     return pa.MapArray.from_arrays(pa.array(offsets), names.take(pa.array(column)), found, mask=mask)
 
 
 def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """A column of structs or maps as maps of texts, and of each row that has a value without one, why."""
+    """A column of structs or maps as maps of texts, and the fault of each row that has none."""
     rows = join_chunks(column)
     if pa.types.is_struct(rows.type):
         names = [field.name for field in rows.type]

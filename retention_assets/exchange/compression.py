@@ -1,9 +1,6 @@
-"""Packed logs: unpacked to their end, with every checksum compared, before any line of them is believed.
+"""Compressed logs (gzip, bzip2, xz, Zstandard): fully unpacked and every checksum compared before a line is read.
 
-Belongs here: gzip, bzip2, xz and Zstandard, by the end of a file's name. A file that is damaged, cut short, followed by
-something else, or written without a checksum is refused. Whoever reads gets plain lines in a file of their own: DuckDB unpacks
-as well, and compares nothing.
-Does not belong here: what the lines say (json_lines.py). Parquet has checksums of its own (parquet.py).
+Damaged or truncated files, trailing data and missing checksums are refused; DuckDB would not compare checksums.
 """
 
 import bz2
@@ -25,17 +22,16 @@ _REMEDY = "Write it anew, or put a whole copy of it in its place."
 
 
 class _Damaged(Exception):
-    """What is wrong with a packed file, in words."""
+    """Fault of a compressed file, as a message."""
 
 
 def is_packed(name: str) -> bool:
-    """Whether a file is packed, by its name."""
     return name.endswith(tuple(_UNPACK))
 
 
 @contextmanager
 def unpacked(file: Path) -> Iterator[Path]:
-    """The file itself, or where it is packed a plain file with what is in it. Raises BadInput where that cannot be believed."""
+    """Yield the file, or a temporary plain copy of a compressed one. Raises BadInput if it is damaged."""
     if not is_packed(file.name):
         yield file
         return
@@ -57,7 +53,7 @@ def _problem(file: Path, fault: Exception) -> Problem:
 
 
 def _members(begin: Callable[[], Any], file: Path, target: BinaryIO) -> None:
-    """Unpack one member after the other. Each compares its own checksum as it ends; all of the file is members."""
+    """Unpack all members, each of which checks its own checksum; the file must consist of members only."""
     with file.open("rb") as source:
         member, chunk, begun = begin(), source.read(_CHUNK), False
         while chunk:
@@ -82,7 +78,7 @@ def _unpack_zstd(file: Path, target: BinaryIO) -> None:
 
 
 def _check_zstd_frames(source: BinaryIO) -> None:
-    """Every frame has a checksum, which its writer may leave out. That it is right is seen when it is unpacked."""
+    """Require a checksum in every frame, which writers may omit. Unpacking compares it."""
     while head := source.read(4):
         magic = int.from_bytes(head, "little")
         if magic & ~0xF == _ZSTD_SKIPPED:
@@ -99,7 +95,7 @@ def _check_zstd_frames(source: BinaryIO) -> None:
         while not last:
             block = int.from_bytes(_exactly(source, 3), "little")
             last = bool(block & 1)
-            # A block of one byte that is repeated has that byte alone.
+            # An RLE block stores its byte once.
             _exactly(source, 1 if block >> 1 & 0b11 == 1 else block >> 3)
         _exactly(source, 4)
 
@@ -111,7 +107,7 @@ def _exactly(source: BinaryIO, size: int) -> bytes:
     return found
 
 
-# What each end of a name is unpacked by. 31: with the header and the checksum of gzip.
+# By suffix. 31: gzip header and checksum.
 _UNPACK: dict[str, Callable[[Path, BinaryIO], None]] = {
     ".gz": lambda file, target: _members(lambda: zlib.decompressobj(31), file, target),
     ".bz2": lambda file, target: _members(bz2.BZ2Decompressor, file, target),

@@ -1,9 +1,4 @@
-"""Logs as JSON lines: from a file to the lines of a log, and every fault that one line shows.
-
-Belongs here: reading with DuckDB, which keeps "left out" and "null" apart, which `parent` needs, and which needs no loop over
-lines in Python; saying which line of a file can't be read; and the keys of the format.
-Does not belong here: what several lines mean together (frames/soundness.py).
-"""
+"""Logs as JSON lines, read by DuckDB, which tells a missing key from null as `parent` needs, and each line's faults."""
 
 import codecs
 import itertools
@@ -26,18 +21,17 @@ KEYS = (
     "dataset", "transaction", "parent", "type", "status", "opened_at", "closed_at", "archived_at", "bytes", "files",
     "attributes", "branch", "tag", "head", "expires_at", "realm",
 )  # fmt: skip
-# Those whose values are instants.
 TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
 
 
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
-# A file up to this size is small.
+# bytes; larger files are not small
 SMALL = 65536
-# DuckDB takes a name for a glob; no name of a file may choose other files.
+# DuckDB expands globs; a file name must not match other files.
 _GLOB = re.compile(r"([*?\[])")
 
 
-# Each key as JSON text first, so that a wrong type can be named instead of being cast or dropped.
+# Each key as JSON first, so that a wrong type is reported instead of cast or dropped.
 _SHAPE = ",".join(f'"{key}":"{"VARCHAR" if key in _NAMES or key in TIMES else "JSON"}"' for key in KEYS)
 _LINES_SQL = f"""
     SELECT json_keys(json) AS keys, json_type(json) AS kind, json_transform(json, '{{{_SHAPE}}}') AS line
@@ -46,7 +40,6 @@ _LINES_SQL = f"""
 
 
 def read_json(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
-    """The lines of a file, or of some datasets in it."""
     with unpacked(file) as plain, _ndjson(plain, file) as db:
         db.execute(f"CREATE TEMP TABLE raw AS {_LINES_SQL}")
         _check_keys(db, plain, file)
@@ -59,20 +52,19 @@ def read_json(file: Path, datasets: Collection[str] | None = None) -> pa.Table:
 
 
 def datasets_of_json(file: Path) -> list[str]:
-    """The names of the datasets that a file speaks of, sorted."""
     if (few := few_ids(file)) is not None:
         return sorted(pc.unique(few["dataset"]).to_pylist())
     with unpacked(file) as plain, _ndjson(plain, file) as db:
         found = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
     names = [name for (name,) in found if name]
-    # A line of no dataset is what reading refuses the file for, by its number.
+    # A line without a dataset refuses the file with its number.
     return sorted(names) if len(names) == len(found) > 0 else sorted(set(read_json(file)["dataset"].to_pylist()))
 
 
 def few_ids(file: Path) -> pa.Table | None:
-    """The dataset and the transaction of each line of a small file in which nothing is unusual; none of another.
+    """Dataset and transaction of each line of a small, ordinary file; None for any other.
 
-    A database takes thirty milliseconds to begin, and such files are many. What could mean anything else to it is left to it.
+    DuckDB takes 30 ms to start, and small files are many. Anything that it might read differently is left to it.
     """
     if is_packed(file.name) or not 0 < file.stat().st_size <= SMALL:
         return None
@@ -82,7 +74,7 @@ def few_ids(file: Path) -> pa.Table | None:
             return None
         datasets = pa.array([line["dataset"] for line in lines], pa.string())
         transactions = pa.array([line.get("transaction") for line in lines], pa.string())
-    # What is no text is left to the database as well: it may read it as one.
+    # Values that are no text: DuckDB may read them as one.
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError, pa.ArrowException):
         return None
     if not lines or datasets.null_count or "" in datasets.to_pylist():
@@ -100,16 +92,13 @@ def _known_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-# Objects of which each key stands once. Only the outermost ones are lines, but none may be doubtful.
+# Objects with unique keys. Only the outermost are lines, but none may be ambiguous.
 _FEW = json.JSONDecoder(object_pairs_hook=_known_once)
 
 
 @contextmanager
 def _ndjson(plain: Path, file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database that sees the objects of a plain file as `lines`; what DuckDB cannot read is refused by its line's number.
-
-    What is said is said of `file`, which the plain one may have been unpacked from.
-    """
+    """A database with the plain file's objects as `lines`. Raises BadInput with the line of an unreadable one in `file`."""
     if plain.stat().st_size == 0:
         raise BadInput(Problem("is empty", file=str(file), expected="one JSON object on each line"))
     with duckdb.connect() as db:
@@ -125,7 +114,7 @@ def _ndjson(plain: Path, file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _no_json(plain: Path, file: Path, text: str) -> Problem:
-    """The first line that is no JSON, looked for again: DuckDB counts lines in its own way, and speaks of bytes and buffers."""
+    """Find the first invalid line again: DuckDB counts differently and speaks of buffers."""
     expected = "one JSON object on each line"
     try:
         for number, line in _numbered(plain):
@@ -142,18 +131,17 @@ def _no_json(plain: Path, file: Path, text: str) -> Problem:
 
 
 def _numbered(plain: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, each with its number in the file. Only for messages: nothing sound is read this way."""
+    """Lines that are not blank, with their numbers. Only for messages: nothing sound is read this way."""
     with plain.open("rb") as stream:
         yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
 
 
 def _number_of(plain: Path, place: int) -> int | None:
-    """The number in the file of the line at a place among those that are not blank."""
     return next((number for number, _ in itertools.islice(_numbered(plain), place, None)), None)
 
 
 def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
-    """The combinations of keys are few, however many lines there are."""
+    """Cheap: there are few combinations of keys."""
     problems: list[Problem] = []
     found = db.execute(
         "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') "
@@ -185,19 +173,19 @@ def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
 
 
 def _zone(key: str) -> str:
-    """Whether a text names its zone; a plain date is its midnight in UTC."""
+    """SQL condition: a time names its zone; a plain date is midnight in UTC."""
     return (
         f"regexp_matches(line.{key}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$|:[0-9.]+(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)$')"
     )
 
 
 _FILE_NAMES = """CASE WHEN line.files LIKE '[%' THEN from_json(line.files, '["VARCHAR"]') END"""
-# DuckDB writes numbers and truths as attributes have them. What is null is absent; most lines have no such word.
+# DuckDB writes numbers and booleans as attributes have them. Nulls are absent; most lines lack that word.
 _TEXTS = """from_json(line.attributes, '"MAP(VARCHAR,VARCHAR)"')"""
 _ATTRIBUTES = f"""CASE WHEN line.attributes LIKE '{{%null%'
     THEN map_from_entries(list_filter(map_entries({_TEXTS}), lambda x: x.value IS NOT NULL))
     WHEN line.attributes LIKE '{{%' THEN {_TEXTS} END"""
-# The values that are neither text nor truth nor a finite number; only where not every value is a text.
+# Values that are no text, boolean or finite number; only if some value is no text.
 _NO_TEXTS = """CASE WHEN regexp_matches(line.attributes, ':[^"]')
     THEN list_filter(map_entries(from_json(line.attributes, '"MAP(VARCHAR,JSON)"')),
         lambda x: x.value::VARCHAR NOT LIKE '"%' AND x.value::VARCHAR NOT IN ('true', 'false')
@@ -205,11 +193,10 @@ _NO_TEXTS = """CASE WHEN regexp_matches(line.attributes, ':[^"]')
 
 
 def _faults() -> str:
-    """A SQL expression with the first fault of a line, or null."""
     cases = []
     for key in TIMES:
         time = f"try_cast(line.{key} AS TIMESTAMPTZ)"
-        # Beyond these years Python has no instants, and infinity is a time only to a database.
+        # Python has no instants beyond these years, and infinity is a time only in DuckDB.
         cases.append(f"WHEN line.{key} IS NOT NULL AND {time} IS NULL THEN '{key} is not a time: ' || line.{key}")
         cases.append(f"WHEN NOT {_zone(key)} THEN '{key} has no zone: ' || line.{key}")
         cases.append(
@@ -221,13 +208,13 @@ def _faults() -> str:
         "WHEN NOT (regexp_full_match(line.files, '-?[0-9]{1,18}') OR line.files LIKE '[%') "
         "THEN 'files is neither a count nor a list of names: ' || line.files"
     )
-    # A file without a name can never be seen to be replaced.
+    # A file without a name could never be seen to be replaced.
     cases.append(f"WHEN list_count({_FILE_NAMES}) < len({_FILE_NAMES}) THEN 'files holds a name that is null: ' || line.files")
     cases.append(
         "WHEN line.attributes IS NOT NULL AND line.attributes NOT LIKE '{%' "
         "THEN 'attributes is not a mapping: ' || line.attributes"
     )
-    # DuckDB reads a mapping with a key twice as null, and nothing may be judged by attributes that are not there.
+    # DuckDB reads a duplicate key as null, and nothing may be judged by missing attributes.
     cases.append(
         f"WHEN line.attributes IS NOT NULL AND {_ATTRIBUTES} IS NULL THEN 'attributes has a key twice: ' || line.attributes"
     )

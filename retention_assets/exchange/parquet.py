@@ -1,7 +1,4 @@
-"""Logs as Parquet with the columns of the exchange format, or with those that the log itself is kept in.
-
-Belongs here: reading, and columns that are of the wrong kind. Does not belong here: what rows mean together.
-"""
+"""Logs as Parquet with the columns of the exchange format, or with those in which the log itself is kept."""
 
 import base64
 from pathlib import Path
@@ -17,14 +14,13 @@ from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.policy.durations import parse_instant
 
 _UNITS = ("s", "ms", "us", "ns")
-# Beyond these Python has no instants, and neither have logs of JSON lines.
+# Outside of these, neither Python nor JSON lines have instants.
 _FIRST, _LAST = (pa.scalar(parse_instant(text), INSTANT) for text in ("0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"))
-# Where Arrow keeps the types that it wrote.
 _WRITTEN = b"ARROW:schema"
 
 
 def read_parquet(file: Path) -> pa.Table:
-    """Parquet with the same columns; a null parent is no parent. `heads` and `tags` columns become branch and tag lines."""
+    """Read Parquet; a null parent is no parent. `heads` and `tags` columns become branch and tag lines."""
     try:
         return _lines_of(_read_whole(file), file)
     except (pa.ArrowException, OSError, ValueError) as fault:
@@ -32,9 +28,9 @@ def read_parquet(file: Path) -> pa.Table:
 
 
 def _read_whole(file: Path) -> pa.Table:
-    """All rows, with the checksums of pages compared where they were written, and what the file says of itself twice.
+    """Read all rows, compare page checksums where written, and compare what the file says twice.
 
-    Its footer has no checksum, and one bit of it makes microseconds nanoseconds, or a group of rows empty.
+    The footer has no checksum: one flipped bit turns microseconds into nanoseconds or empties a row group.
     """
     with pq.ParquetFile(file, page_checksum_verification=True) as source:
         known = source.metadata
@@ -51,7 +47,7 @@ def _read_whole(file: Path) -> pa.Table:
 
 
 def _agree(written: pa.Schema, found: pa.Schema) -> bool:
-    """Whether columns are of the types that Arrow wrote. Of times Parquet may keep less, and never more, but for seconds."""
+    """Columns have the types that Arrow wrote. Parquet may store times less precisely, never more, except for seconds."""
     return len(written) == len(found) and all(
         one.name == other.name and _as_written(one.type, other.type) for one, other in zip(written, found, strict=True)
     )
@@ -96,7 +92,7 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
     columns, names = dict[str, pa.Array | pa.ChunkedArray](), table.column_names
     for field in LINES:
         if field.name == "parent_given":
-            # Only transactions have parents, and a column that is not there is what `left out` is on a line.
+            # Only transactions have parents; a missing column is a missing key on each line.
             given = "parent" in table.column_names and "transaction" in table.column_names
             columns[field.name] = table["transaction"].is_valid() if given else pa.repeat(False, len(table))
         elif field.name == "files" and "files" in table.column_names and pa.types.is_list(table["files"].type):
@@ -118,19 +114,18 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
                 Problem("has the wrong type", file=str(file), key=field.name, value=found, expected=str(field.type))
             ) from None
     if "head" not in table.column_names and "transaction" in table.column_names:
-        # In rows of a log every row is a transaction; one without an id must not pass for a line about the dataset.
+        # Every row of a log is a transaction: one without an id must not pass for a line about the dataset.
         columns["type"] = pc.coalesce(columns["type"], "")
     return pa.table(columns).select(LINES.names).cast(LINES)
 
 
 def _hung(table: pa.Table, column: str, kind: str) -> pa.Table:
-    """Branch or tag lines from a column of names that point at their row."""
     lists = table[column].combine_chunks()
     rows = pc.list_parent_indices(lists)
     expires = pa.nulls(len(rows), INSTANT)
     if kind == "tag" and "tag_expiries" in table.column_names:
         written = pc.list_flatten(table["tag_expiries"].combine_chunks())
-        # A tag whose expiry is not known never expires: that can only protect.
+        # A tag of unknown expiry never expires: that can only protect.
         expires = written if len(written) == len(rows) else expires
     given = {
         "dataset": table["dataset"].take(rows), "head": table["transaction"].take(rows),

@@ -1,8 +1,6 @@
-"""The clock of a ledger: what time it is for a run, and the guard that deletes nothing by a clock that can't be right.
+"""The clock of a ledger, real or simulated, and the guard that stops sweeps while the clock can't be right.
 
-Belongs here: the present, whether it is real or simulated, the times that the ledger has seen, and what a person may say of
-them: that the present is right (`accept`), or that what was marked later than now was marked by a wrong clock (`reset`).
-Does not belong here: the clock of this machine (retention_assets/clock.py), and asking stores for theirs.
+A person may vouch for the present (`accept`), or declare that marks later than now were made by a wrong clock (`reset`).
 """
 
 from collections.abc import Callable, Iterable
@@ -25,27 +23,26 @@ from retention_assets.sql.columns import DatabaseTime, InstantColumn
 
 MAX_AHEAD = Duration(days=14)
 MAX_SKEW = Duration(seconds=300)
-# Who the record names where no person has done anything: a run looked at its clock.
+# Actor of acts that no person ordered.
 SYSTEM = "::system"
-# What runs see of time is an act each; they see it at every step.
+# least time between two recorded observations of the clock; runs look at every step
 _OFTEN = Duration(seconds=60)
 
 
 @dataclass(frozen=True)
 class LedgerTimes:
-    """What the present is compared with."""
+    """Times with which the present is compared."""
 
     newest_mark_at: datetime | None = None
     newest_seen_at: datetime | None = None
     accepted_until: datetime | None = None
 
     def as_dict(self) -> dict[str, datetime | None]:
-        """As `--format json` prints it."""
         return dict(vars(self))
 
 
 class ClockReset(NamedTuple):
-    """What came of a reset: marks taken back, and those that it is too late for."""
+    """Marks taken back by a reset, and marks for which it is too late."""
 
     at: datetime
     unmarked: int
@@ -54,18 +51,17 @@ class ClockReset(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockGuard:
-    """The clock of a ledger, and its guard."""
+    """The clock of a ledger and its guard."""
 
     database: LedgerDatabase
 
     @property
     def simulated(self) -> bool:
-        """Whether the times of this ledger are made up."""
         with self.database.reading() as connection:
             return _is_simulated(connection)
 
     def settle(self, simulated: bool) -> None:
-        """Refuse a ledger of the other kind of clock. One in which nothing is recorded becomes a simulated one, for ever."""
+        """Refuse a ledger of the other kind of clock. A ledger without acts becomes simulated for ever if asked to."""
         with self.database.reading() as connection:
             known, used = connection.execute(select(CLOCK.c.simulated, exists(select(AUDIT.c.position)))).one()
         if known is None and simulated and not used:
@@ -74,22 +70,20 @@ class ClockGuard:
             raise Refused(_ANOTHER_CLOCK[simulated])
 
     def present(self, as_of: datetime | None = None) -> datetime:
-        """What time it is: by the database where it is a server, else by this machine; `as_of` where the clock is simulated."""
+        """Present by the database server, or by this machine for a file; `as_of` if the clock is simulated."""
         with self.database.reading() as connection:
             return as_of if as_of and _is_simulated(connection) else present_by(connection)
 
     def server_time(self) -> datetime | None:
-        """What time it is by the database's server; none where the database is a file."""
         with self.database.reading() as connection:
             return None if connection.dialect.name == "sqlite" else present_by(connection)
 
     def due_by(self, as_of: datetime | None) -> datetime:
-        """By when grace has to be over for a sweep of this moment: now, or earlier, where `as_of` says so. Never later."""
+        """Now, or `as_of` if that is earlier: up to when a sweep takes due marks."""
         present = self.present(as_of)
         return min(as_of, present) if as_of else present
 
     def times(self) -> LedgerTimes:
-        """The newest mark, the newest time that a run has had, and up to when a person has said that the clock is right."""
         query = select(CLOCK.c.newest_mark_at, CLOCK.c.newest_seen_at, CLOCK.c.accepted_until)
         with self.database.reading() as connection:
             return LedgerTimes(**connection.execute(query).mappings().one())
@@ -102,28 +96,25 @@ class ClockGuard:
         max_skew: Duration = MAX_SKEW,
         outside: Callable[[], Iterable[datetime]] = tuple,
     ) -> str | None:
-        """Why nothing may be swept at a present, if so; marking goes on. A present that can be right is remembered as seen.
+        """Explain why nothing may be swept at this present, or return None and remember it as seen.
 
-        Refuses a present before the newest mark: by such a clock nothing is marked either. `outside` tells what other clocks
-        say; they are asked only where everything else speaks against this one.
+        Raises Refused if the present is before the newest mark: then nothing may be marked either. `outside` returns other
+        clocks; they are asked only if everything else contradicts this one.
         """
         why = self.database.write(lambda tx: _check(tx, present, newest_in_logs, max_ahead, max_skew))
         if why is None:
             return None
         others = [*outside(), *self._own()]
-        # Of witnesses, the newest counts. One that is ahead of this clock says nothing for it.
+        # Only the newest witness counts. One that is ahead of this clock does not support it.
         if any(at <= max_skew.after(present) and present <= max_ahead.after(at) for at in others):
             self.database.write(lambda tx: _see(tx, present))
             return None
         return why
 
     def _own(self) -> tuple[datetime, ...]:
-        """Where the present is the server's, this machine has another clock."""
         return () if self.database.engine.dialect.name == "sqlite" else (clock.now(),)
 
     def accept(self, present: datetime, actor: str, reason: str | None = None) -> None:
-        """Record that a person vouches for the present: the next run compares with it."""
-
         def work(tx: WriteTransaction) -> None:
             act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(present)})
             _change(tx, act, newest_seen_at=present, accepted_until=present)
@@ -131,7 +122,7 @@ class ClockGuard:
         self.database.write(work)
 
     def reset(self, present: datetime, actor: str, reason: str) -> ClockReset:
-        """Take back the marks that were made later than now, and forget that it ever was later. What is swept stays swept."""
+        """Take back the marks that are later than now and forget that it ever was later. Swept marks stay swept."""
         return self.database.write(lambda tx: _reset(tx, present, actor, reason))
 
 
@@ -144,7 +135,6 @@ _ANOTHER_CLOCK = {
 
 
 def present_by(connection: Connection) -> datetime:
-    """What time it is by a server's clock, or by this machine's where the database is a file."""
     if connection.dialect.name == "sqlite":
         return clock.now()
     at: datetime = connection.execute(select(DatabaseTime())).scalar_one()
@@ -152,13 +142,13 @@ def present_by(connection: Connection) -> datetime:
 
 
 def has_come(instant: ColumnElement[datetime], connection: Connection) -> ColumnElement[bool]:
-    """Whether the time in a column has come by the ledger's own clock, whatever a caller believes. A simulated one says yes."""
+    """Condition: the time has come by the ledger's own clock, whatever a caller believes. Always true if it is simulated."""
     is_file = connection.dialect.name == "sqlite"
     return has_come_by(instant, literal(clock.now(), InstantColumn()) if is_file else DatabaseTime())
 
 
 def has_come_by(instant: ColumnElement[datetime], present: ColumnElement[datetime]) -> ColumnElement[bool]:
-    """The same by a clock of the ledger that is asked elsewhere."""
+    """Condition: the time has come by `present`, read from the ledger's clock. Always true if it is simulated."""
     return or_(instant <= present, exists().where(CLOCK.c.simulated.is_(True)))
 
 
@@ -167,7 +157,7 @@ def _is_simulated(connection: Connection) -> bool:
 
 
 def _simulate(tx: WriteTransaction) -> bool:
-    """Whether the ledger is simulated now. Of two who open a new one at once, the first to record anything decides."""
+    """Make an unused ledger simulated. If two programs open a new one at once, the first to record an act decides."""
     unused = CLOCK.c.simulated.is_(None) & ~exists(select(AUDIT.c.position))
     if tx.connection.execute(select(CLOCK.c.id).where(unused).with_for_update()).one_or_none():
         _change(tx, Act(ActType.CLOCK, SYSTEM, detail={"simulated": True}), simulated=True)
@@ -200,10 +190,10 @@ _SIMULATED_BACK = "Nothing is marked or swept. Go on from a later as_of, or say,
 
 
 def _newest_witness(known: Row[Any], latest: datetime, newest_in_logs: datetime | None) -> datetime | None:
-    """The newest time that speaks for a clock; none where nothing is to be compared with.
+    """Newest time that supports the clock; None if there is nothing to compare with.
 
-    Before the first run there is nothing, however old the logs are: a lake may be quiet. A time that is still to come is no
-    witness of anything. In a simulated ledger no time was ever real.
+    Before the first run there is nothing, however old the logs are: a lake may be quiet. A future time supports nothing, and in
+    a simulated ledger no time is real.
     """
     if known.simulated or known.newest_seen_at is None:
         return None
@@ -217,14 +207,13 @@ def _see(tx: WriteTransaction, present: datetime) -> None:
 
 
 def _change(tx: WriteTransaction, act: Act, **values: Any) -> None:
-    """Change what the ledger knows of time, by an act that says so."""
     tx.seal(act, CLOCK, CLOCK.c.id == 1)
     tx.connection.execute(update(CLOCK).values(**values, act=act.id))
     tx.record(act)
 
 
 def _reset(tx: WriteTransaction, present: datetime, actor: str, reason: str) -> ClockReset:
-    # First, so that nobody marks in between.
+    # Locked first, so that nobody marks in between.
     known = tx.connection.execute(select(CLOCK).with_for_update()).one()
     later = MARKS.c.marked_at > present
     unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [open_marks(later)])
@@ -234,7 +223,7 @@ def _reset(tx: WriteTransaction, present: datetime, actor: str, reason: str) -> 
         "newest_mark_at": newest,
         **{name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(known, name))},
     }
-    # From this row on mark times are compared anew (ledger/invariants.py).
+    # After this act mark times are compared anew (ledger/invariants.py).
     detail = {"reset_to": text_of(present), "newest_mark_at": text_of(newest) if newest else None, "unmarked": unmarked}
     _change(tx, Act(ActType.CLOCK, actor, reason, detail=detail), **values)
     clear_paces(tx)

@@ -1,9 +1,4 @@
-"""Copies: what a sweep of some datasets would find in a ledger, in another ledger, for a dry run.
-
-Belongs here: copying marks that fall due, with their policies, plans and notes, holds and realms, and what the ledger knows of
-time.
-Does not belong here: the audit. A copy is no record of anything.
-"""
+"""Copies what a sweep of some datasets would read into another ledger, for a dry run. The audit is not copied."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -18,21 +13,20 @@ from retention_assets.sql.transactions import PORTION, portions
 
 
 def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
-    """Copy into an empty ledger what sweeps of these datasets read up to an instant. In a simulated copy it may be any day."""
+    """Copy into an empty ledger what sweeps of these datasets read up to an instant, which in a simulated copy may be any day."""
     names = sorted(set(datasets))
     with source.database.reading() as connection:
         target.database.write(lambda tx: _Copy(connection, tx).copy(names, due_by, simulated))
 
 
 class _Copy:
-    """Rows on their way from one database to the other, some at a time."""
+    """Copies rows in batches."""
 
     def __init__(self, source: Connection, tx: WriteTransaction) -> None:
         self.source, self.tx = source, tx
         self.plans: set[int] = set()
 
     def copy(self, datasets: Sequence[str], due_by: datetime, simulated: bool) -> None:
-        """Copy everything that sweeps of some datasets read up to an instant."""
         due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by)
         for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
             self._rows(table, true())
@@ -48,7 +42,7 @@ class _Copy:
             last = ids[-1]
             planned = select(PLANNED.c.plan).where(PLANNED.c.mark.in_(ids)).distinct()
             new = set(self.source.execute(planned).scalars()) - self.plans
-            # Plans before what is planned: one refers to the other.
+            # Plans first: planned marks refer to them.
             for some in portions(sorted(new)):
                 self._rows(PLANS, PLANS.c.id.in_(some))
             self.plans |= new
@@ -57,7 +51,6 @@ class _Copy:
     def _rows(
         self, table: Table, where: ColumnElement[bool], first: ColumnElement[int] | None = None
     ) -> Sequence[Mapping[str, Any]]:
-        """Copy the rows that meet a condition, or the first of them in some order; what was copied."""
         query = select(table).where(where)
         if first is not None:
             query = query.order_by(first).limit(PORTION)

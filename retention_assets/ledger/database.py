@@ -1,8 +1,7 @@
-"""The ledger's database: one state to read, and transactions that leave an audit.
+"""The ledger's database: consistent reads, and transactions that append to the audit.
 
-Belongs here: the shape of a transaction: the work first, then the seals of the rows that it wrote, the acts appended to the
-audit last, all of it again if it was undone; and who is told where the chain ends after an act that must not be forgotten.
-Does not belong here: what differs between databases (sql), and any table but the audit's.
+A transaction does its work, seals the rows that it wrote and appends its acts last; if the database undoes it, all of it is
+repeated.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,15 +33,14 @@ from retention_assets.sql.transactions import reading, writing
 
 T = TypeVar("T")
 
-# Acts that an older copy of the ledger would not know of, and would delete or mark against: after each of them somebody outside
-# the ledger is told where the chain ends.
+# An older copy of the ledger without these acts would delete or mark wrongly: a witness outside the ledger is told the head
+# of the chain after each.
 WITNESSED = frozenset({ActType.HOLD, ActType.RELEASE, ActType.UNMARK, ActType.REALM, ActType.PUBLISH, ActType.OBJECT})
 
 _PRESENT = select(DatabaseTime())
 
 
 def unwritable(fault: OperationalError) -> str:
-    """What a ledger that can't be written means for a sweep, and what can be done."""
     return (
         f"The ledger can't be written: {driver_message(fault)}. What was begun stays begun, and the next run finishes it. Make"
         " room on the ledger's disk, or mend what else keeps it from being written, and run again."
@@ -51,26 +49,26 @@ def unwritable(fault: OperationalError) -> str:
 
 @dataclass
 class WriteTransaction:
-    """A transaction that writes, with the acts that it leaves in the audit."""
+    """A transaction that writes, with the acts that it appends to the audit."""
 
     connection: Connection
     acts: list[Act] = field(default_factory=list)
     _to_seal: list[tuple[Act, Table, ColumnElement[bool]]] = field(default_factory=list)
     _to_seal_each: list[tuple[Table, ColumnElement[bool]]] = field(default_factory=list)
-    # Rows that were not what the record says when this transaction came to change them.
+    # Rows that did not match the record before this transaction changed them.
     _strange: set[RowKey] = field(default_factory=set)
     _present: datetime | None = None
 
     def record(self, act: Act) -> Act:
-        """Append an act to the audit when the work is done, as the act is then."""
+        """Append an act to the audit at the end of the transaction, with its values at that time."""
         self.acts.append(act)
         return act
 
     def seal(self, act: Act, table: Table, where: ColumnElement[bool]) -> None:
-        """Have an act hold the seals of the rows that it is about to write, as they are when the work is done.
+        """Let an act hold the seals of the rows that it is about to write, as they are at the end of the transaction.
 
-        Whoever writes to a table of SEALED says so, before it writes, and puts the act into the row: a row without its seal is
-        one that nobody can vouch for, and a row that was changed past the ledger must not be sealed by whoever changes it next.
+        Call it before each write to a table of SEALED, and put the act into the row: nobody can vouch for a row without its
+        seal, and a row that was changed past the ledger must not get a valid seal from its next writer.
         """
         if act.deed not in WRITERS[table.name]:
             raise ValueError(f"{act.deed} is no act that writes to {table.name}")
@@ -78,20 +76,20 @@ class WriteTransaction:
         self._to_seal.append((act, table, where))
 
     def seal_each(self, deed: ActType, table: Table, where: ColumnElement[bool]) -> None:
-        """The same for many rows, each written by an act of its own that it names: one question about all of them."""
+        """Like `seal`, for many rows that each name their own act; one query for all of them."""
         if deed not in WRITERS[table.name]:
             raise ValueError(f"{deed} is no act that writes to {table.name}")
         self._strange |= changed_past_ledger(self.connection, table, where)
         self._to_seal_each.append((table, where))
 
     def present(self) -> datetime:
-        """The database's clock, the same in all of a transaction."""
+        """The database's time, constant within a transaction."""
         if self._present is None:
             self._present = self.connection.execute(_PRESENT).scalar_one()
         return self._present
 
     def append(self) -> None:
-        """Seal what was written, and append the acts. Nothing is written after this."""
+        """Seal what was written and append the acts. Nothing may be written after this."""
         sealed: dict[int, list[SealedRow]] = {}
         for act, table, where in self._to_seal:
             rows = sealed_rows(self.connection, table, where)
@@ -109,22 +107,18 @@ class WriteTransaction:
 
 @dataclass(frozen=True)
 class LedgerDatabase:
-    """One ledger's database. `tell_witness` is called after the commit of acts that must not be forgotten."""
+    """The database of a ledger. `tell_witness` is called after the commit of WITNESSED acts."""
 
     engine: Engine
     tell_witness: "Callable[[LedgerDatabase, Sequence[Act]], None] | None" = None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent state, however long it is read."""
         with reading(self.engine) as connection:
             yield connection
 
     def write(self, work: Callable[[WriteTransaction], T], staged: Iterable[pa.Table] | None = None) -> T:
-        """Do work in one transaction, with its audit; and all of it again if the database undid it for another one.
-
-        `staged` are rows, part by part, that the work finds in a table of the name STAGED.
-        """
+        """Do work in one audited transaction, repeated after conflicts. It finds `staged` rows in the table STAGED."""
         with stage(self.engine, staged) as (attach, load):
 
             def attempt() -> tuple[T, list[Act]]:
@@ -141,9 +135,8 @@ class LedgerDatabase:
         return done
 
     def analyze(self, table: Table) -> None:
-        """Count what a load has added. Until somebody does, PostgreSQL may read all of a table for a few of its rows.
-
-        SQLite plans by its indexes. Who may not, or has to wait for another, leaves it to the server's autovacuum.
+        """Update PostgreSQL's statistics after a load: without them it may scan a whole table. If not allowed, autovacuum does
+        it.
         """
         if self.engine.dialect.name == "postgresql":
             with suppress(DBAPIError), self.engine.begin() as connection:

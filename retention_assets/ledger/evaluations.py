@@ -1,11 +1,7 @@
-"""Evaluations: what was true of a dataset when it was last judged, so that it is not judged again before anything can change.
+"""Evaluations: the newest judgement of each dataset, so that it is judged again only when something can change.
 
-Belongs here: the newest evaluation of each dataset: the token of its log, the rules that could reach it, and when time alone
-changes a verdict. It is written in the transaction that marks, so that there is none without its marks; the one that takes a
-mark away requests another evaluation. And what was found then, for those who ask how things stand: the verdicts, added up by
-policy, or why the dataset was refused.
-Does not belong here: whether a dataset has to be evaluated (evaluation/changes.py). An evaluation decides nothing about a
-transaction, so no act is about it: one that is lost costs another.
+An evaluation is written in the transaction that marks, and a transaction that takes marks away requests another one. It decides
+nothing about a transaction, so no act covers it: a lost one costs a repetition.
 """
 
 import json
@@ -24,7 +20,7 @@ from retention_assets.sql.transactions import PORTION, portions
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
-# One row per dataset. No token: its store said none. `next_look` is null where time alone changes nothing.
+# One row per dataset. A null token: the store gave none. `next_look` is null if time alone changes nothing.
 EVALUATION_ROWS = pa.schema(
     [
         pa.field("dataset", pa.string(), nullable=False),
@@ -34,14 +30,14 @@ EVALUATION_ROWS = pa.schema(
         pa.field("next_look", _INSTANT),
     ]
 )
-# The same with what was found: `counts` as `counts_text` has them, and the fault of a log that was refused.
+# With the results: `counts` as JSON (`counts_text`), and the fault of a refused log.
 FOUND_ROWS = pa.schema([*EVALUATION_ROWS, pa.field("counts", pa.string()), pa.field("fault", pa.string())])
-# What of a log is deleted already, though it is still in it and policies still select it.
+# Verdict of transactions that are deleted but still in the log and still selected.
 SWEPT_BEFORE = "swept"
 
 
 class VerdictCount(NamedTuple):
-    """How many transactions have one verdict by one policy, which is empty where none has the credit, and their bytes."""
+    """Transactions and bytes with one verdict by one policy; the policy is "" if none is responsible."""
 
     verdict: str
     policy: str
@@ -49,7 +45,7 @@ class VerdictCount(NamedTuple):
     bytes: int
 
 
-# By dataset and policy, what an evaluation selects and a sweep has deleted before: transactions and bytes.
+# transactions and bytes deleted before but still selected, by (dataset, policy)
 SweptBefore = Mapping[tuple[str, str], tuple[int, int]]
 
 
@@ -60,13 +56,11 @@ class Evaluations:
     database: LedgerDatabase
 
     def all(self) -> pa.Table:
-        """The newest evaluation of every dataset that was ever judged."""
         query = select(*(EVALUATIONS.c[name] for name in EVALUATION_ROWS.names)).order_by(EVALUATIONS.c.dataset)
         with self.database.reading() as connection:
             return pa.Table.from_batches(stream(connection, query, EVALUATION_ROWS), EVALUATION_ROWS)
 
     def counts(self, datasets: Iterable[str]) -> dict[str, list[VerdictCount]]:
-        """By dataset the verdicts of its newest evaluation, of those that were ever judged."""
         found: dict[str, list[VerdictCount]] = {}
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.counts).where(EVALUATIONS.c.counts.is_not(None))
         with self.database.reading() as connection:
@@ -76,7 +70,6 @@ class Evaluations:
         return found
 
     def transactions_of(self, store: str) -> int:
-        """How many transactions the datasets of a store had when they were judged last, without what is swept."""
         query = select(EVALUATIONS.c.counts).where(EVALUATIONS.c.dataset.startswith(f"{store}/", autoescape=True))
         with self.database.reading() as connection:
             rows = connection.execute(query).scalars()
@@ -84,20 +77,15 @@ class Evaluations:
 
 
 def counts_text(counts: Iterable[VerdictCount]) -> str:
-    """The verdicts of a dataset as its row has them."""
     return json.dumps([list(one) for one in counts], separators=(",", ":"))
 
 
 def counts_of(text: str | None) -> list[VerdictCount]:
-    """The verdicts of a dataset; none where it was refused."""
     return [VerdictCount(*one) for one in json.loads(text)] if text else []
 
 
 def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: SweptBefore) -> None:
-    """Write evaluations as part of a transaction; earlier ones of the same datasets are forgotten.
-
-    What was swept before is no mark any more, whatever its verdict: it is counted apart.
-    """
+    """Replace the evaluations of these datasets. Transactions swept before are counted as SWEPT_BEFORE, whatever their verdict."""
     missing = [name for name in FOUND_ROWS.names[len(EVALUATION_ROWS) :] if name not in evaluations.column_names]
     for name in missing:
         evaluations = evaluations.append_column(name, pa.nulls(len(evaluations), pa.string()))
@@ -120,11 +108,12 @@ def _apart(dataset: str, counts: Iterable[VerdictCount], swept: SweptBefore) -> 
 
 
 def request_evaluations(tx: WriteTransaction, datasets: Iterable[str]) -> None:
-    """Make some datasets due for another evaluation, as part of a transaction that took marks of theirs away."""
+    """Make datasets due for another evaluation, in the transaction that took marks of theirs away."""
     names = sorted(set(datasets))
     if not names:
         return
-    # Who marks holds this row to the end. One who began before has still seen the marks as they were, and has written so.
+    # Markers hold this row until they commit. One that began earlier saw the old marks and has already written its
+    # evaluation.
     tx.connection.execute(select(CLOCK.c.id).with_for_update(read=True))
     for some in portions(names):
         mine = EVALUATIONS.c.dataset.in_(some)

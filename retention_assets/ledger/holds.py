@@ -1,8 +1,4 @@
-"""Holds that people place: nothing held is marked or swept until the hold ends or is released.
-
-Belongs here: placing, releasing and listing them, each with who and why; and what the record says of holds in policy files.
-Does not belong here: what a hold covers (policy/model.py), applying it (frames), and reading policy files.
-"""
+"""Holds that people place: nothing held is marked or swept until the hold ends or is released. Also a record of file holds."""
 
 import hashlib
 import json
@@ -33,7 +29,7 @@ class Holds:
     database: LedgerDatabase
 
     def place(self, hold: Hold, actor: str) -> None:
-        """Place a hold under its name; refused without a reason, or where a hold of that name is in force."""
+        """Place a hold. Raises Refused without a reason, or if a hold of that name is in force."""
         if not hold.name or not hold.reason.strip():
             raise Refused(
                 "A hold is placed under a name, by which it is released, and with a reason. Say both: --name and --reason."
@@ -44,7 +40,6 @@ class Holds:
             raise Refused(f"A hold named {hold.name} is in force. Release it first, or take another name.") from None
 
     def release(self, name: str, actor: str, reason: str) -> None:
-        """End a hold; what it kept is judged by the policies alone from the next evaluation on."""
         if not actor.strip() or not reason.strip():
             raise Refused(
                 "A hold is released by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
@@ -54,10 +49,10 @@ class Holds:
     def note_files(
         self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
     ) -> None:
-        """Record which holds of policy files have come and which are gone: for the record, and for who has no files.
+        """Record which holds of policy files appeared and which are gone, also for tasks that have no files.
 
-        One ends only where the folders that brought it are read without it, and `ends` is true. With `takes_over` those that
-        are there count as brought by these folders.
+        A hold ends only if all folders that brought it are read without it and `ends` is true. With `takes_over` the present
+        holds count as brought by these folders.
         """
         present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
         with self.database.reading() as connection:
@@ -68,39 +63,35 @@ class Holds:
             self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
 
     def of_other_folders(self, folders: Sequence[str]) -> tuple[Hold, ...]:
-        """List the holds of policy files that other folders than these have brought."""
         with self.database.reading() as connection:
             rows = [row for row in connection.execute(_live()) if not folders_of(row) <= set(folders)]
         return tuple(Hold.model_validate_json(row.content) for row in rows)
 
     def of_files(self) -> tuple[Hold, ...]:
-        """The holds of policy files, as whoever has the files saw them last."""
         query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
         with self.database.reading() as connection:
             return tuple(Hold.model_validate_json(content) for content in connection.execute(query).scalars())
 
     def in_force(self, as_of: datetime) -> list[Hold]:
-        """The holds that are in force at a time, by name; and after them those on what appears in realms that are PURGED."""
+        """Holds in force at a time, by name, followed by those that protect PURGED realms."""
         with self.database.reading() as connection:
             placed = [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
             return [*placed, *map(purged_hold, kept_realms(connection))]
 
     def known(self, as_of: datetime, of_files: Iterable[Hold] = ()) -> tuple[Hold, ...]:
-        """All that keep something at a time: those in force, and those of policy files as they were seen last, and as given."""
+        """All holds in force at a time: placed ones, file holds as last recorded, and `of_files`."""
         files = (hold for hold in (*of_files, *self.of_files()) if hold.is_live(as_of))
         return (*files, *self.in_force(as_of))
 
 
 def contents_in_force(as_of: datetime | ColumnElement[datetime]) -> Select[str]:
-    """The contents of the holds that are in force at a time, by their names."""
     later = or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
     return select(HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
 
 
 def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
-    """Place a hold as part of a transaction."""
     act = Act(ActType.HOLD, actor, hold.reason, detail=_detail_of(hold, "ledger"))
-    # A hold that ended by itself frees its name, and its row says that it is over.
+    # A hold that has ended frees its name; its row is closed.
     ended = (HOLDS.c.name == hold.name) & HOLDS.c.released_at.is_(None) & (HOLDS.c.until <= DatabaseTime())
     over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself.", "act": act.id}
     for number in tx.connection.execute(select(HOLDS.c.id).where(ended)).scalars().all():
@@ -120,7 +111,6 @@ def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
 
 
 def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
-    """What is held, in the record: whoever reads it there needs no other table."""
     return {
         "name": hold.name,
         "source": source,
@@ -149,7 +139,6 @@ def _live() -> Select[Any]:
 
 
 def folders_of(row: Row[Any]) -> frozenset[str]:
-    """Read which policy folders brought a hold."""
     return frozenset(json.loads(row.detail or "{}").get("folders", ()))
 
 

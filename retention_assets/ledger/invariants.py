@@ -1,9 +1,4 @@
-"""Invariants: what is true of every sound ledger, checked by plain SQL over its rows.
-
-Belongs here: one query per invariant, for all datasets or for some. Each gives the datasets in which it does not hold, one
-violation for each, and reads only. Nothing of what writes the ledger is used to check it.
-Does not belong here: hashes and seals (ledger/audit/verify.py), and what logs and verdicts say (dagster/checks/queries.py).
-"""
+"""Invariants of every sound ledger, checked by plain SQL that shares no code with what writes the ledger."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -53,26 +48,25 @@ from retention_assets.policy.purge import realm_of
 from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
 
-# What report counters a mark of the day's set can end in.
 _ENDS = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
 class Violation:
-    """An invariant that does not hold in a dataset: how many rows violate it, and one of them in words."""
+    """An invariant that does not hold in a dataset: the number of violating rows, and one of them in words."""
 
     dataset: str
     what: str
     times: int = 1
 
 
-# Checks all datasets, or some; one of what is swept also only what moved after a position of the audit.
+# Checks all datasets (None) or some; a swept invariant also only what moved after an audit position.
 SweptInvariant = Callable[[Connection, Sequence[str] | None, int | None], Iterator[Violation]]
 Invariant = Callable[[Connection, Sequence[str] | None], Iterator[Violation]]
 
 
 class _TimeGroup(NamedTuple):
-    """Marks of one act that have their times in common."""
+    """Marks of one act with equal times."""
 
     act: int
     marked_at: datetime
@@ -81,10 +75,7 @@ class _TimeGroup(NamedTuple):
 
 
 def mark_times(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
-    """Mark times never go back, a mark is due when its grace is over, and visibility marks only rise.
-
-    Where a person has reset the clock, mark times begin anew at the newest mark that was right.
-    """
+    """Mark times never go back (after a reset: start anew), marks are due when their grace ends, and visibility only rises."""
     resets = _clock_resets(connection)
     newest: datetime | None = None
     for some in _parts(datasets):
@@ -99,14 +90,13 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
         seen = waiting[-1][1] if waiting else seen
         newest = max(filter(None, (newest, seen)), default=None)
     known = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
-    # Some of the marks bound the clock from below; only all of them say what it is.
+    # Some datasets only give a lower bound of the clock; all of them give its value.
     if known != newest and (datasets is None or (newest and (known is None or known < newest))):
         yield Violation("", f"the clock says that the newest mark is of {_text_of(known)}, and it is of {_text_of(newest)}")
     yield from visibility_rises(connection, datasets)
 
 
 def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
-    """Where in the audit a person has reset the clock, and the newest mark that was right then."""
     query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
     said = [(row.position, json.loads(row.detail)) for row in connection.execute(query)]
     return [
@@ -117,7 +107,7 @@ def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
 
 
 def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tuple[int, _TimeGroup]]:
-    """Groups in the order of the audit: ids are reserved early, so those of two who mark at once may be the other way round."""
+    """In the order of the audit: ids are reserved early, so ids of concurrent markers may be out of order."""
     columns = [MARKS.c[name] for name in _TimeGroup._fields]
     query = (
         select(AUDIT.c.position, *columns)
@@ -125,7 +115,7 @@ def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tupl
         .where(here)
         .group_by(*columns, AUDIT.c.position)
     )
-    # The later time of an act first: all marks of an act are of one time.
+    # Latest time first: all marks of an act must have one time.
     ordered = query.order_by(AUDIT.c.position, MARKS.c.marked_at.desc(), MARKS.c.due_at)
     return [(position, _TimeGroup(*row)) for position, *row in connection.execute(ordered)]
 
@@ -143,7 +133,7 @@ def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
 
 
 def visibility_rises(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
-    """Each visibility mark rose from act to act, and is where the last one put it."""
+    """Each visibility mark rises from act to act and equals its last act."""
     for some in _parts(datasets):
         risen: dict[str, datetime] = {}
         rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, some))
@@ -165,7 +155,7 @@ def visibility_rises(connection: Connection, datasets: Sequence[str] | None = No
 def policies_and_reasons(
     connection: Connection, datasets: Sequence[str] | None = None, *, reasons: Collection[str]
 ) -> Iterator[Violation]:
-    """Every open mark was made by a policy version of the book, or by the purge of a realm, for a reason that exists."""
+    """Every open mark names a policy version of the book or a realm purge, and an existing reason."""
     book = {(row.name, row.version) for row in connection.execute(select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version))}
     realms = set(connection.execute(select(REALMS.c.name)).scalars())
     columns = (MARKS.c.policy, MARKS.c.policy_version, MARKS.c.reason)
@@ -184,11 +174,11 @@ def policies_and_reasons(
 def swept_before_due(
     connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
 ) -> Iterator[Violation]:
-    """Whatever is swept was in a plan that was made when its grace was over."""
+    """Everything swept was in a plan made after its grace ended."""
     for some in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
         swept = select(*columns).where(_is_swept(MARKS, some, since)).cte("swept")
-        # Plans of a dataset that were made before anything of it was due say nothing.
+        # Plans made before anything of the dataset was due prove nothing.
         first = select(swept.c.dataset, func.min(swept.c.due_at).label("due_at")).group_by(swept.c.dataset).subquery()
         in_time = and_(PLANS.c.dataset == first.c.dataset, PLANS.c.as_of >= first.c.due_at)
         plans = select(PLANNED.c.mark, func.max(PLANS.c.as_of).label("as_of")).select_from(first)
@@ -202,7 +192,7 @@ def swept_before_due(
 def swept_without_mark(
     connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
 ) -> Iterator[Violation]:
-    """Whatever is swept was marked, and the record says that its deletion began before it says that it was done."""
+    """Everything swept was marked, and its deletion began before it was recorded as done."""
     for some in _parts(datasets):
         began, done = (func.min(case((STEPS.c.status == status, AUDIT.c.position))) for status in ("SWEEPING", "SWEPT"))
         steps = select(STEPS.c.mark, began.label("began"), done.label("done")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
@@ -215,21 +205,21 @@ def swept_without_mark(
 
 
 def _is_swept(marks: FromClause, some: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
-    """The swept marks of some datasets, or those of them that moved after a position of the audit."""
+    """Condition: swept marks of these datasets; with `since`, only those that moved after that audit position."""
     here = _is_in(marks.c.dataset, some)
     if since is None:
         return and_(text(f"marks.{SWEPT}"), here)
     moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(AUDIT.c.position > since)
-    # Not in the words of the index of what is swept: SQLite would go through all of that for the few that moved.
+    # Not the text of the swept index: SQLite would scan all swept marks for the few that moved.
     return and_(marks.c.status == "SWEPT", marks.c.id.in_(moved), here)
 
 
 def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int | None) -> Iterator[Violation]:
-    """What was swept is never swept again, unless it was only hidden. An id may be, with another transaction; where nobody
-    knows, it was the same.
+    """Nothing is swept twice unless it was only hidden. An id may be reused by another transaction; without known times it
+    counts as the same.
     """
     if since is None:
-        # Hardly ever any is. A server that knows nothing of its tables yet may compare each mark with all of its dataset.
+        # Usually there is none. A PostgreSQL without statistics may compare each mark with all of its dataset.
         ids = (MARKS.c.dataset, MARKS.c.transaction)
         often = select(*ids).where(_is_swept(MARKS, some, since)).group_by(*ids).having(func.count() > 1).limit(1)
         if connection.execute(often).first() is None:
@@ -249,18 +239,14 @@ def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int 
 
 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
-    """What each evaluation of some actors newly marked is within the limits of the policy that marked it.
-
-    `sizes` says of the datasets that are checked how many transactions their logs had.
-    """
+    """Marks that these actors added stay within their policy's limits. `sizes`: number of transactions in each log."""
     limits = {version: policy.limits for version, policy in policies(connection).items()}
-    # An actor names its run at the end, whoever told it to.
+    # An actor ends with the name of its run.
     named = or_(false(), *(AUDIT.c.actor.contains(actor, autoescape=True) for actor in sorted(actors)))
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, named)
     columns = (MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
         ids = json.loads(detail)
-        # By the ids, which have an index.
         mine = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
         size = ByteSum(MARKS.c.bytes)
         for dataset, policy, version, count, taken in connection.execute(
@@ -275,10 +261,7 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
 def open_over_limits(
     connection: Connection, dataset: str, size: int, log_is_complete: bool, known: Mapping[tuple[str, int], Policy]
 ) -> Iterator[Violation]:
-    """What each evaluation marked of a dataset, as far as it is still open, is within the limits of the policy that marked it.
-
-    `size` is how many transactions its log has. Where the log is the data, those that were swept are not in it any more.
-    """
+    """Open marks stay within their policy's limits. `size`: transactions in the log, without swept ones if the log is the data."""
     columns = (MARKS.c.act, MARKS.c.policy, MARKS.c.policy_version)
     here = MARKS.c.dataset == dataset
     taken = ByteSum(MARKS.c.bytes).label("taken")
@@ -294,7 +277,6 @@ def open_over_limits(
 
 
 def policies(connection: Connection) -> dict[tuple[str, int], Policy]:
-    """The policies of the book by their versions."""
     query = select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version, POLICY_VERSIONS.c.content)
     items = {(row.name, row.version): item_of(row.name, row.content) for row in connection.execute(query)}
     return {version: item for version, item in items.items() if isinstance(item, Policy)}
@@ -309,17 +291,15 @@ def _is_over(limits: Limits, count: int, taken: int, size: int) -> bool:
 
 
 def may_mark_latest_views(connection: Connection) -> frozenset[tuple[str, int]]:
-    """The policy versions of the book that may select in latest views."""
     return frozenset(version for version, policy in policies(connection).items() if policy.latest_view)
 
 
 def may_drop_refs(connection: Connection) -> frozenset[tuple[str, int]]:
-    """The policy versions of the book that drop branches and tags that are over."""
     return frozenset(version for version, policy in policies(connection).items() if policy.drops_refs)
 
 
 def published_since(connection: Connection, asset: str, than: str) -> frozenset[str]:
-    """Datasets of which an asset was published anew after another one that is made of it."""
+    """Datasets in which `asset` was published after `than`, which is derived from it."""
     older = PUBLISHED.alias()
     made = (PUBLISHED.c.asset == asset) & (older.c.asset == than) & (older.c.dataset == PUBLISHED.c.dataset)
     query = select(PUBLISHED.c.dataset).join(older, made).where(PUBLISHED.c.published_at > older.c.published_at)
@@ -327,7 +307,7 @@ def published_since(connection: Connection, asset: str, than: str) -> frozenset[
 
 
 def reports_add_up(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
-    """What the report that was opened last was to delete has ended or is still open; what an earlier one left counts there."""
+    """In the newest report, `to_delete` equals what ended plus what is still open; leftovers of earlier reports count there."""
     for some in _parts(datasets):
         here = and_(REPORTS.c.due_by.is_not(None), _is_in(REPORTS.c.dataset, some))
         last = select(REPORTS.c.dataset, func.max(REPORTS.c.started_at).label("at")).where(here).group_by(REPORTS.c.dataset)
@@ -356,7 +336,6 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
 
 
 def _parts(datasets: Sequence[str] | None) -> Iterator[Sequence[str] | None]:
-    """All datasets at once, or some in portions that a statement takes."""
     if datasets is None:
         yield None
         return
@@ -368,7 +347,6 @@ def _is_in(column: ColumnElement[str], some: Sequence[str] | None) -> ColumnElem
 
 
 def _grouped(marks: FromClause) -> Select[Any]:
-    """The datasets of some marks, each with how many they are and one of them."""
     query = select(marks.c.dataset, func.count().label("times"), func.min(marks.c.transaction).label("transaction"))
     return query.group_by(marks.c.dataset).order_by(marks.c.dataset)
 

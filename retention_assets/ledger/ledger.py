@@ -1,8 +1,4 @@
-"""The open ledger: every part of the record under its name.
-
-Belongs here: opening by URL, with the tables of a new ledger, and what an open ledger consists of.
-Does not belong here: what any part does.
-"""
+"""The open ledger: opens it by URL, creates the tables of a new one, and gives access to its parts."""
 
 import json
 import logging
@@ -57,14 +53,14 @@ from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import reading, writing
 
 _LOG = logging.getLogger(__name__)
-# One program opens a ledger often.
+# Warn once per program, which opens a ledger often.
 _WARNED: set[Path] = set()
-# Any number that no other program is likely to lock in the same PostgreSQL database.
+# Arbitrary advisory lock number, unlikely to clash in the same PostgreSQL database.
 _LOCK = 7_268_359_114
 
 
 class Ledger:
-    """An open ledger. Safe to share between threads; each forked or spawned program opens its own."""
+    """An open ledger. Threads may share it; a forked or spawned process opens its own."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self.database = database
@@ -95,12 +91,11 @@ class Ledger:
         self.states = States(database)
 
     def verify(self, known: ChainHead | None = None) -> AuditResult:
-        """Whether the record still says what was written; `known` is a head that was noted earlier."""
         with self.database.reading() as connection:
             return verify(connection, known)
 
     def verify_and_record(self, actor: str, known: ChainHead | None = None, only_new: bool = False) -> AuditResult:
-        """Verify all of it, or what came after the last verification without a fault; one that finds none is an act itself."""
+        """Verify everything, or only what is new, and record a verification without faults."""
         with self.database.reading() as connection:
             before = last_verified(connection)
             is_whole = not only_new or before is None
@@ -112,7 +107,7 @@ class Ledger:
         return result
 
     def verify_in_run(self, actor: str) -> AuditResult:
-        """Verify what came after the last verification, and all of it where nobody has for a day."""
+        """Verify what is new, or everything if that has not been done for a day."""
         with self.database.reading() as connection:
             lately = verified_lately(connection, "all")
         return self.verify_and_record(actor, only_new=lately is not None)
@@ -120,10 +115,7 @@ class Ledger:
     def check_swept(
         self, name: str, invariant: SweptInvariant, actor: str, datasets: Sequence[str] | None, is_whole: bool = False
     ) -> list[Violation]:
-        """What breaks an invariant of what is swept, of what moved since all of it was last looked at; all of it once a day.
-
-        A look at everything that finds nothing is an act, by whose head the next ones know what is new.
-        """
+        """Check an invariant on what moved since the last recorded complete check without violations, and on everything daily."""
         with self.database.reading() as connection:
             last = None if is_whole else verified_lately(connection, name)
             found = [*invariant(connection, datasets, last.position if last else None)]
@@ -146,10 +138,7 @@ class Ledger:
         with_rows: bool = True,
         policies: Mapping[str, Any] | None = None,
     ) -> "Accepted":
-        """Record that a person vouches for the ledger as it is, whatever was noted elsewhere, and for rows that changed.
-
-        `places` are where heads are looked for from now on, and those that are given up.
-        """
+        """Record that a person vouches for the ledger with its changed rows. `places`: files for heads, also those given up."""
 
         def work(tx: WriteTransaction) -> tuple[str, ...]:
             changed = changed_rows_of(tx.connection) if with_rows else []
@@ -170,31 +159,27 @@ class Ledger:
             return Accepted(head_of(connection), sentences)
 
     def accepted_policies(self) -> list[Any]:
-        """List which policy files a person vouched for (`audit accept --policies`), beside which book."""
         query = select(AUDIT.c.detail).where(AUDIT.c.deed == ActType.ACCEPT)
         with self.database.reading() as connection:
             details = map(json.loads, connection.execute(query).scalars())
             return [detail["policies"] for detail in details if "policies" in detail]
 
     def confirm(self, actor: str, detail: Mapping[str, Any]) -> None:
-        """Record that a person said yes to what a run had shown that it would delete."""
         reason = "A person said yes to what the run was about to delete."
         self.database.write(lambda tx: tx.record(Act(ActType.CONFIRM, actor, reason, detail=detail)))
 
     @property
     def id(self) -> str:
-        """Which ledger this is, by chance and for ever."""
+        """Random id of the ledger, constant for its lifetime."""
         with self.database.reading() as connection:
             return str(connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one())
 
     def audit_lines(self, after: int = 0) -> Iterator[str]:
-        """The audit as lines of JSON, from the beginning or after a position."""
         with self.database.reading() as connection:
             for row in rows(connection, after):
                 yield as_line(row)
 
     def close(self) -> None:
-        """Give the connections back."""
         self.database.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -206,7 +191,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Accepted:
-    """What a person vouched for: the chain's end with the act of it, and the rows that stay as they are."""
+    """A person's acceptance of the ledger: the head with the act, and the rows that stay as they are."""
 
     head: LedgerHead
     faults: tuple[str, ...]
@@ -217,11 +202,10 @@ def open_ledger(
     tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None,
     simulated: bool | None = None,
 ) -> Ledger:
-    """Open a ledger, created if there is none; one of another revision is refused, and nothing in it is changed.
+    """Open a ledger, creating it if there is none. A ledger of another revision is refused and left unchanged.
 
-    `tell_witness` is called after the commit of acts that an older copy of the ledger must not be without, and once the ledger
-    is made, with none.
-    Settings say whether their clock is `simulated`: a ledger of the other kind is refused as well.
+    `tell_witness` is called after the commit of WITNESSED acts, and without acts once the ledger is created. Raises Refused if
+    the ledger's clock is of the other kind than `simulated`.
     """
     engine = ledger_engine(url)
     is_new = False
@@ -253,7 +237,6 @@ def open_ledger(
 
 
 def _warn_of_rights(file: Path | None) -> None:
-    """Say, once, who else may write the ledger."""
     if file is None or file in _WARNED:
         return
     for place, mode in too_wide(file):
@@ -269,7 +252,6 @@ def _warn_of_rights(file: Path | None) -> None:
 
 
 def ledger_is_there(url: Url | str) -> bool:
-    """Whether there is a ledger to open. Asking makes none."""
     file = sqlite_file(url)
     if file is not None:
         return file.is_file()
@@ -284,7 +266,6 @@ def ledger_is_there(url: Url | str) -> bool:
 
 
 def ledger_time(url: Url | str) -> datetime:
-    """What time it is by the database of a ledger, whether there is a ledger in it or not."""
     if sqlite_file(url) is not None:
         return clock.now()
     engine = ledger_engine(url)
@@ -311,7 +292,6 @@ def _is_unused(engine: Engine) -> bool:
 
 
 def _revision(connection: Connection) -> str | None:
-    """Revision of the ledger in a database; none where there is no ledger."""
     inspector = inspect(connection)
     if inspector.has_table(LEDGER_REVISION.name):
         return str(connection.execute(select(LEDGER_REVISION.c.revision)).scalar_one())
@@ -322,10 +302,9 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _create(engine: Engine) -> str:
-    """Create the tables, unless another program has created them since; return the revision."""
     with writing(engine) as connection:
         if connection.dialect.name == "postgresql":
-            # SQLite needs no lock of its own: the transaction began with the right to write.
+            # SQLite needs no lock: the transaction began as a writer.
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         if (revision := _revision(connection)) is not None:
             return revision
@@ -334,8 +313,7 @@ def _create(engine: Engine) -> str:
 
 
 def create_tables(connection: Connection) -> None:
-    """Create the tables of a new ledger, with the rows that it begins with."""
-    # A table of the same name is another program's, and an error.
+    # An existing table of the same name is another program's, and an error.
     METADATA.create_all(connection, checkfirst=False)
     connection.execute(insert(LEDGER_REVISION).values(revision=REVISION))
     connection.execute(insert(CLOCK).values(id=1, next_mark=1))

@@ -1,9 +1,4 @@
-"""Objections: what a check found wrong with what was judged. A dataset with an objection is not swept.
-
-Belongs here: raising them, taking them back, and which stand. They are in the ledger, so that every later sweep knows them,
-whoever launches it and whatever its Dagster remembers.
-Does not belong here: the checks (dagster/checks/queries.py), and refusing the dataset (dagster/assets/swept_transactions.py).
-"""
+"""Objections that checks raise: a dataset with a standing objection is not swept, whoever launches the sweep."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +15,7 @@ from retention_assets.sql.upserts import insert_or_update
 
 @dataclass(frozen=True)
 class Objection:
-    """An objection that stands: the check that raised it, in which run, and what it said."""
+    """A standing objection: the check, its run and its message."""
 
     dataset: str
     check: str
@@ -35,18 +30,16 @@ class Objections:
     database: LedgerDatabase
 
     def object(self, sentences: Mapping[str, str], check: str, actor: str) -> None:
-        """Raise an objection of a check against each dataset, in its own words."""
         if sentences:
             self.database.write(lambda tx: _object(tx, sentences, check, actor))
 
     def withdraw(self, datasets: Iterable[str], check: str, actor: str) -> None:
-        """Take the objections of a check against some datasets back: it has passed for them."""
+        """Withdraw a check's objections to datasets for which it now passes."""
         mine = sorted(set(datasets) & {one.dataset for one in self.standing() if one.check == check})
         if mine:
             self.database.write(lambda tx: _withdraw(tx, mine, check, actor))
 
     def standing(self, datasets: Collection[str] | None = None) -> list[Objection]:
-        """The objections that were not taken back."""
         columns = (OBJECTIONS.c.dataset, OBJECTIONS.c.check_name, OBJECTIONS.c.sentence, OBJECTIONS.c.raised_by)
         query = select(*columns).where(OBJECTIONS.c.withdrawn_at.is_(None))
         with self.database.reading() as connection:

@@ -1,8 +1,6 @@
-"""Where each store of the environment has its data, as the ledger knows it, and since which mark.
+"""Where each store's data is, by mark: the newest row at the time a mark was made says where its data was.
 
-Belongs here: noting a place when a store joins or a person accepts another one. A mark needs no column for it: the ids of marks
-rise, so the row of its store that was the newest when it was made says where its data was.
-Does not belong here: how a store knows its place (stores), and what another place means (sweep/places.py).
+Mark ids rise, so marks need no column for it.
 """
 
 from collections.abc import Mapping
@@ -32,20 +30,18 @@ class StorePlaces:
     database: LedgerDatabase
 
     def all(self) -> list[StorePlace]:
-        """Every place that a store has had, the oldest first."""
         with self.database.reading() as connection:
             return _read(connection)
 
     def newest(self) -> dict[str, StorePlace]:
-        """Where each store is."""
         with self.database.reading() as connection:
             return newest_places(connection)
 
     def note(self, places: Mapping[str, str], actor: str, reason: str, known: Mapping[str, StorePlace]) -> None:
-        """Note the places of stores, unless another program has noted one since they were `known`."""
+        """Note the places of stores, except of those for which another program noted one since they were `known`."""
 
         def work(tx: WriteTransaction) -> None:
-            # Markers wait for this row: a mark is made wholly before or wholly after a place is noted.
+            # Markers wait for this row: each mark is made entirely before or after a place is noted.
             following = tx.connection.execute(select(CLOCK.c.next_mark).with_for_update()).scalar_one()
             present = newest_places(tx.connection)
             last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
@@ -61,7 +57,6 @@ class StorePlaces:
 
 
 def newest_places(connection: Connection) -> dict[str, StorePlace]:
-    """Where each store is, by its name."""
     return {row.store: row for row in _read(connection)}
 
 

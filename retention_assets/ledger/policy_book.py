@@ -1,8 +1,4 @@
-"""The policy book: every version of every policy and aspect, with who wrote it and when.
-
-Belongs here: storing what policy/book.py decides, versions that people write or revoke, and the marks that a change orphans.
-Does not belong here: the decisions themselves, and reading files.
-"""
+"""The policy book: every version of every policy and aspect, its author and time, and the marks that changes orphan."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -25,7 +21,7 @@ _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "
 
 @dataclass(frozen=True)
 class Orphaned:
-    """Open marks of a policy version that is in force no more. They go only if some policy in force selects them as well."""
+    """Open marks of a policy version no longer in force. They are swept only if a policy in force selects them too."""
 
     policy: str
     policy_version: int
@@ -39,28 +35,24 @@ class PolicyBook:
     database: LedgerDatabase
 
     def newest(self) -> list[Stored]:
-        """The newest version of every entry, revoked ones too, by name."""
         with self.database.reading() as connection:
             return _newest(connection)
 
     def in_force(self) -> list[Stored]:
-        """The entries that marks are made by."""
         return [entry for entry in self.newest() if not entry.revoked]
 
     def versions(self, name: str) -> list[Stored]:
-        """All versions of an entry, oldest first."""
         query = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).where(POLICY_VERSIONS.c.name == name)
         with self.database.reading() as connection:
             return [Stored(**row) for row in connection.execute(query.order_by(POLICY_VERSIONS.c.version)).mappings()]
 
     def histories(self, prefix: str) -> list[list[Stored]]:
-        """All versions of each entry whose name begins with a prefix, oldest first."""
         columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
         query = select(*columns).where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))
         found: dict[str, list[Stored]] = {}
         with self.database.reading() as connection:
             for row in connection.execute(query.order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)).mappings():
-                # SQLite's LIKE takes capitals for small letters.
+                # SQLite's LIKE ignores case.
                 if row["name"].startswith(prefix):
                     found.setdefault(row["name"], []).append(Stored(**row))
         return list(found.values())
@@ -74,14 +66,10 @@ class PolicyBook:
         at: datetime | None = None,
         files: Sequence[str] = (),
     ) -> list[BookDecision]:
-        """Compare what the files say with the book and write what is to be written; the decision about each entry.
-
-        `at` is what time it is, where that is not what the database says: the clock is simulated. The record keeps `files`.
-        """
+        """Compare the files with the book, write the differences and return the decisions. `at`: the time of a simulated clock."""
         return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at, files))
 
     def loaded_files(self) -> set[str]:
-        """The policy files that were read when the entries in force were written."""
         current = {(entry.name, entry.version) for entry in self.in_force() if entry.system}
         query = select(AUDIT.c.policy, AUDIT.c.policy_version, AUDIT.c.detail).where(AUDIT.c.deed == ActType.POLICY)
         with self.database.reading() as connection:
@@ -91,20 +79,19 @@ class PolicyBook:
     def take_over(
         self, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
     ) -> list[OutsideDecision]:
-        """Take over what people wrote outside, as their versions, and end what they took back there; each decision."""
+        """Take over versions that people wrote outside, end those that they removed there, and return the decisions."""
         return self.database.write(lambda tx: _take_over(tx, found, source, actor, forced))
 
     def write(self, item: BookItem, actor: str, reason: str | None = None) -> Stored:
-        """Write a person's version; files that differ from it are drift from now on."""
+        """Write a person's version; policy files that differ from it are drift from now on."""
         entry = as_loaded(item)
         return self.database.write(lambda tx: _write(tx, entry, actor, reason))
 
     def revoke(self, name: str, actor: str, reason: str) -> Stored:
-        """End an entry. The next sweep spares those of its marks that no other policy in force selects."""
+        """End an entry. The next sweep spares its marks that no other policy in force selects."""
         return self.database.write(lambda tx: _revoke(tx, name, actor, reason))
 
     def orphaned(self) -> list[Orphaned]:
-        """Open marks whose policy version was revoked or amended since, counted."""
         current = {(entry.name, entry.version) for entry in self.in_force()}
         by_version = select(MARKS.c.policy, MARKS.c.policy_version, func.count()).where(text(OPEN))
         grouped = by_version.group_by(MARKS.c.policy, MARKS.c.policy_version).order_by(MARKS.c.policy, MARKS.c.policy_version)
@@ -120,7 +107,7 @@ def _newest(connection: Connection) -> list[Stored]:
 
 
 def _lock_newest(tx: WriteTransaction) -> list[Stored]:
-    """The newest versions, to which nobody else can add one before this transaction ends."""
+    """Lock the book so that nobody adds a version before this transaction ends."""
     tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
     return _newest(tx.connection)
 
@@ -145,7 +132,7 @@ def _load(
 
 
 def _ended(stored: Stored, actor: str, at: datetime) -> Stored:
-    # By the system: an entry of the files may take its place.
+    # Written by the system, so an entry of the files may replace it.
     return replace(stored, version=stored.version + 1, written_by=actor, written_at=at, system=True, revoked=True)
 
 
@@ -200,7 +187,7 @@ def _append(tx: WriteTransaction, entry: Stored, reason: str | None, files: Sequ
     tx.seal(act, POLICY_VERSIONS, (POLICY_VERSIONS.c.name == entry.name) & (POLICY_VERSIONS.c.version == entry.version))
     tx.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
     tx.record(act)
-    # What the version before it reserved binds nobody.
+    # The pace that the previous version reserved no longer applies.
     clear_paces(tx, entry.name)
     return entry
 

@@ -1,8 +1,4 @@
-"""Published asset versions: which folder of the warehouse holds an asset's rows of a dataset.
-
-Belongs here: pointing an asset and a dataset at a folder, and reading where they point.
-Does not belong here: the folders themselves (pipeline/warehouse.py).
-"""
+"""Published asset versions: the folder of the warehouse that holds an asset's rows of a dataset."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -36,33 +32,29 @@ class Publications:
     database: LedgerDatabase
 
     def publish(self, publications: Sequence[Publication], actor: str) -> None:
-        """Point at new folders, all at once."""
         self.database.write(lambda tx: publish(tx, publications, actor))
 
     def of(self, asset: str, datasets: Iterable[str] | None = None) -> list[Publication]:
-        """What is published of an asset, for all datasets or those that are named."""
         wanted = None if datasets is None else set(datasets)
         return [one for one in self._of(asset) if wanted is None or one.dataset in wanted]
 
     def datasets(self, asset: str) -> list[str]:
-        """The datasets of which something is published of an asset, sorted."""
         query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset).order_by(PUBLISHED.c.dataset)
         with self.database.reading() as connection:
             return list(connection.execute(query).scalars())
 
     def named(self, name: str) -> dict[str, str]:
-        """By dataset the newest folder of an asset of that name, whatever prefix its key has."""
+        """Newest folder by dataset of an asset of that name, whatever the prefix of its key."""
         last = or_(PUBLISHED.c.asset == name, PUBLISHED.c.asset.endswith(f"/{name}", autoescape=True))
         query = select(PUBLISHED.c.dataset, PUBLISHED.c.folder).where(last).order_by(PUBLISHED.c.published_at)
         with self.database.reading() as connection:
             return {row.dataset: row.folder for row in connection.execute(query)}
 
     def by(self, asset: str, runs: Iterable[str]) -> list[Publication]:
-        """What some runs published of an asset, as far as nobody has published it anew since."""
+        """Publications of some runs that no later run replaced."""
         return self._of(asset, PUBLISHED.c.run.in_(set(runs)))
 
     def folders(self) -> set[str]:
-        """Every folder that something points at."""
         with self.database.reading() as connection:
             return set(connection.execute(select(PUBLISHED.c.folder).distinct()).scalars())
 
@@ -73,7 +65,6 @@ class Publications:
 
 
 def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: str) -> None:
-    """Point at new folders as part of a transaction."""
     if not publications:
         return
     act, at = new_id(), tx.connection.execute(select(DatabaseTime())).scalar_one()
@@ -85,7 +76,6 @@ def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: st
 
 
 def _groups(publications: Sequence[Publication]) -> list[dict[str, Any]]:
-    """The same, with each dataset named once: most of a run's assets go to one folder for all datasets."""
     if len(alike := {(one.asset, one.run, one.folder) for one in publications}) == 1:
         return [{"assets": sorted(alike), "datasets": sorted({one.dataset for one in publications})}]
     places: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)

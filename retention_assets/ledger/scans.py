@@ -1,10 +1,6 @@
-"""Scans of stores of objects: which ran, how each ended and what it counted, and who let a braked one mark.
+"""Scans of object stores: start, end and counts, and acceptance of braked ones. A result is stored as it comes.
 
-Belongs here: a scan from its beginning to its end, published together with the log that it made; accepting a braked one; and
-which scan counts: the last whole one, by which the next is judged, and the one that is accepted and not judged yet.
-Does not belong here: scanning (pipeline/scans.py), brakes (stores/objects), and what is in a result: it is kept as it comes.
-
-One scan of a store runs at a time: whoever runs it holds a lease, and each write passes that lease's fence.
+A store has one scan at a time: its lease is checked on each write.
 """
 
 import json
@@ -31,13 +27,13 @@ _NEVER_ENDED = "It never ended, and whoever ran it has lost its lease."
 
 
 class ScanStatus(StrEnum):
-    """What became of a scan."""
+    """State of a scan."""
 
     RUNNING = "running"
-    KEPT = "kept"  # whole, and its log is judged
-    BRAKED = "braked"  # whole, and something looks so odd that a person has to accept it
-    FAILED = "failed"  # not whole
-    SUPERSEDED = "superseded"  # never ended
+    KEPT = "kept"  # complete, and its log is judged
+    BRAKED = "braked"  # complete but suspicious: a person has to accept it
+    FAILED = "failed"  # incomplete
+    SUPERSEDED = "superseded"
 
 
 ENDED = (ScanStatus.KEPT, ScanStatus.BRAKED, ScanStatus.FAILED)
@@ -45,7 +41,7 @@ ENDED = (ScanStatus.KEPT, ScanStatus.BRAKED, ScanStatus.FAILED)
 
 @dataclass(frozen=True)
 class ScanRecord:
-    """What the ledger keeps of a scan, but for its whole result."""
+    """A scan as the ledger keeps it, without its full result."""
 
     id: int
     store: str
@@ -62,13 +58,13 @@ class ScanRecord:
 
     @property
     def is_usable(self) -> bool:
-        """Whether a person has accepted it, and it was not judged yet. It counts only as the newest of its store."""
+        """Accepted by a person and not judged yet. It counts only as the newest of its store."""
         return self.status is ScanStatus.BRAKED and self.accepted_at is not None and self.used_at is None
 
 
 @dataclass(frozen=True)
 class ScanEnd:
-    """How a scan ended: whole, braked or failed, with the sums and all of what it counted, as far as it came to that."""
+    """End of a scan: complete, braked or failed, with its sums and full result if there are any."""
 
     status: ScanStatus
     reason: str | None = None
@@ -78,17 +74,16 @@ class ScanEnd:
 
 @dataclass(frozen=True)
 class ScanClosing:
-    """What a run makes of a scan, by the lease of its store: its end; or none, where the log of an accepted one is judged."""
+    """A run's end of a scan under the lease of its store; `end` is None if the log of an accepted scan is judged."""
 
     lease: Lease
     scan: ScanRecord
     end: ScanEnd | None
-    # Of how many of the newest scans of its store all that they counted is kept; of none dropped where nobody says.
+    # Number of newest scans of the store that keep their full result; None drops nothing.
     kept: int | None = None
 
 
 def scan_lease(store: str) -> str:
-    """The name of the lease that whoever scans a store holds; another store's is another one."""
     return f"{SCAN}{store}"
 
 
@@ -99,7 +94,7 @@ class Scans:
     database: LedgerDatabase
 
     def begin(self, lease: Lease) -> ScanRecord:
-        """Begin a scan of the store of a lease. One that never ended is closed: whoever ran it has no lease any more."""
+        """Begin a scan. An unfinished earlier one is closed as SUPERSEDED: its lease is gone."""
 
         def work(tx: WriteTransaction) -> ScanRecord:
             store = _store_of(tx, lease)
@@ -118,11 +113,10 @@ class Scans:
         return self.database.write(work)
 
     def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd) -> ScanRecord:
-        """End a scan of which nothing is published."""
         return self.publish([ScanClosing(lease, scan, end)], (), lease.holder)[0]
 
     def publish(self, closings: Sequence[ScanClosing], publications: Sequence[Publication], actor: str) -> list[ScanRecord]:
-        """End scans, or use accepted ones, and publish the logs that were made of them, all at once."""
+        """End scans, or use accepted ones, and publish their logs in one transaction."""
 
         def work(tx: WriteTransaction) -> list[ScanRecord]:
             for one in closings:
@@ -138,61 +132,53 @@ class Scans:
         return self.database.write(work)
 
     def accept(self, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
-        """Let a braked scan mark that is the newest of its store; its datasets are looked at again soon."""
+        """Accept a braked scan, which must be the newest of its store; its datasets are evaluated again soon."""
         return self.database.write(lambda tx: _accept(tx, store, scan, actor, reason))
 
     def running(self, store: str) -> ScanRecord | None:
-        """The scan of a store that runs, or was left without an end."""
         return self._first(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)
 
     def newest(self, store: str | None = None, most: int | None = None) -> list[ScanRecord]:
-        """Scans of a store or of all, the newest first."""
         query = _query(*(() if store is None else (SCANS.c.store == store,))).limit(most)
         with self.database.reading() as connection:
             return [_record(row) for row in connection.execute(query)]
 
     def of(self, store: str, scan: int) -> ScanRecord:
-        """One scan of a store."""
         with self.database.reading() as connection:
             return _one(connection, store, scan)
 
     def results(self, scans: Sequence[int]) -> dict[int, str]:
-        """All of what some scans counted, as it was given."""
         query = select(SCANS.c.id, SCANS.c.result).where(SCANS.c.id.in_(list(scans)), SCANS.c.result.is_not(None))
         with self.database.reading() as connection:
             return {row.id: row.result for row in connection.execute(query)}
 
     def newest_result(self, store: str) -> str | None:
-        """All of what the newest scan of a store counted that was whole, whether it was braked or not."""
+        """Full result of the newest complete scan, kept or braked."""
         is_whole = SCANS.c.status.in_((ScanStatus.KEPT, ScanStatus.BRAKED))
         query = select(SCANS.c.result).where(SCANS.c.store == store, is_whole).order_by(SCANS.c.id.desc()).limit(1)
         with self.database.reading() as connection:
             return connection.execute(query).scalar_one_or_none()
 
     def last_whole(self, store: str) -> ScanRecord | None:
-        """The newest whole scan of a store: one that was kept, or that was braked and a person has accepted."""
+        """Newest complete scan: kept, or braked and accepted."""
         with self.database.reading() as connection:
             return _last_whole(connection, store)
 
     def last_whole_result(self, store: str) -> str | None:
-        """What the last whole scan of a store came to; none before the first."""
         scan = self.last_whole(store)
         return self.results([scan.id]).get(scan.id) if scan else None
 
     def newest_ended(self, store: str) -> ScanRecord | None:
-        """The newest scan of a store that came to an end, whatever end that was."""
         with self.database.reading() as connection:
             return _newest_ended(connection, store)
 
     def usable(self, store: str) -> ScanRecord | None:
-        """The braked scan of a store that a person has accepted and nobody has judged yet, if none has ended since."""
+        """Braked scan that a person accepted and nobody has judged, if no later one ended."""
         with self.database.reading() as connection:
             return _usable(connection, store)
 
     def needed(self, store: str) -> set[int]:
-        """The scans of a store whose listing somebody may still ask for: the last whole one, the newest that ended if it is
-        braked, and one that runs.
-        """
+        """Scans whose listing is still needed: the last complete one, the newest ended one if braked, and a running one."""
         found = {one.id for one in (self.last_whole(store), self.running(store)) if one}
         newest = self.newest_ended(store)
         return found | ({newest.id} if newest and newest.status is ScanStatus.BRAKED else set())
@@ -203,9 +189,9 @@ class Scans:
 
 
 def _store_of(tx: WriteTransaction, lease: Lease) -> str:
-    """The store of a lease that still holds; its scans are nobody else's to write before this transaction ends."""
+    """Check and lock the store of a lease: nobody else writes its scans before this transaction ends."""
     fence(tx, lease)
-    # Ids are counted over all stores, and acceptances come from people, without a lease.
+    # Ids are counted over all stores, and people accept scans without a lease.
     _lock(tx)
     return lease.dataset.removeprefix(SCAN)
 
@@ -224,7 +210,7 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
 
 
 def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str) -> None:
-    """Forget what older scans counted by realm and kind, and keep their sums. By the last whole one the next is judged."""
+    """Drop the full results of older scans, but keep that of the last complete one: the next scan is compared with it."""
     if kept is None:
         return
     mine = select(SCANS.c.id).where(SCANS.c.store == store)
@@ -255,7 +241,7 @@ def _change(tx: WriteTransaction, act: Act, scan: int, values: Mapping[str, Any]
 
 
 def _accept(tx: WriteTransaction, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
-    # The loop that evaluates finds its datasets due at its next tick. Before the chain is locked, as everybody else does it.
+    # The evaluation loop finds these datasets due at its next tick. Before the chain is locked, as everywhere.
     name = EVALUATIONS.c.dataset
     mine = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
     request_evaluations(tx, tx.connection.execute(mine).scalars())
@@ -293,7 +279,7 @@ def _usable(connection: Connection, store: str) -> ScanRecord | None:
 
 
 def _query(*where: ColumnElement[bool]) -> Select[Any]:
-    """Scans, the newest first, without what may be long."""
+    """Newest first, without the possibly long result."""
     return (
         select(*(column for column in SCANS.columns if column is not SCANS.c.result)).where(*where).order_by(SCANS.c.id.desc())
     )

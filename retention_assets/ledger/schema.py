@@ -1,10 +1,6 @@
-"""The tables of the ledger.
+"""The tables of the ledger, the same on SQLite and PostgreSQL. Change REVISION with them: other revisions are refused.
 
-Belongs here: tables, keys and the conditions that hold for every row, the same on SQLite and PostgreSQL. Whoever changes them
-changes REVISION: a ledger of another revision is refused.
-Does not belong here: any statement that reads or writes.
-
-No row of the ledger is ever removed. What is over (a mark taken back, a lease given up, a hold released) says so in its row.
+Rows are never removed: one that is over (unmarked, given up, released) says so.
 """
 
 from sqlalchemy import (
@@ -36,17 +32,17 @@ METADATA = MetaData(
     }
 )
 
-# Alone as a primary key this is SQLite's own row id, which costs no index.
+# As the only key, SQLite's row id, which needs no index.
 Key = BigInteger().with_variant(Integer, "sqlite")
-# The id of the act in the audit that wrote a row. No foreign key: the audit row is appended last, when the chain is locked.
+# Act that wrote a row. No foreign key: the audit row is appended last, when the chain is locked.
 ACT = BigInteger
 
-# A mark that is MARKED or SWEEPING is open. Written out wherever it narrows: only so do both databases use the partial index.
+# Open marks. Spelled out in each condition, because both databases use a partial index only if its text matches.
 OPEN = "status IN ('MARKED', 'SWEEPING')"
 
 
 def _seal() -> Column[str]:
-    """The seal of a row that no act is about (audit/state.py)."""
+    """Seal of a row that no act covers (audit/state.py)."""
     return Column("seal", Text)
 
 
@@ -79,7 +75,7 @@ PLANS = Table(
     Column("planned_at", InstantColumn, nullable=False),
     Column("finished_at", InstantColumn),
     Column("act", ACT, nullable=False),
-    # Where the data was, in the words of the store; null if it has none.
+    # Where the data was, as the store describes it; null if the store has no place.
     Column("place", Text),
 )
 
@@ -93,7 +89,7 @@ MARKS = Table(
     Column("policy_version", Integer, nullable=False),
     Column("reason", Text, nullable=False),
     Column("bytes", BigInteger),
-    # Of the transaction that was marked: one of other times under its id is another one. Both null: nobody knows.
+    # Times of the marked transaction: with other times, the same id is another transaction. Both null: unknown.
     Column("opened_at", MicrosColumn),
     Column("closed_at", MicrosColumn),
     Column("grace", Text, nullable=False),
@@ -101,7 +97,7 @@ MARKS = Table(
     Column("due_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
     Column("seal", Text, nullable=False),
-    # Everything above is set once. What follows is where the mark is in its life.
+    # Everything above is set once; the columns below change with the mark's state.
     Column("status", Text, nullable=False),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     Column("last_error", Text),
@@ -112,12 +108,12 @@ MARKS = Table(
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
-# By what the transactions are told apart that had one id after the other (frames/lives.py).
+# Distinguish transactions that had the same id one after the other (frames/lives.py).
 TIMES = ("opened_at", "closed_at")
-# At most one open mark per transaction; also the way to the open marks of a dataset.
+# One open mark per transaction; also finds the open marks of a dataset.
 Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
-# Each life of an id is swept once, unless that only hid it, which the statement that marks holds. Apart from the open ones, so
-# that marking a million keeps one index and not two.
+# Each life of an id is swept once unless only hidden, which the marking statement ensures. Separate from open marks, so that
+# marking a million updates one index, not two.
 SWEPT = "status = 'SWEPT'"
 Index(
     "ix_marks_swept",
@@ -129,24 +125,23 @@ Index(
     postgresql_where=text(SWEPT),
 )
 
-# The rest, so that every mark is found by its transaction through one of the three.
+# The remaining marks, so that one of the three indexes finds every mark by transaction.
 OVER = "status IN ('UNMARKED', 'SPARED')"
 Index("ix_marks_over", MARKS.c.dataset, MARKS.c.transaction, sqlite_where=text(OVER), postgresql_where=text(OVER))
 
-# What is planned, and the steps below, have no foreign keys: a server would look up and lock the mark of each row of a batch,
-# and the audit says of every member to which act it belongs.
+# No foreign keys here and in steps: PostgreSQL would look up and lock the mark of each row, and the audit names the act of
+# every member.
 PLANNED = Table(
     "planned",
     METADATA,
     Column("plan", BigInteger, primary_key=True, autoincrement=False),
     Column("mark", BigInteger, primary_key=True, autoincrement=False, index=True),
     Column("bytes", BigInteger),
-    # By what the store finds the rest of a transaction again whose deletion was cut short.
+    # With this the store finds the rest of a transaction whose deletion was interrupted.
     Column("note", Text),
     Column("seal", Text, nullable=False),
 )
 
-# One row per transition of a mark after it was made. A step that leaves SWEEPING carries the outcome.
 STEPS = Table(
     "steps",
     METADATA,
@@ -165,7 +160,7 @@ LEASES = Table(
     "leases",
     METADATA,
     Column("dataset", Name, primary_key=True),
-    # Rises with every holder: a write that names an older one comes from somebody who lost the lease.
+    # Rises with every holder: a write with an older token comes from a holder that lost the lease.
     Column("token", BigInteger, nullable=False),
     Column("holder", Text, nullable=False),
     Column("taken_at", InstantColumn, nullable=False),
@@ -175,23 +170,23 @@ LEASES = Table(
     _seal(),
 )
 
-# The marks of a dataset that are dealt out to tasks in parts, under one lease: who may write for a part is its newest attempt.
+# Parts of a dataset dealt out to tasks under one lease: the newest attempt at a part may write.
 LEASE_PARTS = Table(
     "lease_parts",
     METADATA,
     Column("dataset", Name, primary_key=True),
     Column("part", Integer, primary_key=True, autoincrement=False),
-    # Of the lease under which it was begun last.
+    # Token of the lease under which it was last begun.
     Column("token", BigInteger, nullable=False),
     Column("attempt", BigInteger, nullable=False),
-    # The newest attempt that has come to its end: nobody acts by it, or by one before it, any more.
+    # Newest attempt that ended: neither it nor an older one acts any more.
     Column("ended", BigInteger, nullable=False),
-    # Until when the newest attempt may act, as far as it knows.
+    # Time until which the newest attempt believes it may act.
     Column("expires_at", InstantColumn, nullable=False),
     _seal(),
 )
 
-# By the name under which a run holds its leases: the word to stop, and how far each of its tasks is. They decide nothing.
+# Stop requests and task progress by run (the name that holds its leases). They decide nothing.
 STOPS = Table(
     "stops",
     METADATA,
@@ -211,7 +206,7 @@ TASK_PROGRESS = Table(
     _seal(),
 )
 
-# From when on the next batch of a policy may begin. It decides nothing but when, so no act is about it.
+# Earliest start of a policy's next batch. It only delays, so no act covers it.
 PACES = Table(
     "paces",
     METADATA,
@@ -258,12 +253,12 @@ HOLDS = Table(
     Column("release_reason", Text),
     Column("act", ACT, nullable=False),
 )
-# A name can be used again once its hold was released.
+# A released hold frees its name.
 HELD = "released_at IS NULL"
 Index("uq_holds_name", HOLDS.c.name, unique=True, sqlite_where=text(HELD), postgresql_where=text(HELD))
 
-# Holds of policy files, as the record has seen them come and go. Where the files are they hold by standing there; a task on
-# another machine, which has no files, goes by these.
+# Holds of policy files as they came and went. Files in place hold by themselves; tasks on machines without the files use
+# these rows.
 FILE_HOLDS = Table(
     "file_holds",
     METADATA,
@@ -275,35 +270,34 @@ FILE_HOLDS = Table(
     Column("act", ACT, nullable=False),
 )
 
-# Where the data of a store is, from a mark on: the newest row of a store is where it may be marked and swept.
+# Place of a store's data from a mark on: the newest row is where it may be marked and swept.
 PLACES = Table(
     "places",
     METADATA,
     Column("id", Key, primary_key=True, autoincrement=False),
     Column("store", Name, nullable=False),
     Column("place", Text, nullable=False),
-    # Marks of the store with this id or a later one were made here, up to the store's next row.
+    # First mark id of the store at this place, up to the store's next row.
     Column("first_mark", BigInteger, nullable=False),
     Column("noted_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
 )
 
-# Every file in which a head of the chain was noted: one that is missing stops every sweep.
+# Files in which a head of the chain was noted: a missing one stops every sweep.
 NOTED_HEADS = Table(
     "noted_heads",
     METADATA,
     Column("place", Name, primary_key=True),
-    # Null: in a warehouse.
     Column("store", Name),
-    # False: never, or a person gave it up.
+    # False: never noted, or given up by a person.
     Column("noted", Boolean, nullable=False),
-    # Why the newest head could not be noted there.
+    # Reason why the newest head could not be noted there.
     Column("fault", Text),
     Column("changed_at", InstantColumn, nullable=False),
     Column("act", ACT, nullable=False),
 )
 
-# What checks of judged datasets found wrong. A dataset with an objection that was not taken back is not swept.
+# Objections of checks to judged datasets. A dataset with a standing one is not swept.
 OBJECTIONS = Table(
     "objections",
     METADATA,
@@ -317,19 +311,17 @@ OBJECTIONS = Table(
     Column("act", ACT, nullable=False),
 )
 
-# What asset checks found wrong and nobody has found mended since: a run that looks at other datasets does not end it. It
-# decides nothing (objections do), so no act is about it.
+# Violations that stand until the check finds them mended, not until a run looks elsewhere. They decide nothing (objections
+# do), so no act covers them.
 VIOLATIONS = Table(
     "violations",
     METADATA,
     Column("check_name", Name, primary_key=True),
-    # A dataset or a store, as the check has it; empty where it is about none.
     Column("dataset", Name, primary_key=True),
     Column("what", Text, nullable=False),
     Column("times", BigInteger, nullable=False),
     Column("since", InstantColumn, nullable=False),
     Column("found_by", Text, nullable=False),
-    # Null while it stands.
     Column("over_at", InstantColumn),
     _seal(),
 )
@@ -342,7 +334,7 @@ Index(
     postgresql_where=text(STANDING),
 )
 
-# When a check last looked at all that there is, and not only at what one run was about.
+# Last complete look of each check, not limited to one run's datasets.
 WHOLE_CHECKS = Table(
     "whole_checks",
     METADATA,
@@ -351,7 +343,7 @@ WHOLE_CHECKS = Table(
     _seal(),
 )
 
-# How many rows there are of each table that no act is about.
+# Row counts of the tables that no act covers.
 ROW_COUNTS = Table(
     "row_counts",
     METADATA,
@@ -382,20 +374,20 @@ REPORTS = Table(
     Column("started_at", InstantColumn, nullable=False),
     Column("finished_at", InstantColumn),
     Column("act", ACT, nullable=False),
-    # The set of the report: marks that were made before and are due by then. Null: the day has not begun.
+    # The report's set: marks with a lower id that are due by then. Null: the day has not begun.
     Column("due_by", InstantColumn),
     Column("marks_before", BigInteger),
 )
 
-# One row per day on which somebody looked, so that a day without anything due is not a day on which nobody came.
+# One row per day on which somebody looked, to tell a day without due marks from a day without a run.
 DAYS = Table(
     "days",
     METADATA,
     Column("execution_date", Date, primary_key=True),
-    # As of when, and when that was by the database's clock.
+    # `as_of`, and the database's time of the look.
     Column("as_of", InstantColumn, nullable=False),
     Column("looked_at", InstantColumn, nullable=False),
-    # What was known then: how many datasets were ever judged, as of when the last one was, and the marks that were due.
+    # At that time: the newest evaluation, the number of datasets ever judged, and the due marks.
     Column("judged_at", InstantColumn),
     Column("datasets", BigInteger, nullable=False),
     Column("due", BigInteger, nullable=False),
@@ -413,7 +405,7 @@ PUBLISHED = Table(
     Column("act", ACT, nullable=False),
 )
 
-# One row per scan of a store of objects, for ever. What it listed stays in the warehouse only as long as it is needed.
+# Scans of object stores, kept for ever. Their listings stay in the warehouse only while needed.
 SCANS = Table(
     "scans",
     METADATA,
@@ -424,12 +416,11 @@ SCANS = Table(
     Column("holder", Text, nullable=False),
     Column("started_at", InstantColumn, nullable=False),
     Column("ended_at", InstantColumn),
-    # Why it failed, was braked or superseded.
     Column("reason", Text),
-    # What it counted, as JSON: sums, which lists show, and everything by realm and kind, which may be long.
+    # JSON: sums for lists, and the full result by realm and kind, which may be long.
     Column("totals", Text),
     Column("result", Text),
-    # Of a braked one: who lets it mark, and when its log was published to be judged.
+    # Of a braked scan: who accepted it, and when its log was published to be judged.
     Column("accepted_at", InstantColumn),
     Column("accepted_by", Text),
     Column("accept_reason", Text),
@@ -441,7 +432,7 @@ Index("ix_scans_store", SCANS.c.store, SCANS.c.id)
 RUNNING = "status = 'running'"
 Index("uq_scans_running", SCANS.c.store, unique=True, sqlite_where=text(RUNNING), postgresql_where=text(RUNNING))
 
-# What was true of a dataset when it was last judged: the newest evaluation alone, so this one table forgets.
+# Newest evaluation of each dataset: the only table that forgets.
 EVALUATIONS = Table(
     "looks",
     METADATA,
@@ -450,13 +441,13 @@ EVALUATIONS = Table(
     Column("rules", Text, nullable=False),
     Column("looked_at", InstantColumn, nullable=False),
     Column("next_look", InstantColumn),
-    # What was found, for those who ask how things stand: verdicts as JSON (evaluations.py), or why it was refused.
+    # Results: verdicts as JSON (evaluations.py), or why it was refused.
     Column("counts", Text),
     Column("fault", Text),
     _seal(),
 )
 
-# One row each: what the ledger knows of time, the next id of a mark, and where the chain of the audit ends.
+# One row each: the ledger's times and next mark id, and the head of the audit.
 CLOCK = Table(
     "clock",
     METADATA,
@@ -465,9 +456,9 @@ CLOCK = Table(
     Column("newest_seen_at", InstantColumn),
     Column("accepted_until", InstantColumn),
     Column("next_mark", BigInteger, nullable=False),
-    # Null until somebody writes anything but the next id.
+    # Null until something other than the next id is written.
     Column("act", ACT),
-    # Whether its times are made up, for tests and demonstrations. Null: nobody has said so, and it is real once it is used.
+    # Simulated times, for tests and demonstrations. Null: undecided, and real once the ledger is used.
     Column("simulated", Boolean),
     CheckConstraint("id = 1", name="one_row"),
 )
@@ -491,7 +482,7 @@ AUDIT = Table(
     Column("hash", Text, nullable=False),
     UniqueConstraint("act"),
 )
-# What is asked before each sweep is about a few kinds of acts, in a chain of any length.
+# Checks before each sweep read a few kinds of acts from a chain of any length.
 Index("ix_audit_deed", AUDIT.c.deed, AUDIT.c.dataset, AUDIT.c.position)
 
 AUDIT_HEAD = Table(
@@ -500,7 +491,7 @@ AUDIT_HEAD = Table(
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("position", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
-    # Which ledger this is, by chance and for ever: a warehouse knows its own by it.
+    # Random id of the ledger: a warehouse recognises its own by it.
     Column("ledger", Text, nullable=False, server_default=text("''")),
     CheckConstraint("id = 1", name="one_row"),
 )

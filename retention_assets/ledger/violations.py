@@ -1,9 +1,4 @@
-"""Standing violations: what asset checks found wrong, since when, until the same check finds it mended.
-
-Belongs here: noting what a check found in what it looked at, which violations stand, and when a check last looked at
-everything. They are in the ledger, so that a run which looks at other datasets does not make a check pass, whoever launches it.
-Does not belong here: what keeps a dataset from being swept (objections.py), and the checks (dagster/checks/queries.py).
-"""
+"""Standing violations of asset checks, in the ledger so that a run on other datasets does not make a check pass."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +17,7 @@ _KEY = ("check_name", "dataset")
 
 @dataclass(frozen=True)
 class StandingViolation:
-    """A violation that stands: of which check and dataset, what is wrong in how many cases, and since when."""
+    """A standing violation: check, dataset, problem, number of cases, and since when."""
 
     check: str
     dataset: str
@@ -38,7 +33,6 @@ class Violations:
     database: LedgerDatabase
 
     def standing(self, check: str | None = None) -> list[StandingViolation]:
-        """Those that stand, of a check or of all, by check and dataset."""
         columns = [VIOLATIONS.c[name] for name in (*_KEY, "what", "times", "since")]
         query = select(*columns).where(text(STANDING)).order_by(*columns[:2])
         if check is not None:
@@ -49,10 +43,7 @@ class Violations:
     def update(
         self, check: str, found: Mapping[str, Violation], looked_at: Collection[str] | None, at: datetime, actor: str
     ) -> list[StandingViolation]:
-        """Note what a check found in the datasets that it looked at, None for all that there are; what stands then.
-
-        What it did not look at stays as it was. One that stands keeps the time since when it does. Nothing changed: no write.
-        """
+        """Record what a check found in `looked_at` (None: all); return what stands. Other datasets stay unchanged."""
         known = {one.dataset: one for one in self.standing(check)}
         new = [one for name, one in found.items() if name not in known]
         other = [
@@ -60,7 +51,7 @@ class Violations:
             for name, one in found.items()
             if name in known and (one.what, one.times) != (known[name].what, known[name].times)
         ]
-        # What is about no dataset is looked at each time.
+        # Violations without a dataset are checked each time.
         over = [name for name in known if name not in found and (looked_at is None or not name or name in looked_at)]
         if not (new or other or over):
             return list(known.values())
@@ -75,21 +66,17 @@ class Violations:
         return self.standing(check)
 
     def end(self, check: str, datasets: Iterable[str], at: datetime) -> None:
-        """Say that what was found of some datasets is over: they are gone."""
         mine = sorted(datasets)
         if mine:
             self.database.write(lambda tx: _end(tx, check, mine, at))
 
     def whole_look(self, check: str) -> datetime | None:
-        """When a check last looked at everything, if it ever did."""
         query = select(WHOLE_CHECKS.c.looked_at).where(WHOLE_CHECKS.c.check_name == check)
         with self.database.reading() as connection:
             found: datetime | None = connection.execute(query).scalar_one_or_none()
             return found
 
     def note_whole_look(self, check: str, at: datetime) -> None:
-        """Note that a check has looked at everything."""
-
         def write(tx: WriteTransaction) -> None:
             put_rows(tx.connection, WHOLE_CHECKS, [{"check_name": check, "looked_at": at}], ("looked_at",))
 

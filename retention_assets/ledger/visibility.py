@@ -1,8 +1,4 @@
-"""Visibility marks: per dataset the time before which history is not to be read. It only rises.
-
-Belongs here: raising it, for one dataset or for all of an evaluation at once, and reading it.
-Does not belong here: how far it may rise (evaluation/visibility.py), and what a reader sees of a history (evaluation).
-"""
+"""Visibility marks: per dataset, the time before which history must not be read. It only rises."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +16,7 @@ from retention_assets.sql.upserts import insert_or_skip
 
 
 class Raise(NamedTuple):
-    """How far a visibility mark is to rise, and why."""
+    """Proposed visibility mark, with its reason."""
 
     visible_from: datetime
     reason: str | None
@@ -33,7 +29,7 @@ class Visibility:
     database: LedgerDatabase
 
     def raise_to(self, dataset: str, visible_from: datetime, actor: str, reason: str | None = None) -> datetime:
-        """Raise the mark, and return it as it is then; a lower value changes nothing."""
+        """Raise the mark and return it; a lower value changes nothing."""
         return self.raise_all({dataset: Raise(visible_from, reason)}, actor)[dataset]
 
     def advance(self, dataset: str, as_of: datetime, retention: Duration, newest_closed_at: datetime, actor: str) -> datetime:
@@ -42,21 +38,15 @@ class Visibility:
         return self.raise_all({dataset: proposed}, actor)[dataset]
 
     def raise_all(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
-        """Raise many marks in one transaction, and return them as they are then; lower values change nothing.
-
-        Each mark that rises is an act of its own, for the record has to find the newest one about a dataset. Where nothing
-        rises, nothing is written.
-        """
+        """Raise many marks in one transaction, each with an act of its own; return them. Lower values change nothing."""
         before = self.of_all(raises)
         higher = {name: to for name, to in raises.items() if name not in before or before[name] < to.visible_from}
         return {**before, **self.database.write(lambda tx: _raise_all(tx, higher, actor))} if higher else before
 
     def of(self, dataset: str) -> datetime | None:
-        """The time before which the history of a dataset is not to be read, if there is one."""
         return self.of_all([dataset]).get(dataset)
 
     def of_all(self, datasets: Iterable[str] | None = None) -> dict[str, datetime]:
-        """The same for many datasets, or all that have one."""
         query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).order_by(VISIBILITY.c.dataset)
         with self.database.reading() as connection:
             if datasets is None:
@@ -69,7 +59,7 @@ class Visibility:
 
 
 def raise_by(retention: Duration, as_of: datetime, newest_closed_at: datetime, why: str = "") -> Raise:
-    """To an instant less a retention, but never past the newest transaction: a fast clock can't hide the current view."""
+    """The instant less the retention, but never past the newest transaction: a fast clock can't hide the current view."""
     reason = f"retention of {retention.words()} as of {text_of(as_of)}{why}"
     return Raise(min(retention.before(as_of), newest_closed_at), reason)
 
@@ -79,7 +69,7 @@ def _raise_all(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) ->
         name: Act(ActType.ADVANCE, actor, to.reason, name, detail={"to": text_of(to.visible_from)})
         for name, to in raises.items()
     }
-    # In one order, so that two who raise the same datasets don't wait for each other in a circle.
+    # Sorted, so that concurrent writers of the same datasets can't deadlock.
     names = sorted(raises)
     rows = [
         {

@@ -1,7 +1,7 @@
-"""`retention.yaml`: what may stand in it, and reading it with every fault found at once.
+"""`retention.yaml`: reads and checks it, and reports all faults at once.
 
-`load_settings`, `settings_of` and `Settings` are public here. They are loaded when somebody asks: policies and databases build
-on `settings.yaml` and `settings.urls` alone, and must not load every kind of store with them.
+`load_settings`, `settings_of` and `Settings` are loaded on first use: policies and databases need only `settings.yaml` and
+`settings.urls`, without every kind of store.
 """
 
 from typing import TYPE_CHECKING

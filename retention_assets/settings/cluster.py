@@ -1,8 +1,4 @@
-"""What a Spark on other machines asks of the settings: nothing that it works on may be one machine's own.
-
-Belongs here: which masters are this machine, and which places a task elsewhere would not find, or worse, would find another of.
-Does not belong here: asking the cluster itself, which a run does before anything else (pipeline/preflight.py).
-"""
+"""Settings that a Spark cluster can't use because they are local to this machine, or would name another place elsewhere."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,14 +9,13 @@ _HERE = ("file:", "local:", "sqlite")
 
 
 def is_local_master(master: str) -> bool:
-    """Whether all tasks run on this machine."""
     return master.startswith("local")
 
 
 def out_of_reach(
     master: str, ledger: Url | str, warehouse: str, stores: Iterable[tuple[str, str]], shared_disk: bool
 ) -> Iterator[InvalidValue]:
-    """What tasks on other machines would not find. A SQLite file may not be shared either: its locks don't reach so far."""
+    """Settings that tasks on other machines can't reach. A shared SQLite file is one: its locks don't reach so far."""
     where = f"while spark.master is {master}: tasks run on other machines"
     if ledger.startswith("sqlite"):
         yield InvalidValue(
@@ -50,6 +45,6 @@ def out_of_reach(
 
 
 def _is_local(place: str) -> bool:
-    """A chain of fsspec is where its last part is; the others are copies."""
+    """fsspec reads a chain at its last part; the others are copies."""
     last = place.rpartition("::")[2]
     return last.lower().startswith(_HERE) or not has_scheme(last)

@@ -1,7 +1,7 @@
-"""Confinement: whether a store lies below one folder or on this machine alone, as a simulated environment needs it.
+"""Confinement of simulated environments: a store is below one folder or on this machine.
 
-Belongs here: what the text of a place says, and the variables that say where a driver goes if the text does not. Nothing is
-opened and nobody is asked. Whatever is not understood lies outside.
+Judged by the text of a place and by drivers' environment variables, without opening anything. What is not understood is
+outside.
 """
 
 import ipaddress
@@ -13,14 +13,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from retention_assets.settings.urls import has_scheme
 
 _DATABASES = ("postgresql", "mysql", "mariadb")
-# Where PostgreSQL's driver goes if a URL names no host; MySQL's goes to this machine.
+# These lead PostgreSQL's driver away if a URL names no host; MySQL's goes to this machine.
 _HOST_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGSERVICEFILE")
-# Parameters of a database's URL that name a host, or a file that does.
 _HOSTS, _ELSEWHERE = ("host", "hostaddr", "unix_socket"), ("service", "servicefile", "read_default_file")
 
 
 def is_confined(place: str, folder: Path, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a path or URL leads below a folder, or to a server on this machine."""
     if not has_scheme(place):
         return _is_below(place, folder)
     if "::" in place.partition("://")[0]:
@@ -31,7 +29,7 @@ def is_confined(place: str, folder: Path, environ: Mapping[str, str] = os.enviro
         return _is_below(rest.removeprefix("///").partition("?")[0], folder)
     if dialect in ("file", "local"):
         netloc, path = (urlsplit(place).netloc, urlsplit(place).path) if rest.startswith("//") else ("", rest)
-        # The name may be written percent-encoded or hold a percent sign: both have to lie inside.
+        # The name may be percent-encoded or contain a percent sign: both readings must be inside.
         return netloc in ("", "localhost") and all(_is_below(one, folder) for one in {path, unquote(path)})
     if dialect in _DATABASES:
         return _is_database_here(place, dialect, environ)
@@ -42,7 +40,7 @@ def is_confined(place: str, folder: Path, environ: Mapping[str, str] = os.enviro
 
 def _is_below(path: str, folder: Path) -> bool:
     inside = Path(os.path.realpath(folder))
-    # All of a machine is no folder of one's own.
+    # The root of the file system does not confine anything.
     return os.path.isabs(path) and inside != inside.parent and Path(os.path.realpath(path)).is_relative_to(inside)
 
 
@@ -55,12 +53,11 @@ def _is_database_here(url: str, dialect: str, environ: Mapping[str, str]) -> boo
     hosts += [host for name, value in options if name in _HOSTS for host in value.split(",")]
     if not any(hosts) and dialect == "postgresql":
         hosts = [environ[name] for name in _HOST_VARIABLES if environ.get(name)]
-    # The path of a socket is on this machine, and so is what no name leads away from.
+    # A socket's path is on this machine, and so is a URL without a host.
     return all(not host or host.startswith("/") or _is_loopback(host) for host in hosts)
 
 
 def _hosts_of(netloc: str) -> list[str]:
-    """Each host of a URL that may name several, without user and port."""
     hosts = []
     for one in netloc.rpartition("@")[2].split(","):
         hosts.append(one[1:].partition("]")[0] if one.startswith("[") else one.partition(":")[0])

@@ -1,9 +1,4 @@
-"""The `dagster` part of the settings: under which names Dagster knows this environment, and what its pages say of it.
-
-Belongs here: the keys, and which values Dagster would refuse later and with less of a sentence. Dagster is not imported: a
-command that only reads settings starts at once.
-Does not belong here: what is made of any of it (dagster/naming.py, dagster/asset_factory.py).
-"""
+"""The `dagster` part of the settings. Dagster is not imported, so that commands which only read settings start at once."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from retention_assets.errors import InvalidValue
 from retention_assets.stores.settings import Properties, SettingsPart
 
-# What Dagster takes in the names of jobs, which have the prefix as well.
+# Allowed in names of jobs, which have the prefix as well.
 WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 WORDS = "letters, digits and _; a / between the parts of a prefix"
 _OWNER = re.compile(r"team:[A-Za-z0-9._-]+|[^\s@]+@[^\s@]+\.[^\s@]+", re.ASCII)
@@ -32,7 +27,6 @@ def _fitting(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
 
 
 def _parts(value: object) -> object:
-    """A prefix as people write it: its parts with a / between them, or a list."""
     return tuple(value.split("/")) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
@@ -63,10 +57,10 @@ Owner = Annotated[str, AfterValidator(_fitting(_OWNER, "team:name, or an e-mail 
 class DagsterSettings(SettingsPart):
     """How this environment stands in Dagster's catalog."""
 
-    # Before the keys of the assets, and in every other name: apart from another project's, or another environment's.
+    # Before asset keys and in every other name: separates projects and environments.
     key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts, str | list[str])] = ()
     group: Annotated[str, AfterValidator(_fitting(WORD, WORDS))] = "retention"
     owners: Annotated[tuple[Owner, ...], BeforeValidator(_listed, str | list[str])] = ()
     tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
-    # Where people read the code: the page of the folder that holds the package. Left out, assets name the file on the disk.
+    # Web page of the folder that holds the package. Without it, assets name the file on disk.
     source: Annotated[str, AfterValidator(_address)] | None = None

@@ -1,8 +1,6 @@
-"""`${NAME}` and `${NAME:-default}` in the strings of a document, from an environment that is given.
+"""Substitutes `${NAME}` and `${NAME:-default}` in the strings of a document from a given environment.
 
-Belongs here: the one syntax of a substitution and what is wrong with it. What is put in stays text: it is never read as YAML
-again and never expanded again, so a password may hold any character.
-Does not belong here: which environment. The caller passes it; nothing here looks at the real one.
+A value stays text and is never parsed or expanded again, so a password may hold any character.
 """
 
 import re
@@ -15,23 +13,23 @@ from retention_assets.policy.errors import dotted
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.settings.yaml import Document, Path_
 
-# `$$`, or `${NAME}` with an optional default in which only `$$` may hold a dollar, or a dollar that is neither.
+# `$$`, `${NAME}` with an optional default in which a dollar is written `$$`, or an invalid dollar.
 _DOLLAR = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>(?:[^$}]|\$\$)*))?\}|)")
 
 
 @dataclass
 class Expansion:
-    """A document's data with its strings expanded, where that was done, and what could not be."""
+    """A document's data with expanded strings, and the faults."""
 
     data: Any
     substituted: set[Path_] = field(default_factory=set)
-    # What the environment put in, but for names of stores, which begin the names of datasets.
+    # Substituted values, except in names of stores, which begin the names of datasets.
     values: set[str] = field(default_factory=set, repr=False)
     faulty: dict[Path_, Problem] = field(default_factory=dict)
 
 
 def expand(document: Document, environ: Mapping[str, str]) -> Expansion:
-    """Expand every string value; keys stay as they are. A string that cannot be expanded stays as it is written."""
+    """Expand every string value. Keys, and strings with a fault, stay unchanged."""
     expansion = Expansion(None)
     expansion.data = _walk(document.data, (), document, environ, expansion)
     return expansion
@@ -59,7 +57,7 @@ def _walk(value: Any, path: Path_, document: Document, environ: Mapping[str, str
 
 
 def expand_text(text: str, environ: Mapping[str, str]) -> str:
-    """One string, expanded. A default stands in for a variable that is unset or empty, as in a shell."""
+    """Expand one string. The default replaces an unset or empty variable, as in a shell."""
 
     def replacement(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]

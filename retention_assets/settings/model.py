@@ -1,8 +1,6 @@
-"""`retention.yaml`, typed: where the ledger, the warehouse, the policies and the stores are, and how Spark is started.
+"""`retention.yaml` as typed models: its keys, their defaults and reading it with all faults at once.
 
-Belongs here: the keys of the file, their defaults, and reading them with every fault found at once.
-Does not belong here: using any of it. Neither Dagster nor Spark nor a database is imported, so that a command that only wants
-to know where the policies are starts at once.
+Dagster, Spark and databases are not imported, so that commands which only need paths start at once.
 """
 
 import os
@@ -52,7 +50,6 @@ def _master(text: str) -> str:
 
 
 def _listed(value: Any) -> Any:
-    """One path may stand without a list."""
     return (value,) if isinstance(value, str | Path) else tuple(value) if isinstance(value, list) else value
 
 
@@ -63,7 +60,7 @@ class SparkSettings(SettingsPart):
     """How the Spark session is started."""
 
     master: Annotated[str, AfterValidator(_master)] = "local[*]"
-    # Not in repr: a Spark configuration holds the keys of object stores.
+    # Not in repr: a Spark configuration holds keys of object stores.
     conf: Properties = Field(default_factory=dict, repr=False)
     shared_disk: Annotated[
         bool, Field(description="With a cluster: folders of these settings are the same on every machine of it, as on NFS.")
@@ -71,7 +68,7 @@ class SparkSettings(SettingsPart):
 
     @model_validator(mode="after")
     def _no_task_runs_twice(self) -> Self:
-        """A second copy of a task that sweeps finds its datasets under the lease of the first, and does nothing but harm."""
+        """A second copy of a sweeping task finds its datasets leased by the first and only does harm."""
         if self.conf.get("spark.speculation", "").strip().lower() == "true":
             raise InvalidValue(
                 "has spark.speculation: true: a task that deletes must not be started twice",
@@ -110,7 +107,7 @@ class RealmSettings(SettingsPart):
         return self
 
     def grace_of(self, asked: Duration) -> Duration:
-        """The grace of the marks of a purge: the one that was asked for, or the least one."""
+        """The requested grace, or the least grace if that is longer."""
         return asked if asked == self.min_grace or is_always_longer(asked, self.min_grace) else self.min_grace
 
 
@@ -137,12 +134,12 @@ class AutomationSettings(SettingsPart):
 
     discover: bool = False
     policies: bool = False
-    # How often is looked for marks that are due. Not at all where nothing is said.
+    # Interval between looks for due marks; None: never.
     sweep: Interval | None = None
     report: bool = False
-    # Each day, where a store expires rows by itself: what must not go yet is put off.
+    # Daily: postpones expiry in stores that expire rows by themselves.
     housekeeping: bool = False
-    # Each day: the whole record of the ledger is computed again.
+    # Daily: verifies the whole ledger.
     verify: bool = False
     alerts: bool = False
     evaluate: Annotated[
@@ -165,7 +162,6 @@ class AutomationSettings(SettingsPart):
 
 
 def _introduced(stores: tuple[StoreSettings, ...]) -> tuple[StoreSettings, ...]:
-    """Stores that know each other, as far as one refers to another."""
     known = {store.name: store for store in stores}
     found = []
     for number, store in enumerate(stores):
@@ -187,7 +183,7 @@ class Settings(SettingsPart):
     spark: SparkSettings = SparkSettings()
     clock: ClockSettings = ClockSettings()
     realms: RealmSettings = RealmSettings()
-    # None where it is off.
+    # None: switched off.
     brake: Annotated[BrakeSettings | None, BeforeValidator(_brake, BrakeSettings | Literal["off"])] = BrakeSettings()
     overwrite_user_policies: bool = False
     partition_by: Literal["dataset", "store"] = "dataset"
@@ -208,7 +204,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _prices_are_of_stores(self) -> Self:
-        """A price under a name that is no store's would never be used, and nobody would notice."""
+        """A price for an unknown store would be ignored silently."""
         known = [store.name for store in self.stores]
         for name in self.prices.stores:
             if name not in known:
@@ -218,7 +214,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _places_are_their_own(self, info: ValidationInfo) -> Self:
-        """A store knows its own log alone: in a folder of two stores one would delete what the other's readers need."""
+        """A store knows only its own log: in a shared folder one store would delete what readers of the other need."""
         claims = self._claims((info.context or {}).get("file"))
         if conflict := next(conflicts_of(claims), None):
             raise conflict.as_invalid_value()
@@ -228,7 +224,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _a_cluster_reaches_everything(self) -> Self:
-        """A task on another machine would make a ledger of its own, or take the folder of that machine for ours."""
+        """A task on another machine would create a ledger of its own, or take its machine's folder for ours."""
         spark = self.spark
         if not is_local_master(spark.master):
             places = [(one.name, mask_secrets("".join(place))) for one in self.stores for place in one.places.values()]
@@ -239,7 +235,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _made_up_days_delete_nothing_real(self, info: ValidationInfo) -> Self:
-        """Where the days are made up, grace protects nothing: such an environment may reach nothing but its own folder."""
+        """With simulated days grace protects nothing, so the environment may reach only its own folder."""
         folder = folder_of(info)
         for store in self.stores if self.clock.simulated else ():
             outside = None if store.addresses is None else [one for one in store.addresses if not is_confined(one, folder)]
@@ -256,7 +252,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _the_loop_keeps_the_clock_known(self) -> Self:
-        """Where nothing changes for long, the loop's own runs are all that the ledger sees of time."""
+        """If nothing changes for long, the ledger sees the time only in the loop's own runs."""
         loop, most = self.automation, self.clock.max_ahead
         if loop.evaluate and not is_always_longer(most, loop.everything, loop.evaluate):
             raise InvalidValue(
@@ -270,7 +266,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _policies_come_from_one_store(self) -> Self:
-        """An entry of the policy book is about every store of a kind: what people of one say must not delete in another."""
+        """A policy in the book is about every store of a kind: people of one store must not delete in another."""
         reading = [store for store in self.stores if store.reads_policies]
         if reading and len([store for store in self.stores if store.kind == reading[0].kind]) > 1:
             raise InvalidValue(
@@ -283,7 +279,7 @@ class Settings(SettingsPart):
         return self
 
     def place_conflicts(self) -> Iterator[PlaceConflict]:
-        """Places that lie where somebody else deletes, as the file system has them now: links may have come since."""
+        """Places where somebody else deletes, as the file system has them now: links may have changed since."""
         return conflicts_of(self._claims())
 
     def _claims(self, file: str | None = None) -> list[Claim]:
@@ -303,31 +299,28 @@ class Settings(SettingsPart):
 
     @property
     def hidden_again(self) -> list[str]:
-        """The stores that delete every version: what sweeps of before only hid there is marked again."""
+        """Stores that delete every version: what earlier sweeps only hid is marked again."""
         return [store.name for store in self.stores if store.deletes_versions]
 
     @property
     def needing_grace(self) -> list[str]:
-        """The stores of which nothing may go without a grace."""
         return [store.name for store in self.stores if store.needs_grace]
 
     @property
     def branches(self) -> dict[str, bool | None]:
-        """Whether each store has branches; none where only its logs tell."""
+        """By store; None if only its logs tell."""
         return {store.name: store.has_branches for store in self.stores}
 
     def store(self, name: str) -> StoreSettings | None:
-        """The settings of a store, if there is one of that name."""
         return next((store for store in self.stores if store.name == name), None)
 
     def kind_of(self, store_name: str) -> str | None:
-        """The kind of a store, if there is one of that name."""
         store = self.store(store_name)
         return store.kind if store else None
 
 
 def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of a file: the one given, or the one that RETENTION_CONFIG names, or ./retention.yaml, or the defaults."""
+    """Load a file: `path`, RETENTION_CONFIG, ./retention.yaml, or the defaults."""
     named = path or (Path(environ[VARIABLE]) if environ.get(VARIABLE) else None)
     file = named or Path(FILE)
     if file.exists() and not file.is_dir():
@@ -340,25 +333,24 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] = os.envi
 
 
 def settings_of(document: Document, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings that a document holds. Relative paths are meant from the folder of its file."""
+    """Settings of a document. Relative paths start at the folder of its file."""
     return _Reading(document, environ).settings()
 
 
 class _Reading:
-    """One file on its way to settings, and the faults found so far."""
+    """Reads one file and collects its faults."""
 
     def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
         self.expansion: Expansion = expand(document, environ)
-        # Before anything of it can be said.
+        # Before any message is built.
         remember_secrets(secrets_in(self.expansion.data, self.expansion.values))
-        # Messages quote the file as it is written, so what the environment put in is never shown; passwords are masked too.
+        # Messages quote the file as written, without substituted values and passwords.
         self.document = replace(document, data=_masked(document.data))
         self.folder = Path(document.file).absolute().parent
         self.problems: list[Problem] = [*self.expansion.faulty.values(), *empty_values(document)]
         self.settled = {problem.key for problem in self.problems}
 
     def settings(self) -> Settings:
-        """All of the file, or every fault in it."""
         data = self.expansion.data
         if not isinstance(data, dict):
             problem = mapping_expected(self.document, list(Settings.model_fields))
@@ -419,7 +411,7 @@ class _Reading:
         self._add(Problem(what, self.document.file, line, key=dotted(at), value=value, expected=expected, remedy=remedy))
 
     def _add(self, problem: Problem) -> None:
-        """A value that could not be expanded, or is not there, is not also of the wrong kind."""
+        """Add a problem unless its value could not be expanded or is missing."""
         if problem.key in self.settled:
             return
         if problem.what == "has the wrong type" and problem.key in {dotted(path) for path in self.expansion.substituted}:

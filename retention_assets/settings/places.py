@@ -1,9 +1,7 @@
-"""One identity for each place, however it is written: which of two places lies in the other.
+"""Places that can be compared, however they are written: which of two is inside the other.
 
-Belongs here: paths and URIs as values that can be compared. `file:///a`, `/a/./`, a link to `/a` and a second mount of it or
-of a folder in it are one place; so are `s3://b/x` and `S3A://B//x/`. A local place is what the file system says it is at that
-moment: whoever asks again later sees a link or a mount that was made meanwhile.
-Does not belong here: which places may not lie in each other (model.py).
+`file:///a`, `/a/./`, a link to `/a` and another mount of it are one place; so are `s3://b/x` and `S3A://B//x/`. A local place
+is what the file system says at that moment, so ask again to see new links and mounts.
 """
 
 import os
@@ -14,36 +12,35 @@ from pathlib import Path, PurePosixPath
 
 from retention_assets.settings.urls import has_scheme
 
-# Schemes that are different drivers' words for one store.
+# Schemes of different drivers for one store.
 _SAME = {
     "local": "file", "s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs", "wasb": "abfs", "wasbs": "abfs",
     "adl": "abfs", "webhdfs": "hdfs", "swebhdfs": "hdfs", "viewfs": "hdfs", "ssh": "sftp",
 }  # fmt: skip
 _SQLITE = re.compile(r"sqlite(\+\w+)?:///(?P<path>[^?]*)")
 
-# Where Linux says what is mounted, a space and the like written as an octal number.
+# Linux's list of mounts, in which a space is written as an octal number.
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
-# A file or folder as the file system knows it: its device and its number there.
 Identity = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A file or a folder, or what begins with a key: by everything that holds it, each with the way from there."""
+    """A file, folder or key, by everything that contains it and the path from there."""
 
     roots: frozenset[tuple[object, tuple[str, ...]]]
-    # By the nearest of these, and by where it is on its disk, if that can be known.
+    # By the nearest existing folder, and by the location on its disk if known.
     names: tuple[tuple[object, tuple[str, ...]], ...]
 
     def holds(self, other: "Place") -> bool:
-        """Whether the other place is this one or lies in it."""
+        """True if the other place is this one or inside it."""
         return any(root == top and way[: len(own)] == own for top, own in self.names for root, way in other.roots)
 
 
 def place_of(text: str) -> Place:
-    """The place of a path or a URI. That of a chain of fsspec is the last one: the others are copies of it."""
+    """Place of a path or URI. fsspec reads a chain at its last part; the others are copies."""
     if (path := _path_of(text)) is not None:
         return _local(path)
     scheme, _, rest = text.rpartition("::")[2].partition(":")
@@ -51,7 +48,7 @@ def place_of(text: str) -> Place:
     host, path = "", rest
     if rest.startswith("//"):
         host, _, path = rest[2:].partition("/")
-    # Of Azure the container stands before the @; elsewhere that is who asks.
+    # Azure has the container before the @; elsewhere that is the user.
     before, _, after = host.rpartition("@")
     store = before if scheme == "abfs" and before else after
     name = ((scheme, store.lower()), _parts(path))
@@ -59,7 +56,6 @@ def place_of(text: str) -> Place:
 
 
 def _path_of(text: str) -> str | None:
-    """The path on this machine to which a path, a URI or the URL of a database leads, if it leads to one."""
     text = text.rpartition("::")[2]
     if (database := _SQLITE.match(text)) is not None:
         return database["path"]
@@ -74,9 +70,9 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _local(path: str) -> Place:
-    """All folders above with their numbers: two paths that lead to one folder have that in common, whatever leads there.
+    """The path with all folders above by inode: two paths to one folder share them, whatever links are used.
 
-    Of a folder that is mounted elsewhere these are others than of the folder itself; both are in one place of one disk.
+    A bind mount has other parents; the location on disk is the same.
     """
     real = PurePosixPath(os.path.realpath(path))
     roots: list[tuple[object, tuple[str, ...]]] = []
@@ -90,13 +86,13 @@ def _local(path: str) -> Place:
 
 
 def _on_disk(real: PurePosixPath) -> list[tuple[object, tuple[str, ...]]]:
-    """The disk on which a path lies, with the way from the top of that disk; nothing where the system does not say it."""
+    """The disk of a path, and the path from its top; empty if the system does not tell."""
     mounts = [line.split(" ", 5)[2:5] for line in mount_lines()]
     points = [PurePosixPath(_OCTAL.sub(lambda code: chr(int(code[1], 8)), point)) for _, _, point in mounts]
     above = [number for number, point in enumerate(points) if real.is_relative_to(point)]
     if not above:
         return []
-    # Of two mounts at one point the later one is seen.
+    # Of two mounts at one point, the later is visible.
     nearest = max(above, key=lambda number: (len(points[number].parts), number))
     device, top, _ = mounts[nearest]
     top = _OCTAL.sub(lambda code: chr(int(code[1], 8)), top)
@@ -104,7 +100,7 @@ def _on_disk(real: PurePosixPath) -> list[tuple[object, tuple[str, ...]]]:
 
 
 def mount_lines() -> list[str]:
-    """Read the mounts of this process (proc(5), mountinfo), a line each; none where the system does not say it."""
+    """Mounts of this process (proc(5), mountinfo), one per line; empty if the system does not tell."""
     try:
         return _MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -120,6 +116,6 @@ def _identity(path: str | PurePosixPath) -> Identity | None:
 
 
 def identities_of(places: Iterable[str]) -> frozenset[Identity]:
-    """The files and folders of places as the file system knows them now; of a SQLite database its journals too."""
+    """Present inodes of files and folders; for SQLite its journals too."""
     paths = (name for path in filter(None, map(_path_of, places)) for name in (path, f"{path}-wal", f"{path}-shm"))
     return frozenset(filter(None, map(_identity, paths)))

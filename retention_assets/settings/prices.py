@@ -1,8 +1,4 @@
-"""What storage costs: the price table of the settings, and what bytes, requests and an early end come to by it.
-
-Belongs here: the keys, which price a transaction has, and the sums. What a store's vendor bills besides is not known here.
-Does not belong here: what is going to be deleted (plan, forecast), and how an amount is shown.
-"""
+"""The price table of the settings, and the cost of bytes, requests and early deletion."""
 
 from typing import Annotated
 
@@ -12,7 +8,7 @@ from retention_assets.errors import InvalidValue
 from retention_assets.stores.settings import SettingsPart
 
 GIB = 2**30
-# A month, as vendors bill parts of one.
+# vendors bill months of 30 days
 DAYS_OF_MONTH = 30
 
 
@@ -35,15 +31,13 @@ class Price(SettingsPart):
     ] = 0
 
     def monthly(self, size: float) -> float:
-        """What some bytes cost for a month, and so what deleting them saves."""
         return size / GIB * self.gib_month
 
     def deleting(self, requests: float) -> float:
-        """What so many requests that delete cost."""
         return requests / 1_000 * self.thousand_deletes
 
     def ending_early(self, size: float, age_days: float) -> float:
-        """What is still billed for bytes that are deleted before they have the least age."""
+        """Cost still billed for bytes deleted before the minimum age."""
         return self.monthly(size) * max(0.0, self.minimum_days - age_days) / DAYS_OF_MONTH
 
 
@@ -59,9 +53,8 @@ class Prices(SettingsPart):
 
     @property
     def are_set(self) -> bool:
-        """Whether anything has a price."""
         return bool(self.default or self.stores or self.classes)
 
     def of(self, store: str, storage_class: str | None = None) -> Price | None:
-        """The price of what lies in a store; none if nobody has said one."""
+        """Price by storage class, store or default; None if there is none."""
         return self.classes.get(storage_class or "") or self.stores.get(store) or self.default

@@ -1,8 +1,6 @@
-"""The JSON Schema of the settings, generated from the models so that the two cannot disagree.
+"""JSON Schema of the settings, generated from the models, for editors and `dg check yaml`.
 
-Belongs here: what a tool needs that checks settings without reading them as this package does: `dg check yaml`, an editor.
-Does not belong here: what no schema can say (places that lie in each other, intervals that need each other); reading the
-settings refuses that.
+Rules that no schema can express (nested places, dependent intervals) are checked when the settings are read.
 """
 
 from typing import Any
@@ -13,19 +11,18 @@ from retention_assets.policy.schema import as_in_a_file
 from retention_assets.settings.model import Settings
 from retention_assets.stores.registry import BUILT_IN, kind_named, known_kinds
 
-# What the generator says about Python instead of about a file: names of classes, and defaults that are not written like that.
+# Python details from the generator: class names, and defaults that are not written like that in YAML.
 _LEFT_OUT = ("title", "default")
 
 
 def settings_schema() -> dict[str, Any]:
-    """The schema as plain data that stands wherever it is put: nothing in it refers to another part."""
     schema = _schema_of(Settings)
     schema["properties"]["stores"] = {"type": "array", "items": _store_schema()}
     return schema
 
 
 def _store_schema() -> dict[str, Any]:
-    """A store: the kind says which keys it takes. Those of a kind from another package are left to that package."""
+    """A store: its kind determines its keys. Kinds of other packages are not checked."""
     kinds = [
         {
             "if": {"properties": {"kind": {"const": name}}, "required": ["kind"]},
@@ -44,7 +41,7 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(part: Any, parts: dict[str, Any]) -> Any:
-    """A part with those in it that it refers to. A key that a file may have may be called like one of the schema's own."""
+    """Inline references. A key of the file may have the name of a schema keyword."""
     if isinstance(part, list):
         return [_inlined(item, parts) for item in part]
     if not isinstance(part, dict):

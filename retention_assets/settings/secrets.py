@@ -1,8 +1,4 @@
-"""Secrets of the settings, and how every text that leaves the program is freed of them.
-
-Belongs here: what counts as a secret, and masking. A process knows the secrets of all settings that it has read; in a task of
-Spark they come with the settings of its stores.
-"""
+"""Masks secrets in every text that leaves the program. Spark tasks get the secrets with their stores' settings."""
 
 import json
 import re
@@ -16,7 +12,7 @@ _KEY = re.compile(
     re.IGNORECASE,
 )
 _IN_URL = re.compile(r"://[^/@:]*:([^/@]+)@")
-# Characters. A shorter value is in too many words, and masking it would show where it is.
+# Characters. Shorter values occur in too many words, and masking would reveal their place.
 _SHORTEST, _SHORTEST_OF_ENVIRONMENT = 4, 6
 _WORDS = {"true", "false", "none", "null"}
 
@@ -25,7 +21,7 @@ _pattern: re.Pattern[str] | None = None
 
 
 def secrets_in(data: Any, from_environment: Collection[str]) -> frozenset[str]:
-    """Values under keys that look secret, passwords in URLs, and values that came from the environment."""
+    """Values of keys that look secret, passwords in URLs, and values from the environment."""
     values = {value for value in _values(data, is_secret=False) if len(value) >= _SHORTEST and value.lower() not in _WORDS}
     return frozenset(values | {value for value in from_environment if len(value) >= _SHORTEST_OF_ENVIRONMENT})
 
@@ -45,27 +41,24 @@ def _values(data: Any, *, is_secret: bool) -> Iterator[str]:
 
 
 def remember_secrets(secrets: Collection[str]) -> None:
-    """From now on each text that leaves this process is masked."""
+    """Mask these in each text that leaves this process from now on."""
     global _pattern
-    # As they are, and as they stand in JSON, in a URL and in the repr of a text.
+    # Plain, and as in JSON, in a URL and in a repr.
     forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], quote(one, safe=""), repr(one)[1:-1])}
     if not forms <= _known:
         _known.update(forms)
-        # The longest first: one may begin another.
         _pattern = re.compile("|".join(map(re.escape, sorted(_known, key=len, reverse=True))))
 
 
 def known_secrets() -> frozenset[str]:
-    """All that this process masks."""
     return frozenset(_known)
 
 
 def masked(text: str) -> str:
-    """A text without any secret."""
     return _pattern.sub("***", text) if _pattern else text
 
 
 def masked_fault(fault: Exception) -> Exception:
-    """The same fault if neither it nor what caused it tells a secret; else one with the masked trace as its text."""
+    """Return the exception if its trace has no secret, otherwise one with the masked trace as its text."""
     trace = "".join(traceback.format_exception(fault))
     return fault if (text := masked(trace)) == trace else RuntimeError(text)

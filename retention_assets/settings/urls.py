@@ -1,7 +1,6 @@
-"""Where things are: the paths and URLs of the settings, resolved, and how a URL may be shown.
+"""Paths and URLs of the settings: resolving relative ones, supported databases, and masking passwords.
 
-Belongs here: which folder a relative place is meant from, which URLs name a database, and the masking of passwords.
-Does not belong here: opening any of them. Nothing here touches a file system or a network.
+Nothing here touches a file system or a network.
 """
 
 import os
@@ -16,29 +15,29 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, Validatio
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.secrets import masked
 
-# Two letters at least, so that a drive letter is not a scheme; `simplecache::s3://…` is how fsspec chains them.
+# At least two letters, so that a drive letter is no scheme; fsspec chains schemes as in `simplecache::s3://…`.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=[/:])")
-# From the first colon that is not `://` to the last @: a password may itself hold an unescaped @, / or colon.
+# From the first colon that is not `://` to the last @: a password may hold an unescaped @, / or colon.
 _USER_PASSWORD = re.compile(r":(?!//).*@", re.DOTALL)
 _SECRET = "pass|pwd|secret|token|credential|key"
 _QUERY_PASSWORD = re.compile(rf"([?&#][^=&]*(?:{_SECRET})[^=&]*=)[^&]*", re.IGNORECASE)
-# One key of a query or of a fragment. Which of them sign a request nobody can list: each service has its own.
+# A key of a query or fragment. Any may sign a request: each service has its own.
 _QUERY_VALUE = re.compile(r"([?&#;])([^\s=&?#;]+)=[^&#\s]*")
 _HARMLESS = {
     "application_name", "charset", "connect_timeout", "generation", "host", "mode", "port", "region", "sslmode",
     "timeout", "uri", "user", "versionid",
 }  # fmt: skip
-# Of a page a fragment names a place in it, and some services write a token there.
+# A fragment of a page is a place in it, but some services write a token there.
 _FRAGMENT = re.compile(r"(\bhttps?://[^\s#]*#)[^\s=&]+(?=$|[\s'\"),])", re.IGNORECASE)
-# What is written like this: AccountKey=…;SharedAccessSignature=…, or password=… host=…
+# Connection strings: AccountKey=…;SharedAccessSignature=…, or password=… host=…
 _CONNECTION_PASSWORD = re.compile(
     r"\b(\w*(?:password|passwd|pwd|secret|token|signature|accesskey|accountkey)\w*=)[^;&\s]+", re.IGNORECASE
 )
 _WORD = re.compile(r"\S+")
-# Drivers make different places of it.
+# Drivers disagree about its place.
 _FILE_OF_HOST = re.compile(r"(file|local)://(?!/)", re.IGNORECASE)
 
-# Each dialect and the drivers that the ledger and the stores are tested with; what follows is for stores alone.
+# Dialects and drivers that are tested for ledger and stores; the next line is for stores alone.
 _DIALECTS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
 _STORE_DIALECTS = {**_DIALECTS, "mysql": ("", "pymysql"), "mariadb": ("", "pymysql")}
 EXPECTED_DATABASE = "a database URL: sqlite:///folder/file.db or postgresql://user:password@host/database"
@@ -46,10 +45,7 @@ _EXPECTED_STORE_DATABASE = f"{EXPECTED_DATABASE}, or the same with mysql:// or m
 
 
 def mask_secrets(text: str) -> str:
-    """A URL without its password, and without any value of its query but those that are known to be harmless.
-
-    Rather hides too much than too little: of a text that is more than a URL, much may be hidden.
-    """
+    """Mask a URL's password and every query value not known to be harmless; in longer texts it may mask too much."""
     text = _QUERY_PASSWORD.sub(r"\1***", _USER_PASSWORD.sub(":***@", text))
     text = _CONNECTION_PASSWORD.sub(r"\1***", _QUERY_VALUE.sub(_masked_value, text))
     return _FRAGMENT.sub(r"\1***", text)
@@ -61,15 +57,15 @@ def _masked_value(found: re.Match[str]) -> str:
 
 
 def mask_text(text: str) -> str:
-    """A sentence, such as an error of a driver, without secrets of the settings and of the addresses in it."""
+    """Mask secrets of the settings and of the addresses in a sentence, such as a driver's error."""
     return _WORD.sub(lambda word: mask_secrets(word[0]), masked(text))
 
 
 class Url(str):
-    """A URL that gives its password to a driver, and to nobody who prints it.
+    """A URL that only a driver sees with its password.
 
-    A driver reads the characters; `str()`, `repr()` and an f-string give the masked text, so that a URL in a log line, an
-    error message or a traceback is harmless. Who must write the real text somewhere says so with `exposed`.
+    A driver reads the characters; `str()`, `repr()` and f-strings give the masked text, so log lines, errors and tracebacks are
+    safe. Use `exposed` to write the real text.
     """
 
     __slots__ = ()
@@ -84,28 +80,26 @@ class Url(str):
         return format(str(self), spec)
 
     def __reduce_ex__(self, protocol: object) -> tuple[type["Url"], tuple[str]]:
-        """By any protocol: the older ones would take `str()`, and leave the password behind."""
+        """For any protocol: older ones would call `str()` and lose the password."""
         return type(self), (self.exposed,)
 
     @property
     def exposed(self) -> str:
-        """The real text, as a plain string."""
         return "".join(self)
 
 
 def has_scheme(text: str) -> bool:
-    """Whether a place is a URI, which means the same from every folder."""
     return _SCHEME.match(text) is not None
 
 
 def without_scheme(text: str) -> str:
-    """What follows the scheme, which is all of it where there is none. The host or bucket counts as a folder."""
+    """Text after the scheme; host or bucket counts as a folder."""
     found = _SCHEME.match(text)
     return text[found.end() :] if found else text
 
 
 def locate(text: str, folder: Path) -> str:
-    """A place as an absolute path, or the URI that it is."""
+    """Absolute path of a place, or its URI unchanged."""
     if not text.strip() or not text.isprintable():
         raise InvalidValue("is not a path", "a path or a URI")
     if text.startswith("~"):
@@ -118,21 +112,19 @@ def locate(text: str, folder: Path) -> str:
 
 
 def local_path(text: str, folder: Path) -> Path:
-    """A place that must be on this machine's file system."""
     if has_scheme(text):
         raise InvalidValue("is a URI", "a local file or folder")
     return Path(locate(text, folder))
 
 
 def store_database_url(text: str, folder: Path) -> Url:
-    """A URL of a database that a store may be in."""
     return database_url(text, folder, _STORE_DIALECTS, _EXPECTED_STORE_DATABASE)
 
 
 def database_url(
     text: str, folder: Path, dialects: Mapping[str, tuple[str, ...]] = _DIALECTS, expected: str = EXPECTED_DATABASE
 ) -> Url:
-    """A URL of a database that this project is tested with; the file of a relative SQLite URL is meant from a folder."""
+    """URL of a supported database. A relative SQLite file starts at the folder."""
     scheme, separator, rest = text.partition("://")
     dialect, _, driver = scheme.partition("+")
     if not separator or dialect not in dialects or driver not in dialects[dialect]:
@@ -151,7 +143,7 @@ def database_url(
 
 
 def _sqlite_file(rest: str, folder: Path) -> str:
-    """The path (and query) of a SQLite URL, made absolute. A database in memory would forget with the program."""
+    """Path and query of a SQLite URL, made absolute. A database in memory would be lost with the program."""
     path, question, query = rest.removeprefix("/").partition("?")
     if not rest.startswith("/") or not path.strip() or path.startswith((":memory:", "file:")):
         remedy = "Three slashes begin a relative path, four an absolute one."
@@ -160,7 +152,6 @@ def _sqlite_file(rest: str, folder: Path) -> str:
 
 
 def folder_of(info: ValidationInfo) -> Path:
-    """The folder from which the places of a model are meant: that of its file, or else where the program runs."""
     return Path((info.context or {}).get("folder") or Path.cwd())
 
 

@@ -1,9 +1,7 @@
-"""A YAML document, read safely, that still knows on which line each key stands.
+"""Reads YAML safely into plain data with the line of each key.
 
-Belongs here: text to plain data (mappings, lists, strings, numbers, booleans, null) with every defence against hostile or
-careless YAML: no tags, no duplicate keys, no merge keys, bounded size, depth and expansion of aliases.
-Does not belong here: what the data means. Scalars follow the core schema of YAML 1.2, so `on`, `12:30` and `2026-01-01`
-stay the strings that they look like.
+No tags, duplicate keys or merge keys; bounded size, depth and alias expansion. Scalars follow YAML 1.2's core schema, so `on`,
+`12:30` and `2026-01-01` stay strings.
 """
 
 import math
@@ -21,7 +19,7 @@ from retention_assets.errors import BadInput, Problem, irregular, quote
 
 LARGEST_BYTES = 2 * 1024 * 1024
 DEEPEST = 50
-# Counted after aliases are expanded: what a reader would walk through, which is what an alias bomb blows up.
+# Counted after alias expansion, which is what an alias bomb blows up.
 MOST_NODES = 200_000
 
 Path_ = tuple[str | int, ...]
@@ -41,14 +39,14 @@ _WORDS: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Document:
-    """Plain data and the places that it came from."""
+    """Plain data and the lines of its keys."""
 
     file: str
     data: Any
     lines: dict[Path_, int] = field(repr=False)
 
     def line(self, path: Path_) -> int | None:
-        """The line of a key, or of the nearest enclosing one that is in the text."""
+        """Line of a key, or of its nearest ancestor in the text."""
         for length in range(len(path), -1, -1):
             if (found := self.lines.get(path[:length])) is not None:
                 return found
@@ -56,10 +54,10 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read one file. Raises BadInput with the place and the reason; never half a document."""
+    """Read one file. Raises BadInput with place and reason; never returns half a document."""
     file = str(path)
     try:
-        # Opening a pipe waits for who writes to it.
+        # Opening a pipe would wait for its writer.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise BadInput(irregular(file))
@@ -85,7 +83,6 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, file: str) -> Document:
-    """Parse one document from text, under the same defences."""
     builder = _Builder(file)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -108,7 +105,7 @@ def parse_document(text: str, file: str) -> Document:
 
 @dataclass
 class _Open:
-    """A collection that is still being read: its value, its path, and for a mapping the key that waits for its value."""
+    """A collection being read: value, path, and in a mapping the key that waits for its value."""
 
     value: Any
     path: Path_
@@ -120,14 +117,14 @@ class _Open:
 
 
 class _Builder:
-    """Takes parser events one by one; no recursion, so depth is a number and not a stack overflow."""
+    """Builds data from parser events without recursion, so depth can't overflow the stack."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.root: Any = None
         self.documents = 0
         self.lines: dict[Path_, int] = {}
-        # Each with its number of values and of levels: an alias may neither widen nor deepen a document beyond its bounds.
+        # With number of nodes and levels: an alias must not exceed the document's bounds.
         self.anchors: dict[str, tuple[Any, int, int]] = {}
         self.stack: list[_Open] = []
 
@@ -229,12 +226,10 @@ class _Builder:
 
 
 def _line_of(event: Any) -> int:
-    """The line on which an event begins."""
     return int(event.start_mark.line) + 1
 
 
 def dotted(path: Path_) -> str:
-    """A path as a person writes it: select.older_than.age, policies[2].name."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -242,7 +237,7 @@ def dotted(path: Path_) -> str:
 
 
 def yaml_files(path: Path) -> list[Path]:
-    """A file itself, or the YAML files that lie directly in a folder, by name. Sub-folders (examples) are not in force."""
+    """The file itself, or the YAML files directly in a folder, by name. Sub-folders (examples) are not in force."""
     if not path.is_dir():
         return [path]
     found = (child for child in path.iterdir() if child.suffix.lower() in (".yaml", ".yml") and not child.name.startswith("."))
@@ -250,7 +245,7 @@ def yaml_files(path: Path) -> list[Path]:
 
 
 def without_value(data: Any, path: Path_ = ()) -> Iterator[Path_]:
-    """The keys that stand without a value. A line that says nothing must not be mistaken for a line that is not there."""
+    """Keys without a value: an empty line must not be mistaken for a missing one."""
     if isinstance(data, dict):
         for key, value in data.items():
             yield from without_value(value, (*path, key))

@@ -1,1 +1,1 @@
-"""Databases, the ledger's and other people's: how they are connected to, read, written and tried again."""
+"""Databases, the ledger's and those of stores: connecting, reading, writing and retrying."""

@@ -1,8 +1,4 @@
-"""What the columns of the ledger are made of: instants, names and the database's own clock, alike on SQLite and PostgreSQL.
-
-Belongs here: types, and the one expression whose text differs between the two databases.
-Does not belong here: tables (schema.py), and any question to a database.
-"""
+"""Column types of the ledger (instants, names) and the database's own clock, the same on SQLite and PostgreSQL."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -17,12 +13,12 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from retention_assets.policy.durations import from_micros, micros
 
-# Compared byte by byte on both databases: one order everywhere, and indexes that cost half of what a language's order costs.
+# Compared by bytes on both databases: one order everywhere, and indexes at half the cost of a language's order.
 Name = Text(collation="C").with_variant(Text(), "sqlite")
 
 
 class InstantColumn(TypeDecorator[datetime]):
-    """An instant in UTC: a timestamp with zone on PostgreSQL; on SQLite, which has none, microseconds since the epoch."""
+    """An instant in UTC: a timestamp with time zone on PostgreSQL; on SQLite, which has none, microseconds since the epoch."""
 
     impl = BigInteger
     cache_ok = True
@@ -36,13 +32,12 @@ class InstantColumn(TypeDecorator[datetime]):
         return micros(value)
 
     def result_processor(self, dialect: Dialect, _: Any) -> Callable[[Any], Any] | None:
-        """Asked once of a statement, and its answer of each of a million rows."""
         return None if dialect.name == "postgresql" else _instant
 
 
 @lru_cache(maxsize=4096)
 def _instant(value: Any) -> Any:
-    """The instant of a number, and anything else as it is. Many rows have few."""
+    """The instant of a number, anything else unchanged. Cached: many rows share few instants."""
     try:
         return from_micros(value) if isinstance(value, int) else value
     except OverflowError:
@@ -50,9 +45,9 @@ def _instant(value: Any) -> Any:
 
 
 class MicrosColumn(TypeDecorator[datetime]):
-    """An instant that is microseconds since the epoch on both databases: what a million rows carry, and nobody computes with.
+    """Microseconds since the epoch on both databases, for instants with which no statement computes.
 
-    As timestamps PostgreSQL takes three times as long to copy and to read them.
+    PostgreSQL takes three times as long to copy and read timestamps.
     """
 
     impl = BigInteger
@@ -66,7 +61,7 @@ class MicrosColumn(TypeDecorator[datetime]):
 
 
 class DatabaseTime(FunctionElement[datetime]):
-    """The database's clock, so many seconds from now. Leases expire by it: the clocks of two sweepers need not agree."""
+    """The database's clock plus some seconds. Leases expire by it, so clocks of sweepers need not agree."""
 
     type = InstantColumn()
     inherit_cache = True
@@ -78,20 +73,20 @@ class DatabaseTime(FunctionElement[datetime]):
 
 @compiles(DatabaseTime, "postgresql")
 def _on_postgresql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
-    # Not the time at which the transaction began: one that waited for a lock would otherwise live in the past.
+    # Not the start of the transaction: after waiting for a lock it would be in the past.
     return f"(clock_timestamp() + {compiler.process(element.clauses, **options)} * INTERVAL '1 second')"
 
 
 @compiles(DatabaseTime, "mysql")
 @compiles(DatabaseTime, "mariadb")
 def _on_mysql(element: DatabaseTime, compiler: Any, **options: Any) -> str:
-    # Microseconds, as InstantColumn reads them; the session's zone does not matter.
+    # Microseconds, as InstantColumn reads them; independent of the session's time zone.
     epoch = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
     return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS SIGNED))"
 
 
 @compiles(DatabaseTime, "sqlite")
 def _on_sqlite(element: DatabaseTime, compiler: Any, **options: Any) -> str:
-    # Python 3.11 may come with a SQLite before 3.42, which has no unixepoch('subsec'). Milliseconds are what it knows.
+    # Python 3.11 may have a SQLite before 3.42, without unixepoch('subsec'); it has milliseconds.
     epoch = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
     return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS INTEGER))"

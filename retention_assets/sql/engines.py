@@ -1,13 +1,7 @@
-"""Engines: how each kind of database is connected to, and how a transaction begins there.
+"""Engines: how each kind of database is connected to, and how its transactions begin.
 
-Belongs here: everything that SQLite, PostgreSQL and MariaDB or MySQL each need so that nobody else has to ask which of them it
-is, for databases of two owners:
-
-* The ledger is this project's own. Its file is made, it writes ahead (WAL), and what it commits is on the disk.
-* A foreign database belongs to somebody else. Nothing here creates a file, turns on a mode or sets anything that outlives a
-  connection; nobody is waited for longer than LOCK_SECONDS.
-
-Does not belong here: statements about anybody's tables.
+The ledger is this project's own: its file is created, uses WAL, and its commits are on disk. A foreign database belongs to
+somebody else: no file is created, no setting outlives a connection, and no lock is waited for longer than LOCK_SECONDS.
 """
 
 import atexit
@@ -31,24 +25,24 @@ from retention_assets.silence import silence_bound, silence_text
 from retention_assets.sql.errors import RETRY_CONFLICTS
 from retention_assets.sql.retry import retry
 
-# A million marks take seconds to write; who waits for such a writer must not give up before it is done.
+# Seconds. Writing a million marks takes some; who waits for such a writer must not give up first.
 BUSY_SECONDS = 60
-# How long a writer of the ledger may be silent in the middle of a transaction: one that is suspended keeps a row that every
-# hold and every other sweep needs.
+# Longest silence of a ledger writer within a transaction: a suspended one blocks a row that every hold and every other sweep
+# needs.
 LEDGER_IDLE_SECONDS = 120
-# How long one statement waits for the lock of somebody else before the whole transaction is tried again.
+# Longest wait of a statement for a lock before the whole transaction is retried.
 LOCK_SECONDS = 10
-# The execution option of a transaction that reads; every other one may write.
+# Execution option of transactions that read; all others may write.
 READS = "reads"
-# Seconds between the probes of a connection to the ledger that is silent for `timeout`.
+# Seconds between probes of a ledger connection that is silent for `timeout`.
 _PROBE_SECONDS = 10
-# Seconds, after which psycopg looks for signals.
+# Seconds after which psycopg checks for signals.
 _INTERVAL = 0.1
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-# KiB of a SQLite ledger that a connection keeps in memory, and one that marks a million transactions: there, what does not fit
-# is written twice.
+# KiB of page cache per SQLite connection, and for one that marks a million transactions, which writes twice what does not
+# fit.
 CACHE, BULK_CACHE = 32_768, 262_144
-# A server may be told not to, for everybody.
+# A server may disable the check globally.
 _KEYS_ARE_CHECKED = "SET foreign_key_checks = 1"
 _LEDGER_PRAGMAS = ("PRAGMA foreign_keys = ON", "PRAGMA synchronous = FULL", f"PRAGMA cache_size = -{CACHE}")
 
@@ -57,7 +51,7 @@ _engines: dict[tuple[int, str], Engine] = {}
 
 
 def ledger_engine(url: Url | str) -> Engine:
-    """A new engine for a ledger. Nothing is read yet; a new SQLite file is made, and its folder."""
+    """A new engine for a ledger. Creates a missing SQLite file and its folder, but reads nothing."""
     parsed = make_url(_exposed(url))
     if parsed.get_backend_name() == "sqlite":
         make_private(Path(parsed.database or ""))
@@ -69,9 +63,8 @@ def ledger_engine(url: Url | str) -> Engine:
 
 
 def make_private(file: Path) -> None:
-    """Make a new ledger's file, and its folder if there is none, for its owner alone: who may write it decides what is deleted.
-
-    SQLite gives its companions (-wal, -shm) the rights of the file.
+    """Create a ledger's file and folder for its owner alone (-wal and -shm inherit it): who may write it decides what is
+    deleted.
     """
     if not file.parent.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +74,14 @@ def make_private(file: Path) -> None:
 
 
 def too_wide(file: Path) -> list[tuple[Path, int]]:
-    """The file of a ledger, its companions and its folder, as far as others than their owner have rights, with these."""
+    """The ledger's file, companions and folder to which others than the owner have rights, each with its mode."""
     companions = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
     rights = [(one, stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, *companions) if one.exists()]
     return [(one, mode) for one, mode in rights if mode & 0o077]
 
 
 def foreign_engine(url: Url | str) -> Engine:
-    """The engine of somebody else's database in this process. A forked process gets its own: connections can't be shared."""
+    """The engine of a foreign database in this process. A fork gets its own: connections can't be shared."""
     text = _exposed(url)
     with _opening:
         key = os.getpid(), text
@@ -98,7 +91,6 @@ def foreign_engine(url: Url | str) -> Engine:
 
 
 def close_engine(url: Url | str) -> None:
-    """Give back the connections of somebody else's database. Asking for its engine again opens it again."""
     with _opening:
         engine = _engines.pop((os.getpid(), _exposed(url)), None)
     if engine is not None:
@@ -108,48 +100,46 @@ def close_engine(url: Url | str) -> None:
 @atexit.register
 def _close_all() -> None:
     for (process, _), engine in list(_engines.items()):
-        # The connections of another process are not ours to say goodbye to.
+        # The connections of another process are not ours to close.
         if process == os.getpid():
             engine.dispose()
 
 
 def sqlite_file(url: Url | str) -> Path | None:
-    """The file of a SQLite database; none for a database on a server."""
     parsed = make_url(_exposed(url))
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
 
 
 def _exposed(url: Url | str) -> str:
-    # Not str(url): that is the text for people, without the password.
+    # Not str(url), which masks the password.
     return url.exposed if isinstance(url, Url) else url
 
 
 def _new_foreign_engine(url: URL) -> Engine:
-    # Parameters are values out of somebody's rows: they belong in no message.
+    # Parameters are values from foreign rows and must not appear in messages.
     if url.get_backend_name() == "sqlite":
         file = Path(url.database or "")
-        # A connection takes a tenth of a millisecond; none is left open behind a file that others may move away.
+        # Connecting takes 0.1 ms; no connection stays open to a file that others may move away.
         engine = create_engine(url, creator=lambda: _foreign_file(file), poolclass=NullPool, hide_parameters=True)
         event.listen(engine, "begin", _begin)
         return engine
-    # A batch takes as many connections as its policy says, one after the other: none is made anew for each.
+    # A batch uses as many connections as its policy says, so keep them pooled.
     return _server_engine(url, LOCK_SECONDS, hide_parameters=True, pool_size=40)
 
 
 def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) -> Engine:
-    """An engine of a server, whatever driver the URL names: bulk loads and streams are written for one of each."""
+    """The engine of a server, always with the driver for which bulk loads and streams are written."""
     backend = url.get_backend_name()
     postgresql = backend == "postgresql"
     if postgresql:
-        # Who asks, for those who watch the server.
         arguments: dict[str, Any] = {"application_name": "retention"}
-        # Of a ledger no row may be hidden either; a foreign database is told in each transaction.
+        # Ledger rows must not be hidden either; a foreign database is told in each transaction.
         prepared = ["SET TIME ZONE 'UTC'"] if lock_seconds else ["SET TIME ZONE 'UTC'; SET row_security = off"]
     else:
         arguments = {"charset": "utf8mb4"}
         prepared = ["SET time_zone = '+00:00'", _KEYS_ARE_CHECKED]
     if postgresql and not lock_seconds:
-        # A writer may wait for another one as long as that lives; a peer that is gone answers no probe.
+        # A writer may wait for another as long as that lives; a dead peer answers no probe.
         seconds = math.ceil(silence_bound())
         arguments |= {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds}
         arguments |= {"keepalives_idle": seconds, "keepalives_interval": _PROBE_SECONDS}
@@ -158,8 +148,7 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
         prepared.append(
             f"SET lock_timeout = '{lock_seconds}s'" if postgresql else f"SET innodb_lock_wait_timeout = {lock_seconds}"
         )
-    # READ COMMITTED: the condition of what changes a row is evaluated again on the newest row, and InnoDB locks no gaps between
-    # rows.
+    # READ COMMITTED: an update checks its condition on the newest row, and InnoDB locks no gaps.
     options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "max_overflow": -1}
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
@@ -173,7 +162,7 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
         with connection.cursor() as cursor:
             for statement in prepared:
                 cursor.execute(statement)
-        # On PostgreSQL what a transaction sets is gone with it, unless it commits.
+        # Commit, or PostgreSQL drops the settings with the transaction.
         connection.commit()
 
     event.listen(engine, "connect", prepare)
@@ -184,7 +173,7 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
 
 
 def bound_waiting(engine: Engine) -> None:
-    """End what waits longer than `timeout` for a byte of a server."""
+    """End waits for the server that exceed `timeout` without a byte."""
 
     @event.listens_for(engine, "do_connect")
     def connect(dialect: Any, _: Any, arguments: Any, named: dict[str, Any]) -> Any:
@@ -198,10 +187,9 @@ def bound_waiting(engine: Engine) -> None:
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection of PostgreSQL that is closed once nothing has come for `timeout`."""
+    """A PostgreSQL connection that is closed after `timeout` without data."""
 
     def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
-        """Result of a generator of psycopg's, which is told of each interval in which nothing came."""
         return super().wait(self._until_silent(gen), _INTERVAL)
 
     def _until_silent(self, waiting: Any) -> Any:
@@ -217,24 +205,23 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def _prepare_ledger_file(connection: Any, _: Any) -> None:
-    # Python would begin transactions by itself, late and never for a schema change; _begin does it instead.
+    # Python would begin transactions late, and none for schema changes; _begin does it.
     connection.isolation_level = None
     for statement in _LEDGER_PRAGMAS:
         connection.execute(statement)
-    # Two who open a new file at once collide here, and SQLite doesn't wait by itself.
+    # Concurrent openers of a new file collide here, and SQLite does not wait by itself.
     retry(lambda: connection.execute("PRAGMA journal_mode = WAL").close(), RETRY_CONFLICTS)
 
 
 def _foreign_file(file: Path) -> sqlite3.Connection:
     if not file.is_file():
-        # SQLite would make an empty one, which then holds no table.
+        # SQLite would create an empty file without tables.
         raise Refused(f"There is no SQLite file at {file}. Check `url` in the settings.")
     opened = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS, check_same_thread=False)
-    # Python would begin transactions by itself, and late; _begin does it instead.
+    # Python would begin transactions late; _begin does it.
     opened.isolation_level = None
-    # Off by default: rows that refer to those that go would be left, pointing at nothing.
+    # Off by default: rows that refer to deleted ones would be left dangling.
     opened.execute("PRAGMA foreign_keys = ON").close()
-    # SQLite has no hash of its own.
     opened.create_function("retention_print", -1, _print, deterministic=True)
     return opened
 
@@ -247,12 +234,12 @@ def _begin(connection: Connection) -> None:
     reads, dialect = connection.get_execution_options().get(READS, False), connection.dialect.name
     if dialect == "sqlite":
         driver: Any = connection.connection.driver_connection
-        # Only where it changes: SQLite then forgets every statement that it has read before.
+        # Only on a change: it makes SQLite forget its prepared statements.
         if connection.info.get(READS, False) != reads:
-            # On the driver: it is no statement of the transaction.
+            # On the driver, because it is not part of the transaction.
             driver.execute(f"PRAGMA query_only = {'ON' if reads else 'OFF'}")
             connection.info[READS] = reads
-        # A transaction that reads first and writes later can't get the lock if another has written in between.
+        # A transaction that reads before it writes can't get the lock if another wrote in between.
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
     elif reads and dialect != "postgresql":
         connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -1,9 +1,4 @@
-"""What the failure of a statement means: whether its transaction may succeed when it is done again, and how to say it.
-
-Belongs here: the codes by which each driver says that another transaction won, that a lock did not come in time, or that the
-connection is lost; and the retry policies that are made of them.
-Does not belong here: the loop that retries (retry.py).
-"""
+"""Failures of statements by driver code (conflict, lock timeout, lost connection), their retry policies and messages."""
 
 import re
 import sqlite3
@@ -15,18 +10,18 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.silence import is_silence
 from retention_assets.sql.retry import RetryPolicy
 
-# The SQLSTATE of PostgreSQL, the number of MariaDB and MySQL, or the primary code of SQLite: no two of them are alike.
-# PostgreSQL: serialization, deadlock. MySQL: 1020 the row changed since it was read, 1213 deadlock, 1615 a prepared statement
-# must be prepared again. SQLite: busy, locked.
+# SQLSTATE of PostgreSQL, number of MariaDB and MySQL, or primary code of SQLite: no two are equal. PostgreSQL: serialization,
+# deadlock. MySQL: 1020 row changed since it was read, 1213 deadlock, 1615 statement must be prepared again. SQLite: busy,
+# locked.
 _CONFLICTS = {"40001", "40P01", 1020, 1213, 1615, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _LOCK_TIMEOUTS = {"55P03", 1205}
-# PostgreSQL: an administrator ended the connection, the server is going down or coming up; also everything in class 08.
-# MySQL: gone away, lost in a query, killed, server going down, the packet that ends it.
+# PostgreSQL: connection ended by an administrator, server going down or coming up; also all of class 08. MySQL: gone away,
+# lost in a query, killed, server going down, the packet that ends it.
 _LOST = {"57P01", "57P02", "57P03", "57P05", 1053, 1080, 1152, 1184, 1927, 2006, 2013, 2055, 4031}
 
 
 class WriteFailed(Exception):
-    """A transaction that was not done, in words for people. `is_lost`: the database could not be reached in the end."""
+    """A transaction that was not done, as a message. `is_lost`: the database could not be reached in the end."""
 
     def __init__(self, text: str, is_lost: bool, is_transient: bool) -> None:
         super().__init__(text)
@@ -34,40 +29,38 @@ class WriteFailed(Exception):
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether the database undid the transaction in favour of another one. Nothing of it was done."""
+    """The database undid the transaction in favour of another one. Nothing of it was done."""
     return code_of(error) in _CONFLICTS
 
 
 def is_lock_timeout(error: Exception) -> bool:
-    """Whether somebody else's lock was waited for in vain."""
     return code_of(error) in _LOCK_TIMEOUTS
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection is gone, so that nobody knows what became of a commit."""
+    """The connection is gone, so the fate of a commit is unknown."""
     code = code_of(error)
     invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
     return invalidated or code in _LOST or (isinstance(code, str) and code.startswith("08"))
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same transaction, begun anew, may well succeed."""
     return is_conflict(error) or is_lock_timeout(error) or (is_lost(error) and not is_silence(error))
 
 
 _HIDES_ROWS = re.compile(r'affected by row-level security policy for table "?([^"\n]+)')
 
-# For transactions that must not be done twice, as those of the ledger: only what was certainly undone is done again.
+# For transactions that must not run twice, such as the ledger's: retry only what was certainly undone.
 RETRY_CONFLICTS = RetryPolicy(is_conflict, attempts=12, pause=0.01, longest=1, jitter=1)
-# For transactions that do the same when they are done twice: also what may have been committed without an answer.
+# For idempotent transactions: retry also what may have been committed without an answer.
 RETRY_TRANSIENT = RetryPolicy(is_transient, attempts=8, pause=0.02, longest=2)
 
 
 def driver_message(error: BaseException) -> str:
-    """An error in one line, without the statement, its values, or a password."""
+    """An error in one line, without statement, values or password."""
     cause = getattr(error, "orig", None) or error
     if getattr(cause, "args", None) and len(cause.args) == 2 and isinstance(cause.args[0], int):
-        # pymysql: the number and the text.
+        # pymysql: number and text
         cause_text = f"{cause.args[1]} ({cause.args[0]})"
     else:
         cause_text = str(cause)
@@ -81,17 +74,15 @@ def driver_message(error: BaseException) -> str:
 
 
 def hides_rows(error: BaseException) -> bool:
-    """Whether a policy on rows would have hidden some of what was asked for."""
     return bool(_HIDES_ROWS.search(str(getattr(error, "orig", None) or error)))
 
 
 def code_of(error: Exception) -> str | int | None:
-    """The code that the driver gives a failure; none where it gives none."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error):
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if cause is error:
         return None
     number = next(iter(getattr(cause, "args", ())), None)
-    # pymysql knows a SQLSTATE as well, which is the same for most of them.
+    # pymysql also has a SQLSTATE, but it is the same for most failures.
     return number if isinstance(number, int) else getattr(cause, "sqlstate", None)

@@ -1,8 +1,4 @@
-"""A database that belongs to somebody else, as a store reads it and deletes from it.
-
-Belongs here: what every store over SQL has in common: reading, writing that is tried again, and streaming.
-Does not belong here: which tables there are (reflection.py), and what one of them means (the stores).
-"""
+"""A database that belongs to somebody else, as a store reads it and deletes from it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,31 +23,30 @@ from retention_assets.sql.transactions import reading
 T = TypeVar("T")
 
 
-# What is begun under a permit ends before the lease does (ledger/sweeps/leases.py): so long one statement takes at most, and so
-# long a server waits for a program that was stopped in the middle of a transaction, before it undoes it.
+# Seconds per statement, and of idleness before the server undoes a transaction: work begun under a permit ends before its
+# lease (ledger/sweeps/leases.py).
 STATEMENT_SECONDS, IDLE_SECONDS = 40, 55
 _LIMITS = {
     "postgresql": f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s';"
     f" SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s';",
     "mariadb": f"SET SESSION max_statement_time = {STATEMENT_SECONDS}, idle_transaction_timeout = {IDLE_SECONDS}",
-    # It knows no limit of a statement that writes.
+    # MySQL has no limit for statements that write.
     "mysql": f"SET SESSION wait_timeout = {IDLE_SECONDS}",
 }
-# PostgreSQL forgets them with the transaction. SQLite has one writer, who is in the same program.
+# PostgreSQL drops them with the transaction. SQLite's one writer is in this program.
 _NO_LIMITS = {
     "mariadb": "SET SESSION max_statement_time = DEFAULT, idle_transaction_timeout = DEFAULT",
     "mysql": "SET SESSION wait_timeout = DEFAULT",
 }
 
 
-# How a store treats policies on rows. None, as for references: rows that are hidden are never right.
+# How a store treats row security policies. None, as for references: hidden rows are always wrong.
 RowSecurity = Literal["off", "mine"] | None
 
 
 def clear_limits(connection: Connection) -> None:
-    """Not any more, so that whoever has the connection next may read as long as it takes."""
+    """Reset the time-outs before the connection goes back to the pool."""
     if (dialect := _kind_of(connection)) in _NO_LIMITS:
-        # A connection that was lost has none any more.
         with suppress(SQLAlchemyError):
             connection.exec_driver_sql(_NO_LIMITS[dialect])
 
@@ -62,7 +57,7 @@ def _kind_of(connection: Connection) -> str:
 
 @dataclass(frozen=True)
 class ForeignDatabase:
-    """The database of a store. Travels as its URL; connections are made in the process that asks."""
+    """The database of a store. It travels as its URL; each process opens its own connections."""
 
     url: Url | str
     store: str
@@ -70,17 +65,15 @@ class ForeignDatabase:
 
     @property
     def engine(self) -> Engine:
-        """The engine of this process."""
         return foreign_engine(self.url)
 
     @property
     def dialect(self) -> str:
-        """sqlite, postgresql, mysql or mariadb."""
         return self.engine.dialect.name
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One state of the database, however long it is read; no writer waits. Raises Refused where it can't be read."""
+        """One consistent state that blocks no writer. Raises Refused if it can't be read."""
         with self._refusing(), reading(self.engine) as connection:
             if self.dialect == "postgresql" and self.sees_all:
                 connection.exec_driver_sql(ALL_ROWS)
@@ -88,12 +81,12 @@ class ForeignDatabase:
 
     @property
     def sees_all(self) -> bool:
-        """Whether a policy on rows raises instead of hiding some."""
+        """A row security policy raises instead of hiding rows."""
         return self.row_security != "mine"
 
     @contextmanager
     def limits(self, connection: Connection) -> Iterator[None]:
-        """While open, neither a statement of a transaction nor the time between two takes longer than a sweep may count on."""
+        """Limit each statement, and the time between two, to what a sweep's lease allows."""
         self.set_limits(connection)
         try:
             yield
@@ -101,13 +94,11 @@ class ForeignDatabase:
             clear_limits(connection)
 
     def set_limits(self, connection: Connection) -> None:
-        """From now on, in the transaction of a connection."""
         if (dialect := _kind_of(connection)) in _LIMITS:
             see_all = ALL_ROWS if dialect == "postgresql" and self.sees_all else ""
             connection.exec_driver_sql(_LIMITS[dialect] + see_all)
 
     def present(self) -> datetime | None:
-        """What time it is by the server; none for a file, which has no clock of its own."""
         if self.dialect == "sqlite":
             return None
         with self.reading() as connection:
@@ -115,11 +106,11 @@ class ForeignDatabase:
             return at
 
     def write(self, work: Callable[[Connection], T], permit: Callable[[], None] = lambda: None) -> T:
-        """One transaction, tried again when another one got in its way or the connection was lost. Raises WriteFailed.
+        """Run a transaction; retry it after a conflict or a lost connection. Raises WriteFailed.
 
-        The fate of a commit whose answer got lost is unknown, so `work` must do the same when it is done twice. Withheld where
-        it stays unknown: nobody may take it for done, or for not done.
-        `permit` is asked before each beginning and each commit; what it raises undoes the transaction and is raised here.
+        The fate of a commit without an answer is unknown, so `work` must be idempotent. Raises Withheld if it stays unknown:
+        nobody may take it for done or for not done. `permit` is called before each beginning and each commit; its exception
+        undoes the transaction and is raised here.
         """
         connected = unanswered = False
 
@@ -129,9 +120,9 @@ class ForeignDatabase:
                 connection = self.engine.connect()
             except DBAPIError as error:
                 if not connected:
-                    # Who was not there before is not waited for.
+                    # Never connected: do not wait for the server.
                     raise WriteFailed(driver_message(error), is_lost=True, is_transient=True) from error
-                # Who was there a moment ago may be coming up again.
+                # It was there a moment ago and may be restarting.
                 error.connection_invalidated = True
                 raise
             except Refused as error:
@@ -141,7 +132,7 @@ class ForeignDatabase:
                 with connection, connection.begin(), self.limits(connection):
                     permit()
                     done = work(connection)
-                    # Until here nothing of it is gone.
+                    # Up to here nothing is deleted.
                     permit()
                     committing = True
             except DBAPIError as error:
@@ -160,10 +151,10 @@ class ForeignDatabase:
             raise WriteFailed(self.message(error), is_lost(error), is_transient(error)) from error
 
     def batches(self, query: Select[Any], schema: pa.Schema, bytes_too: bool = True) -> Iterator[pa.RecordBatch]:
-        """What a query finds in one state of the database, in memory that does not grow with it.
+        """Stream a query in one consistent state, in constant memory, in the order and types of the schema.
 
-        The columns come in the order and the types of the schema; `frames.log.INSTANT` is made of any timestamp, and of text.
-        `bytes_too`: see `stream`; a query that makes text of everything that is none has no bytes, and is read faster.
+        Any timestamp and text becomes `frames.log.INSTANT`. `bytes_too`: see `stream`; a query that casts everything to text
+        needs none and is faster.
         """
         if self.dialect == "postgresql":
             with self._refusing():
@@ -173,7 +164,6 @@ class ForeignDatabase:
                 yield from stream(connection, query, schema, bytes_too)
 
     def close(self) -> None:
-        """Give back the connections of this process. Asking again opens them again."""
         close_engine(self.url)
 
     @contextmanager
@@ -189,6 +179,5 @@ class ForeignDatabase:
             ) from error
 
     def message(self, error: Exception) -> str:
-        """An error in words, with the remedies that this store has."""
         also = " Or write `row_security: mine` in the store, if its policies say which rows are the store's."
         return driver_message(error) + (also if self.row_security and hides_rows(error) else "")

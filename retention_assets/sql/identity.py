@@ -1,9 +1,4 @@
-"""Which database it is: what tells one database from another that is reached by the same URL.
-
-Belongs here: the identity of a database as its server or its file gives it, and watching that an open SQLite file still is the
-one at its path. A URL is only a way to a database: a volume may be mounted anew, a file replaced, a server restored.
-Does not belong here: what follows from another identity (sweep), and tables (reflection.py).
-"""
+"""Identity of a database, which its URL does not give: a volume may be remounted, a file replaced, a server restored."""
 
 import os
 from collections.abc import Callable
@@ -14,15 +9,15 @@ from sqlalchemy import Connection, Engine
 
 from retention_assets.sql.engines import sqlite_file
 
-# Device and inode: while a file is open, no other file of the machine has both.
+# Device and inode: unique on a machine while the file is open.
 FileId = tuple[int, int]
 
-# The end of the words for a database without a file.
+# Suffix in the identity of a database whose file is missing.
 GONE = ", which is gone"
 
 
 def identity_of(connection: Connection) -> str:
-    """A database in words that are other ones for every other database, and the same for whoever asks."""
+    """Text that differs for every other database and is the same for every client."""
     if connection.dialect.name == "sqlite":
         return _of_sqlite(connection)
     if connection.dialect.name == "postgresql":
@@ -33,7 +28,7 @@ def identity_of(connection: Connection) -> str:
 def _of_sqlite(connection: Connection) -> str:
     file = os.path.realpath(connection.exec_driver_sql("PRAGMA database_list").all()[0][2])
     found = _file_id(Path(file))
-    # Without its device, which a disk may get anew with each start of the machine.
+    # Without the device, which a disk may get anew at each boot.
     return f"SQLite file {file}, inode {found[1]}" if found else f"SQLite file {file}{GONE}"
 
 
@@ -49,29 +44,28 @@ def _of_postgresql(connection: Connection) -> str:
 
 def _of_mysql(connection: Connection) -> str:
     name, host, port = connection.exec_driver_sql("SELECT DATABASE(), @@hostname, @@port").one()
-    # MySQL's name for it, and MariaDB's; older ones have none.
+    # MySQL's and MariaDB's name; older versions have none.
     found = connection.exec_driver_sql("SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')").all()
     return f"database {name} of server {found[0][1] if found else f'{host}:{port}'}"
 
 
 @dataclass(frozen=True)
 class OpenedFile:
-    """The file of a SQLite database as it was when it was opened; none on a server."""
+    """The file of a SQLite database when it was opened; None on a server."""
 
     path: Path | None
     found: FileId | None
 
     @classmethod
     def of(cls, engine: Engine) -> "OpenedFile":
-        """Of an engine that has just opened its file."""
         path = sqlite_file(engine.url.render_as_string(hide_password=False))
         return cls(path, _file_id(path) if path else None)
 
     def watch(self) -> Callable[[], str | None]:
-        """A question that costs microseconds: why what is written from now on would be lost, or None.
+        """Return a cheap check (microseconds) that tells why writes from now on would be lost, or None.
 
-        A write must have been made before, so that SQLite has its second file (-wal) open. Whoever removes either takes away
-        what others read, while it goes on working here.
+        Write once first, so that SQLite has its -wal file open. If either file is removed, writes here go on, but others no
+        longer see them.
         """
         path, found = self.path, self.found
         if path is None:

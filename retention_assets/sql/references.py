@@ -1,10 +1,7 @@
-"""References: which tables refer to others, and what a database does by itself when rows of them go.
+"""References: foreign keys, triggers, rules and partitions, by which a database changes more rows than a deletion names.
 
-Belongs here: reading foreign keys, triggers and rules of deletions, and the parts of a table, out of the catalog of each kind
-of database, through all tables that lose or change rows with those that are asked about.
-Does not belong here: whose rows these are, and what is refused because of them (stores/cascades.py).
-
-A catalog that shows only a part is said to: what can't be seen is not taken for absent.
+Read from each kind of catalog, transitively. If a catalog shows only a part, it is said so: what can't be seen is not taken for
+absent.
 """
 
 import re
@@ -20,15 +17,14 @@ from retention_assets.sql.errors import driver_message, is_transient
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import Place, folds_case, inspecting, place_on, places_on, table_of
 
-# What a foreign key may do to the rows that refer to one that goes. Everything else keeps that one from going.
+# Actions on referring rows. Any other keeps the referenced row from being deleted.
 _ACTS = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})
 
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """A foreign key: which columns of a table refer to which of another, and what is done to them when that row goes."""
+    """A foreign key: columns, the columns that they refer to, and its actions."""
 
-    # None where its database has no name for it.
     name: str | None
     table: Place
     columns: tuple[str, ...]
@@ -39,18 +35,17 @@ class ForeignKey:
 
     @property
     def acts(self) -> bool:
-        """Whether rows go, or change, with the row that they refer to."""
+        """Referring rows are deleted or changed with the row."""
         return self.on_delete in _ACTS
 
     @property
     def follows_updates(self) -> bool:
-        """Whether rows change with the columns that they refer to."""
         return self.on_update in _ACTS
 
 
 @dataclass(frozen=True)
 class DeleteHook:
-    """A trigger or a rule that runs when rows of a table are deleted. `replaces`: it stands in the place of the deletion."""
+    """A trigger or rule that runs when rows of a table are deleted. `replaces`: it runs instead of the deletion."""
 
     table: Place
     name: str
@@ -60,25 +55,22 @@ class DeleteHook:
 
 @dataclass(frozen=True)
 class References:
-    """Some tables, and all that lose or change rows with them."""
+    """Tables, and all others that lose or change rows with them."""
 
-    # The tables that were asked about, in that order.
     asked: tuple[Place, ...]
-    # Of them and their parts those that are no tables, by what they are instead.
+    # those of them and of their parts that are no tables, by what they are instead
     no_tables: Mapping[Place, str] = field(default_factory=dict)
-    # Of each table itself and what a deletion from it reaches as well: partitions, and tables that inherit from it.
+    # each table itself and what a deletion from it also reaches: partitions and inheriting tables
     parts: Mapping[Place, frozenset[Place]] = field(default_factory=dict)
     keys: tuple[ForeignKey, ...] = ()
     hooks: tuple[DeleteHook, ...] = ()
-    # Whether columns that differ in case are different ones; where not, they are in lower case here.
+    # Columns that differ in case are different; otherwise all are lower case here.
     tells_case: bool = True
-    # Why this may not be all, if so, and what to do about it.
+    # Why this may be incomplete, with its remedy.
     hidden: str | None = None
 
 
 class _Catalog(Protocol):
-    """What each kind of database is asked."""
-
     def hidden(self) -> str | None: ...
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]: ...
     def parts(self, places: Collection[Place]) -> Mapping[Place, frozenset[Place]]: ...
@@ -87,7 +79,6 @@ class _Catalog(Protocol):
 
 
 def references_of(database: ForeignDatabase, tables: Sequence[Table]) -> References:
-    """What refers to some tables now. Raises Refused where the database can't be reached."""
     with inspecting(database) as connection:
         asked = tuple(places_on(connection, tables))
         try:
@@ -99,7 +90,7 @@ def references_of(database: ForeignDatabase, tables: Sequence[Table]) -> Referen
 
 
 def kind_of(database: ForeignDatabase, name: str) -> str | None:
-    """What has the name of a table and is none, such as a view; None of a table. Raises Refused without it."""
+    """Kind of an object that is no table, such as a view; None for a table. Raises Refused if it is missing."""
     with inspecting(database) as connection:
         place = place_on(connection, table_of(database, name))
         return _CATALOGS[database.dialect](connection).no_tables([place]).get(place)
@@ -122,7 +113,7 @@ def _read(catalog: _Catalog, asked: tuple[Place, ...], tells_case: bool) -> Refe
 
 @dataclass(frozen=True)
 class _PostgreSQL:
-    """The catalog of PostgreSQL, which everybody may read, of all schemas."""
+    """PostgreSQL's catalog: all schemas, readable by everybody."""
 
     connection: Connection
 
@@ -166,7 +157,7 @@ class _PostgreSQL:
         there = {row[0] for row in rows}
         actions = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT", "r": "RESTRICT"}
         for _, copied, name, schema, table, mine, to_schema, to_table, theirs, deleted, updated in rows:
-            # Of a key of a partitioned table each partition has a copy, which says nothing new.
+            # Each partition has a copy of its table's key, which adds nothing.
             if copied not in there:
                 yield ForeignKey(
                     name, (schema, table), tuple(mine), (to_schema, to_table), tuple(theirs),
@@ -174,7 +165,7 @@ class _PostgreSQL:
                 )  # fmt: skip
 
     def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]:
-        # Of the bits of a trigger's type the fourth says that it is about deletions; of a rule's events the fourth is.
+        # The fourth bit of a trigger's type, and the fourth event of a rule, mean deletion.
         triggers = (
             f"SELECT wanted.*, t.tgname::text {self._FROM} JOIN pg_trigger t ON t.tgrelid = c.oid"
             " WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype::int & 8 <> 0 ORDER BY t.oid"
@@ -199,7 +190,7 @@ class _PostgreSQL:
 
 @dataclass(frozen=True)
 class _SQLite:
-    """The catalog of a SQLite file: one schema, in which names that differ in case are the same."""
+    """SQLite's catalog: one schema with case-insensitive names."""
 
     connection: Connection
 
@@ -222,7 +213,7 @@ class _SQLite:
         return {}
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
-        # Names cost a look at the statement of the table.
+        # Names require parsing the table's statement.
         return [replace(key, name=self._names(table).get(key.columns)) for table, key in self._keys if key.to in places]
 
     def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]:
@@ -233,8 +224,7 @@ class _SQLite:
 
     @cached_property
     def _keys(self) -> list[tuple[str, ForeignKey]]:
-        """All keys, each with its table as it is written."""
-        # SQLAlchemy reads keys out of SQLite's statements and finds only some of the actions there; but it finds names.
+        # SQLAlchemy parses keys from SQLite's statements and misses some actions, but it has the names.
         query = (
             'SELECT m.name, k.id, k."table", k."from", k."to", k.on_delete, k.on_update FROM sqlite_master m,'
             " pragma_foreign_key_list(m.name) k WHERE m.type = 'table' ORDER BY m.name, k.id, k.seq"
@@ -246,7 +236,7 @@ class _SQLite:
         for (table, _), rows in keys.items():
             to = rows[0][2]
             columns = tuple(row[3].lower() for row in rows)
-            # A key that names no columns refers to the primary key.
+            # A key without columns refers to the primary key.
             theirs = tuple(row[4].lower() for row in rows if row[4]) or self._primary_key(to)
             key = ForeignKey(None, _main(table), columns, _main(to), theirs, rows[0][5].upper(), rows[0][6].upper())
             found.append((table, key))
@@ -263,15 +253,15 @@ class _SQLite:
 
 @dataclass(frozen=True)
 class _MariaDB:
-    """The catalog of MariaDB and MySQL, which shows of tables only those on which its user may do something."""
+    """MariaDB's and MySQL's catalog, which shows only tables on which the user has a right."""
 
     connection: Connection
 
-    # Each of them, given for all databases, shows the keys of all tables. SELECT does not.
+    # Each of these, granted globally, shows all keys. SELECT does not.
     _SHOW_ALL = frozenset(
         {"ALL PRIVILEGES", "ALTER", "CREATE", "DELETE", "DROP", "INDEX", "INSERT", "REFERENCES", "TRIGGER", "UPDATE"}
     )
-    # Engines whose rows are those of another table, or of another server's.
+    # engines whose rows are in another table or on another server
     _ELSEWHERE = frozenset({"CONNECT", "FEDERATED", "MRG_MYISAM", "SPIDER"})
 
     def hidden(self) -> str | None:
@@ -311,7 +301,7 @@ class _MariaDB:
 
     @cached_property
     def _keys(self) -> list[ForeignKey]:
-        # Each of the two is made by a look at all tables, so that a join, or one look for each table, would cost much more.
+        # Two queries: each view scans all tables, so a join or a query per table would cost much more.
         columns: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
         query = (
             "SELECT table_schema, table_name, constraint_name, column_name, referenced_column_name"
@@ -339,7 +329,6 @@ class _MariaDB:
         return (schema.lower(), name.lower()) if self._folds else (schema, name)
 
     def _about(self, query: str, columns: tuple[str, str], places: Collection[Place]) -> Sequence[Any]:
-        """The rows of a view of the catalog that are about some tables, each of which is looked up by its name."""
         either = " OR ".join([f"({columns[0]} = %s AND {columns[1]} = %s)"] * len(places))
         values = tuple(part for place in places for part in place)
         return self.connection.exec_driver_sql(f"{query} ({either})", values).all()

@@ -1,8 +1,4 @@
-"""Reflection: which tables somebody else's database has, with their columns, keys and indexes.
-
-Belongs here: questions about single tables, and what each kind of database needs to be asked so that the answers are alike.
-Does not belong here: which tables refer to it (references.py), what is expected of it (the stores), and its rows.
-"""
+"""Reflection: tables of a foreign database with their columns, keys and indexes, alike for each kind."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,22 +14,19 @@ from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.identity import identity_of
 
-# The schema and the name of a table, as the database itself has them.
 Place = tuple[str, str]
 
 
 def table_of(database: ForeignDatabase, name: str) -> Table:
-    """A table (`table` or `schema.table`) with the columns and the primary key that it has. Raises Refused without it."""
+    """A table (`table` or `schema.table`) with columns and primary key. Raises Refused if it is missing."""
     (table,) = tables_of(database, [name])
     return table
 
 
 def tables_of(database: ForeignDatabase, names: Sequence[str]) -> list[Table]:
-    """Tables as they are in one state of the database, in the order of their names. Raises Refused without one of them.
+    """Tables in one state of the database, in the order of `names`. Raises Refused if one is missing.
 
-    A column is nullable if the database lets it be empty.
-    What SQLite keeps in a column is what was written there, so that its columns of time have no type here and give their values
-    as they are.
+    Columns are nullable if the database allows it. SQLite keeps what was written, so its time columns have no type here.
     """
     with inspecting(database) as connection:
         inspector = inspect(connection)
@@ -45,7 +38,6 @@ def tables_of(database: ForeignDatabase, names: Sequence[str]) -> list[Table]:
     return [_table(database, name, *found[name]) for name in names]
 
 
-# What SQLAlchemy says of the columns of a table, and which of them are its primary key.
 _Look = tuple[Sequence[Any], Sequence[str]]
 
 
@@ -61,7 +53,7 @@ def _look_one_by_one(inspector: Inspector, names: Sequence[str]) -> dict[str, _L
 
 
 def _look_at_once(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
-    """The tables of a schema together: PostgreSQL is asked five times for one of them, and for many of them as often."""
+    """All tables of a schema at once: PostgreSQL needs five queries for one or for many."""
     places = {name: _split(name) for name in names}
     found: dict[str, _Look] = {}
     for schema in dict.fromkeys(schema for schema, _ in places.values()):
@@ -91,29 +83,27 @@ def _table(database: ForeignDatabase, name: str, found: Sequence[Any], key: Sequ
 
 
 def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
-    """The columns of each index of a table, the primary key first."""
     schema, plain = _split(name)
     with inspecting(database) as connection:
         inspector = inspect(connection)
         key = inspector.get_pk_constraint(plain, schema=schema)["constrained_columns"]
         others = inspector.get_indexes(plain, schema=schema)
-    # An expression has no name, and an index that begins with one finds no column.
+    # An expression has no column name.
     return [tuple(key), *(tuple(column or "" for column in one["column_names"]) for one in others)]
 
 
 def places_of(database: ForeignDatabase, tables: Sequence[Table]) -> list[Place]:
-    """Which tables are meant: one that is written in two ways, as with its schema and without it, has one place."""
+    """Places of tables: one written with and without its schema has one place."""
     with database.reading() as connection:
         return places_on(connection, tables)
 
 
 def location_of(database: ForeignDatabase, table: Table) -> str:
-    """Where a table is, in words that are other ones for every other table of any database."""
+    """Text that differs for every other table of any database."""
     with database.reading() as connection:
         schema, name = place_on(connection, table)
         number = ""
         if database.dialect == "postgresql":
-            # A table that was made anew has another one.
             query = "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             query += " WHERE n.nspname = %s AND c.relname = %s"
             number = f", oid {connection.exec_driver_sql(query, (schema, name)).scalar()},"
@@ -121,12 +111,11 @@ def location_of(database: ForeignDatabase, table: Table) -> str:
 
 
 def has_rows(connection: Connection, table: Table, *where: ColumnElement[bool]) -> bool:
-    """Whether a table has any row, or any of some."""
     return connection.execute(select(literal(1)).select_from(table).where(*where).limit(1)).first() is not None
 
 
 def writes_ahead(database: ForeignDatabase) -> bool:
-    """Whether readers and writers leave each other alone: on a server they do, on SQLite in WAL mode."""
+    """Readers and writers don't block each other: on a server, or on SQLite with WAL."""
     with database.reading() as connection:
         return database.dialect != "sqlite" or connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
@@ -138,25 +127,22 @@ def _split(name: str) -> tuple[str | None, str]:
 
 @contextmanager
 def inspecting(database: ForeignDatabase) -> Iterator[Connection]:
-    """One state of a database, to ask what is in it."""
     with database.reading() as connection, warnings.catch_warnings():
-        # Types that SQLAlchemy does not know are those of columns that nobody asks for.
+        # SQLAlchemy warns of types of columns that nobody uses.
         warnings.simplefilter("ignore", SAWarning)
         yield connection
 
 
 def place_on(connection: Connection, table: Table) -> Place:
-    """Which table is meant, on a connection."""
     (place,) = places_on(connection, [table])
     return place
 
 
 def places_on(connection: Connection, tables: Sequence[Table]) -> list[Place]:
-    """Which table is meant by each, on a connection."""
     known: list[Place | None] = [None] * len(tables)
     if connection.dialect.name == "postgresql":
-        # A name without a schema is looked for in the schemas of the search path, the first of which may not have it.
-        # Values, so that they are quoted here: what quotes statements also doubles the percent signs in a name.
+        # A name without schema is looked up in the search path, whose first schema may not have it. Passed as values:
+        # quoting in the statement would double percent signs in names.
         written = [
             ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.name) if part) for table in tables
         ]
@@ -176,7 +162,7 @@ def _named(connection: Connection, table: Table) -> Place:
 
 
 def folds_case(connection: Connection) -> bool:
-    """Whether names of tables that differ in case are the same: always in SQLite; a server is told by its settings."""
+    """Table names that differ in case are the same: in SQLite, and by a server's settings."""
     dialect = connection.dialect.name
     if dialect in ("sqlite", "postgresql"):
         return dialect == "sqlite"

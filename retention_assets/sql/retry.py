@@ -1,9 +1,4 @@
-"""Retries: the one loop in which anything that failed for a passing reason is done again.
-
-Belongs here: the loop, and the policy that says how often, after which pause and for which failures.
-Does not belong here: which failures of a database pass (errors.py), and what is done again. It loads no database library,
-because stores that are no databases retry as well.
-"""
+"""Retries: the one loop that repeats work after passing failures. It imports no database library."""
 
 import math
 import random
@@ -17,10 +12,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often something is done at most, which failures it is done again after, and the seconds in between.
+    """Number of attempts, failures to retry, and seconds between attempts.
 
-    Each pause is `growth` times the one before, and `longest` at most. Up to `jitter`, a share of it, is left out at random, so
-    that two who got in each other's way do not meet again.
+    Each pause is `growth` times the previous one, `longest` at most. A random share of up to `jitter` is left out, so that
+    colliding programs don't meet again.
     """
 
     is_transient: Callable[[Exception], bool]
@@ -31,14 +26,13 @@ class RetryPolicy:
     jitter: float = 0.5
 
     def pause_after(self, attempt: int) -> float:
-        """The seconds between an attempt, counted from 1, and the next."""
         if not self.pause:
             return 0
         return min(self.pause * self.growth ** (attempt - 1), self.longest) * random.uniform(1 - self.jitter, 1)
 
 
 def retry(work: Callable[[], T], policy: RetryPolicy) -> T:
-    """Do work until it succeeds. Raises its last failure: one that does not pass, or that of the last attempt."""
+    """Repeat work until it succeeds. Raises the failure that does not pass, or that of the last attempt."""
     attempt = 1
     while True:
         try:

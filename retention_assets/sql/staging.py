@@ -1,20 +1,11 @@
-"""Staging: how many rows at once get into a transaction of the ledger.
+"""Staging: loads many rows into a ledger transaction, to be compared with what is there before they are inserted.
 
-Belongs here: staging tables for millions of rows that are compared with what is there before they are inserted, and appending
-rows. What is staged is this module's own, and it alone removes it:
+Rows of this program go with their transaction: on SQLite a file in a temporary folder, on PostgreSQL a temporary table dropped
+on commit. Rows of many programs share an unlogged PostgreSQL table, which its creator drops, or the next creator a day later.
 
-* Rows of this program come part by part, never all at once, and go with their transaction: on SQLite a file in a folder of its
-  own, on PostgreSQL a temporary table that is dropped on commit.
-* Rows of many programs (tasks on any machine) come into a table of PostgreSQL that is shared by its name. It is unlogged, is
-  dropped by who made it, and, if that one died, by who makes one of the same kind a day later.
-
-Does not belong here: what the rows are about, and reading (streams.py).
-
-On SQLite, ADBC writes the staging table into a file of its own, which the ledger's connection then attaches. It must never open
-the ledger itself: its driver carries a second copy of SQLite, and two copies in one program void each other's file locks (on
-closing a file, POSIX drops the locks of the whole program), which can corrupt the file.
-On PostgreSQL, COPY over the ledger's connection fills a temporary table in the same transaction: a writer that is killed leaves
-nothing behind.
+On SQLite, ADBC writes a separate file, which the ledger's connection attaches. ADBC must never open the ledger: its driver has
+a second copy of SQLite, and two copies in one program void each other's file locks (on closing a file, POSIX drops the locks of
+the whole program), which can corrupt the file.
 """
 
 import io
@@ -41,14 +32,13 @@ from retention_assets.sql.engines import ledger_engine
 
 STAGED = "staged_rows"
 _BATCH = 50_000
-# So many rows to a statement: a batch of a sweep is one. Well below what SQLite takes as parameters.
+# rows per statement; a sweep's batch fits one, well below SQLite's limit of parameters
 _TOGETHER = (500, 20, 1)
 _TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
-# A shared table of an older run belongs to nobody who is still at work.
+# A shared table older than this belongs to no running program.
 _LEFT = timedelta(days=1)
 _SHARED = re.compile(r"staged_[a-z]+_(\d+)_[0-9a-f]{16}")
 
-# What means something else in the lines of COPY.
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
 _SPECIAL = re.compile(r"[\\\n\r\t]")
 
@@ -57,9 +47,9 @@ Load = Callable[[Connection], None]
 
 @contextmanager
 def stage(engine: Engine, parts: Iterable[pa.Table] | None) -> Iterator[tuple[Path | None, Load]]:
-    """The file that a transaction has to attach before it begins, if any, and what it has to call after it began.
+    """Yield the file to attach before a transaction begins, if any, and the loader to call after.
 
-    `parts` can be gone through more than once; where there are none, or none with a row, there is no table.
+    `parts` may be iterated more than once; without rows there is no table.
     """
     if parts is None:
         yield None, _loaded_already
@@ -72,15 +62,15 @@ def stage(engine: Engine, parts: Iterable[pa.Table] | None) -> Iterator[tuple[Pa
 
 
 def _loaded_already(_: Connection) -> None:
-    """There is no table to load, or it is in the file that was attached."""
+    """Nothing to load, or already in the attached file."""
 
 
 def _write_file(file: Path, parts: Iterable[pa.Table]) -> bool:
-    """Write rows into a SQLite file of their own; whether there were any."""
+    """Write rows into a SQLite file of its own; return False if there were none."""
     tables = (part for part in parts if len(part))
     if (first := next(tables, None)) is None:
         return False
-    # It imports every library of tables that is installed, half a second of what definitions take to load.
+    # Slow import: it loads every installed table library, half a second.
     import adbc_driver_sqlite.dbapi as adbc_sqlite
 
     with adbc_sqlite.connect(str(file), autocommit=True) as connection, connection.cursor() as cursor:
@@ -111,20 +101,19 @@ def _copy(connection: Connection, name: str, table: pa.Table) -> None:
     with _driver(connection).cursor().copy(f"COPY {name} FROM STDIN (FORMAT csv)") as copy:
         for batch in table.to_batches(_BATCH):
             text = io.BytesIO()
-            # Strings are quoted and null is nothing at all: as COPY reads them, an empty string and null stay apart.
+            # Strings are quoted and null is nothing, so COPY tells an empty string from null.
             pa_csv.write_csv(batch, text, pa_csv.WriteOptions(include_header=False))
             copy.write(text.getvalue())
 
 
 @dataclass(frozen=True)
 class SharedTable:
-    """A table of PostgreSQL that any program fills which this value is sent to."""
+    """A PostgreSQL table that any program with this value can fill."""
 
     url: Url
     name: str
 
     def append(self, table: pa.Table) -> None:
-        """Append rows, all of them or none."""
         engine = ledger_engine(self.url)
         try:
             with engine.begin() as connection:
@@ -135,7 +124,7 @@ class SharedTable:
 
 @contextmanager
 def shared_table(engine: Engine, kind: str, schema: pa.Schema) -> Iterator[SharedTable]:
-    """A new table that many programs may fill, as long as this is open. Those of the same kind that were left are dropped."""
+    """Create a shared table and drop it in the end; drop leftovers of the same kind first."""
     with engine.begin() as connection:
         present: datetime = connection.execute(select(DatabaseTime())).scalar_one()
         name = f"staged_{kind}_{int(present.timestamp())}_{secrets.token_hex(8)}"
@@ -153,20 +142,19 @@ def shared_table(engine: Engine, kind: str, schema: pa.Schema) -> Iterator[Share
 
 
 def _drop(engine: Engine, name: str) -> None:
-    # Who can't do it now leaves it to a later run.
+    # Leave it to a later run if it can't be dropped now.
     with suppress(DBAPIError), engine.begin() as connection:
         connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def append_rows(connection: Connection, table: Table, columns: Sequence[Column[Any]], rows: Sequence[Sequence[Any]]) -> None:
-    """Append rows of plain values (numbers and strings), one or a million."""
     if connection.dialect.name == "postgresql":
         names = ", ".join(f'"{column.name}"' for column in columns)
         with _driver(connection).cursor().copy(f"COPY {table.name} ({names}) FROM STDIN") as copy:
             copy.write(_lines_of(rows))
     else:
-        # A statement costs as much as several rows, and one over many of them has to be read once.
+        # A statement costs as much as several rows, and a large one is parsed once.
         at = 0
         for together in _TOGETHER:
             while len(rows) - at >= together:
@@ -176,7 +164,7 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
 
 
 def _lines_of(rows: Sequence[Sequence[Any]]) -> str:
-    """Rows as COPY reads them. Its driver writes them one by one, which takes several times as long."""
+    """Rows as COPY reads them; the driver would write them one by one, several times slower."""
     columns = map(_texts_of, zip(*rows, strict=True))
     return "".join(f"{line}\n" for line in map("\t".join, zip(*columns, strict=True)))
 
@@ -191,7 +179,6 @@ def _texts_of(values: Sequence[Any]) -> Sequence[str]:
 
 
 def _insert_of(table: Table, columns: tuple[Column[Any], ...], rows: Sequence[Sequence[Any]]) -> tuple[str, tuple[Any, ...]]:
-    """A statement over some rows, and its values: what all of them have in common is given once."""
     by_column = [*zip(*rows, strict=True)]
     alike = tuple(values.count(values[0]) == len(rows) for values in by_column)
     common = (values[0] for values, is_alike in zip(by_column, alike, strict=True) if is_alike)

@@ -1,11 +1,7 @@
-"""Queries as streams of Arrow record batches: as much memory for ten million rows as for one batch.
+"""Queries as streams of Arrow record batches, in constant memory.
 
-Belongs here: how each database is made to hand over rows as it finds them, and values that mean an instant.
-Does not belong here: what is asked.
-
-`stream` reads in the transaction of a connection, `copy_rows` as fast as PostgreSQL can, in one that is its own. The latter is
-ADBC's, which must never open a SQLite file: its driver carries a second copy of SQLite, and two copies in one program void each
-other's file locks (on closing a file, POSIX drops the locks of the whole program).
+`stream` reads in a connection's transaction; `copy_rows` uses a transaction of its own and PostgreSQL's fastest way, through
+ADBC. ADBC must never open a SQLite file: its second copy of SQLite would void this program's file locks (see staging.py).
 """
 
 import io
@@ -36,17 +32,14 @@ from retention_assets.sql.columns import InstantColumn, MicrosColumn
 
 BATCH = 50_000
 BYTES = 8 * 2**20
-# A policy on rows hides rows from whoever may not see them, unless it is told to raise.
+# Row security hides rows unless it is told to raise.
 ALL_ROWS = "SET LOCAL row_security = off"
 _DAY = len("2026-01-01")
 _ZONED = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 
 
 def stream(connection: Connection, query: Select[Any], schema: pa.Schema, bytes_too: bool = False) -> Iterator[pa.RecordBatch]:
-    """What a query finds, batch by batch, in the state that the connection's transaction sees.
-
-    `bytes_too`: a column may hold bytes, as any column of somebody else's SQLite file may.
-    """
+    """Stream a query in the connection's transaction. `bytes_too`: a column may hold bytes, as in a foreign SQLite file."""
     if connection.dialect.name == "postgresql":
         return _copied(connection, query, schema)
     if connection.dialect.name == "sqlite" and not bytes_too:
@@ -55,10 +48,9 @@ def stream(connection: Connection, query: Select[Any], schema: pa.Schema, bytes_
 
 
 def numbers_of(connection: Connection, query: Select[Any]) -> npt.NDArray[np.int64]:
-    """A column of whole numbers, none of them null, as one array: read as one text."""
     if connection.dialect.name == "postgresql":
         text = bytearray()
-        # Joined all at once each row would be an object for a while, fifty times its size.
+        # Joining all at once makes each row an object of fifty times its size.
         for row in _rows_of_copy(connection, f"COPY ({_text(connection, query)}) TO STDOUT"):
             text += row
         return np.fromstring(text.decode(), np.int64, sep="\n")
@@ -69,16 +61,16 @@ def numbers_of(connection: Connection, query: Select[Any]) -> npt.NDArray[np.int
 
 def _fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with _cursor(connection, query) as cursor:
-        # Past SQLAlchemy, which would make a row of each row and a value of each value; Arrow makes columns of them all.
+        # Without SQLAlchemy, which builds an object per row and value.
         while rows := cursor.fetchmany(BATCH):
             yield _batch_of(rows, schema)
 
 
 def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same from SQLite, a third of the work: each row as one text, of which Arrow makes columns."""
+    """Read SQLite rows as JSON text that Arrow parses, in a third of the time."""
     types = _types_of(query, schema, (InstantColumn, MicrosColumn))
     types |= {name: pa.string() for name, kind in types.items() if kind == INSTANT}
-    # Between two numbers, so that the brackets stand in columns that nobody reads.
+    # Between two numbers, so that the brackets are in columns that nobody reads.
     lines = query.with_only_columns(func.json_array(0, *query.selected_columns, 0), maintain_column_froms=True)
     with _cursor(connection, lines) as cursor:
         while rows := cursor.fetchmany(BATCH):
@@ -87,7 +79,7 @@ def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Sch
 
 
 def _parsed_lines(text: str, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
-    """Arrays of JSON, one to a line: without a backslash they are CSV but for the brackets. None if they are not."""
+    """JSON arrays, one per line: without a backslash they are CSV except for the brackets. None otherwise."""
     if "\\" in text:
         return None
     null = {"null_values": ["null"], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
@@ -96,11 +88,10 @@ def _parsed_lines(text: str, schema: pa.Schema, types: Mapping[str, pa.DataType]
     read = pa_csv.ReadOptions(column_names=["[", *schema.names, "]"], block_size=len(data) + 1)
     try:
         table = pa_csv.read_csv(io.BytesIO(data), read, convert_options=options)
-        # One block, and so each column is one array.
         [batch] = table.to_batches()
         return _cast(batch, schema)
     except pa.ArrowInvalid:
-        # A value that is not of its type: taken one by one it is found again, and is said to be no such value.
+        # A value of the wrong type: reading row by row finds and names it.
         return None
 
 
@@ -119,9 +110,8 @@ def _cursor(connection: Connection, query: Select[Any]) -> Iterator[Any]:
 
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     driver: Any = connection.connection.driver_connection
-    # One that stays on the server, or the driver would read everything at once.
+    # A server-side cursor: otherwise the driver would read everything at once.
     with closing(driver.cursor(SSCursor)) as cursor:
-        # The driver takes parameters by name.
         cursor.execute(str(compiled), compiled.params)
         yield cursor
 
@@ -145,8 +135,8 @@ def _copied(connection: Connection, query: Select[Any], schema: pa.Schema) -> It
 
 
 def _rows_of_copy(connection: Connection, statement: str) -> Iterator[Buffer]:
-    """What COPY sends, row by row. psycopg by itself asks for each row whether there is one, which takes longer than a row:
-    those that have come already are taken at once, and it is asked where none has.
+    """Rows of COPY. psycopg polls for each row, which costs more than the row: take those that arrived, and poll only if there
+    is none.
     """
     driver: Any = connection.connection.driver_connection
     with driver.cursor().copy(statement) as copy:
@@ -163,13 +153,12 @@ def _rows_of_copy(connection: Connection, statement: str) -> Iterator[Buffer]:
 
 
 def _types_of(query: Select[Any], schema: pa.Schema, numbers: tuple[type[Any], ...]) -> dict[str, pa.DataType]:
-    """As what each column is read: what is a number in the database as one."""
     columns = zip(schema, query.selected_columns, strict=True)
     return {field.name: pa.int64() if isinstance(one.type, numbers) else _read_as(field.type, one) for field, one in columns}
 
 
 def _read_as(kind: pa.DataType, column: ColumnElement[Any]) -> pa.DataType:
-    """Its own type, but for a time that names no zone: Arrow asks for one where the type has one."""
+    """The field's type, except for a local time: Arrow would require a zone."""
     is_local = isinstance(column.type, DateTime) and not column.type.timezone
     return pa.timestamp("us") if kind == INSTANT and is_local else kind
 
@@ -187,11 +176,8 @@ def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType
 
 
 def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema, sees_all: bool = True) -> Iterator[pa.RecordBatch]:
-    """A query on PostgreSQL, in the one state that a statement sees: ADBC reads COPY's binary stream. Locks nobody.
-
-    `sees_all`: it raises where a policy would hide rows.
-    """
-    # Its driver waits as long as the server wants it to.
+    """Stream a PostgreSQL query in one statement's state through ADBC, locking nobody. `sees_all`: raise if rows are hidden."""
+    # In a thread: ADBC waits as long as the server wants.
     yield from ForeignThread().rows(f"the server {engine.url.host}", _copied_rows(engine, query, schema, sees_all))
 
 
@@ -212,7 +198,7 @@ def _copied_rows(
 def _copying(engine: Engine, text: str, sees_all: bool, anew: bool = False) -> Iterator[pa.RecordBatchReader]:
     options = {"adbc.postgresql.batch_size_hint_bytes": str(BYTES)}
     with adbc_connection(engine, anew) as connection, connection.cursor(adbc_stmt_kwargs=options) as cursor:
-        # One transaction: a pooler may give the next one another session. Closing undoes it.
+        # One transaction: a pooler may switch sessions afterwards. Closing undoes it.
         for statement in ("BEGIN READ ONLY", "SET LOCAL TIME ZONE 'UTC'", *([ALL_ROWS] if sees_all else [])):
             cursor.execute(statement)
         cursor.execute(text)
@@ -220,12 +206,12 @@ def _copying(engine: Engine, text: str, sees_all: bool, anew: bool = False) -> I
 
 
 def _came_later(kind: pa.DataType) -> bool:
-    """Whether a type was made after the driver has read them: it has no name for it, and gives bytes."""
+    """The type was created after the driver read the types: it has no name, and its values are bytes."""
     return isinstance(kind, pa.OpaqueType) and kind.type_name.startswith("unnamed")
 
 
 def adbc_connection(engine: Engine, anew: bool = False) -> Any:
-    """A connection of ADBC's beside those of an engine. `anew`: types have come that the driver does not know yet."""
+    """An ADBC connection beside those of an engine. `anew`: new types exist that the driver does not know."""
     first = _firsts.setdefault(engine, _FirstConnection(_conninfo(engine.url)))
     if not event.contains(engine, "engine_disposed", first.close):
         event.listen(engine, "engine_disposed", first.close)
@@ -235,19 +221,14 @@ def adbc_connection(engine: Engine, anew: bool = False) -> Any:
 
 
 class _FirstConnection:
-    """Connections of ADBC's to one database. The first one stays open as long as the engine has connections.
-
-    For it the driver reads all types and all columns of the database, a tenth of a second where there are many; those that are
-    made from it know them.
-    """
+    """ADBC connections to one database. Opening the first reads all types and columns (0.1 s); its clones know them."""
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo, self._lock = conninfo, Lock()
         self._first: Any = None
 
     def another(self) -> Any:
-        """One more, which its user closes."""
-        # It imports every library of tables that is installed, half a second of what definitions take to load.
+        # Slow import: it loads every installed table library, half a second.
         import adbc_driver_postgresql.dbapi as adbc_postgresql
 
         with self._lock:
@@ -256,7 +237,6 @@ class _FirstConnection:
             return self._first.adbc_clone()
 
     def close(self, *_: object) -> None:
-        """Those that were made from it go on."""
         with self._lock:
             first, self._first = self._first, None
         if first is not None:
@@ -267,14 +247,13 @@ _firsts: "WeakKeyDictionary[Engine, _FirstConnection]" = WeakKeyDictionary()
 
 
 def _conninfo(url: URL) -> str:
-    """A URL as libpq understands it: SQLAlchemy's own spelling of one is not the same in every character."""
     given = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in url.query.items()}
     named = url.translate_connect_args(username="user", database="dbname")
     return make_conninfo("", **{"application_name": "retention", **named, **given})
 
 
 def _text(connection: Connection, query: Select[Any]) -> str:
-    """The query with its values in it: COPY takes no parameters, so psycopg quotes them into the text."""
+    """The query with its values: COPY takes no parameters, so psycopg quotes them."""
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     driver: Any = connection.connection.driver_connection
     return str(ClientCursor(driver).mogrify(str(compiled), compiled.params))
@@ -289,13 +268,13 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def instant_columns(values: pa.Array) -> pa.Array:
-    """Timestamps, or texts as ISO 8601 has them (SQLite knows no others), as instants. What names no zone is UTC."""
+    """Timestamps or ISO 8601 texts (SQLite's only form) as instants. Without a zone they are UTC."""
     if not pa.types.is_string(values.type):
         return values.cast(pa.timestamp("us", values.type.tz)).cast(INSTANT)
-    # Of most columns no value names a zone, and Arrow refuses one that does. A day alone is no instant.
+    # Most columns name no zone, and Arrow refuses values that do. A day alone is no instant.
     if (pc.min(pc.binary_length(values)).as_py() or 0) > _DAY:
         with suppress(pa.ArrowInvalid):
             return values.cast(pa.timestamp("us")).cast(INSTANT)
     zoned = pc.match_substring_regex(values, _ZONED)
-    # Arrow wants all of a column with a zone, or none of it.
+    # Arrow wants a zone in all values of a column or in none.
     return pc.binary_join_element_wise(values, pc.if_else(zoned, "", "Z"), "").cast(INSTANT)

@@ -1,7 +1,4 @@
-"""The inserts that differ between SQLite and PostgreSQL: of a row that may be there already, and of how many there were.
-
-Belongs here: those statements. Does not belong here: any table.
-"""
+"""Inserts that differ between SQLite and PostgreSQL: upserts, and the number of inserted rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -12,16 +9,14 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 
 def insert_counted(connection: Connection, statement: Insert) -> int:
-    """Execute an insert; the number of rows that it wrote."""
     done = connection.execute(statement, execution_options={"preserve_rowcount": True})
     if connection.dialect.name == "sqlite":
-        # Python's driver doesn't say how many an INSERT wrote that begins with WITH.
+        # Python's driver doesn't count the rows of an INSERT that begins with WITH.
         return int(connection.exec_driver_sql("SELECT changes()").scalar_one())
     return done.rowcount
 
 
 def insert_or_skip(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
-    """An insert that leaves a row of the same key as it is."""
     return _insert(connection, table).on_conflict_do_nothing()
 
 
@@ -32,7 +27,7 @@ def insert_or_update(
     changed: Collection[str],
     more: Mapping[str, ColumnElement[Any]] = MappingProxyType({}),
 ) -> postgresql.Insert | sqlite.Insert:
-    """An insert that gives a row of the same key the new values of some columns; `more` are values of others."""
+    """Insert, or give the existing row new values of `changed`, and of other columns by `more`."""
     new = _insert(connection, table)
     return new.on_conflict_do_update(index_elements=list(key), set_={name: new.excluded[name] for name in changed} | {**more})
 

@@ -1,1 +1,1 @@
-"""The audit: a chain of every act, the seals of what acts were done to, and the verification of both."""
+"""The audit: the chain of acts, the seals of their rows, and the verification of both."""

@@ -1,8 +1,6 @@
-"""What is verified before each sweep: every row that says what may go, and every mark that is due.
+"""Audit checks before each sweep: rule rows and due marks against their newest acts. Their cost does not grow with the chain.
 
-Belongs here: the part of the audit that is cheap however long the chain is. Rows of rules are held against the newest act that
-speaks of them, and that act against its own hash; due marks against their seals, their acts and their steps.
-Does not belong here: the whole (verify.py). What somebody made fit by writing the chain anew is found there.
+Only `verify.py` finds changes that fit because somebody rewrote the chain.
 """
 
 import json
@@ -25,18 +23,14 @@ from retention_assets.ledger.schema import AUDIT, MARKS, OPEN
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
 
-# Of these acts, which are as many as there are evaluations, the newest says everything: of a dataset, or of the clock.
+# Each evaluation appends one of these acts; only the newest per dataset, or of all, matters.
 _NEWEST_BY_DATASET = (ActType.ADVANCE,)
 _NEWEST = (ActType.MARK, ActType.CLOCK)
-# In the words of its index; with the table's name, for steps have a status too.
 _OPEN = text(f"marks.{OPEN}")
 
 
 def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
-    """Rows of holds, realms, policies, visibility, clock and objections that are not what was recorded.
-
-    Each with the dataset that it is about, or none where it is about all, and in a sentence.
-    """
+    """Faults in holds, realms, policies, visibility, clock and objections, as (dataset, sentence); "" means all datasets."""
     recorded: dict[RowKey, Recorded] = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
     for row in map(dict, connection.execute(_acts(), execution_options={"yield_per": 1_000}).mappings()):
         if hash_of(row) != row["hash"]:
@@ -50,7 +44,6 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def _acts() -> Select[Any]:
-    """The acts that say last what each row of the rules is, in their order."""
     writers = {deed for table in RULES for deed in WRITERS[table.name]} | {ActType.ACCEPT}
     all_of = sorted(writers - {*_NEWEST_BY_DATASET, *_NEWEST})
     by_dataset = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST_BY_DATASET)).group_by(AUDIT.c.dataset)
@@ -60,7 +53,7 @@ def _acts() -> Select[Any]:
 
 
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
-    """Marks of some datasets that are due, or being swept, and are not what was recorded; each with its dataset."""
+    """Faults of due or SWEEPING marks, each with its dataset."""
     for some in portions(sorted(set(datasets))):
         due = _OPEN, MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
         yield from chain(_sealed(connection, due), _made(connection, due))
@@ -75,7 +68,7 @@ def _sealed(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, s
 
 
 def _made(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Each act that is said to have made some of them is one that marks, and its ids are those that it reserved."""
+    """Check that the act of each mark is a marking act that reserved its id."""
     ends = (func.min(MARKS.c.id).label("first"), func.max(MARKS.c.id).label("last"), func.min(MARKS.c.dataset).label("dataset"))
     groups = select(MARKS.c.act, *ends).where(*due).group_by(MARKS.c.act).subquery()
     query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)

@@ -1,8 +1,4 @@
-"""The audit: every decision and act as one appended row that has the hash of the row before.
-
-Belongs here: what an act is, appending the acts of a transaction to the chain, and writing the chain out as JSON lines.
-Does not belong here: checking the chain (verify.py), the seals of an act's members (seals.py).
-"""
+"""The chain of the audit: each act is an appended row that holds the hash of the row before."""
 
 import hashlib
 import json
@@ -19,13 +15,12 @@ from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 
-# What the first row has as the hash of the row before it.
 GENESIS = "0" * 64
 
-# What the hash of a row covers, in this order: everything but the hash itself.
+# columns covered by a row's hash, in this order
 _HASHED = tuple(column.name for column in AUDIT.columns if column.name != "hash")
 
-# Of each transaction: made once.
+# built once: every transaction uses it
 _HEAD = (
     select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash, AUDIT_HEAD.c.ledger, DatabaseTime().label("at"))
     .where(AUDIT_HEAD.c.id == 1)
@@ -36,14 +31,14 @@ _MOVE_HEAD = update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1)
 
 
 class ActType(StrEnum):
-    """What was done."""
+    """Kinds of acts."""
 
     MARK = "MARK"
     UNMARK = "UNMARK"
     SPARE = "SPARE"
     PLAN = "PLAN"
     BEGIN = "BEGIN"  # a batch of a plan goes from MARKED to SWEEPING
-    SETTLE = "SETTLE"  # what became of a batch
+    SETTLE = "SETTLE"  # outcomes of a batch
     FINISH = "FINISH"  # a plan is done
     TAKE_OVER = "TAKE_OVER"  # an expired lease, by another holder
     PUBLISH = "PUBLISH"
@@ -54,26 +49,26 @@ class ActType(StrEnum):
     POLICY = "POLICY"
     REPORT = "REPORT"
     CLOCK = "CLOCK"
-    POSTPONE = "POSTPONE"  # what a store would have expired by itself, and must not yet
-    OBJECT = "OBJECT"  # a check of what was judged failed: its datasets are not swept
-    WITHDRAW = "WITHDRAW"  # an objection is taken back
-    SCAN = "SCAN"  # a scan of a store began or ended, or an accepted one is judged
+    POSTPONE = "POSTPONE"  # postpones expiry by the store itself
+    OBJECT = "OBJECT"
+    WITHDRAW = "WITHDRAW"
+    SCAN = "SCAN"
     ACCEPT_SCAN = "ACCEPT_SCAN"  # a person lets a braked scan mark
     PLACE = "PLACE"  # a store joins with the place of its data, or a person accepts another place
     HEAD = "HEAD"  # a place where heads are noted is remembered, given up, or can't be written
-    CONFIRM = "CONFIRM"  # a person said yes to what a run was about to delete
+    CONFIRM = "CONFIRM"  # a person agreed to what a run was about to delete
     VERIFY = "VERIFY"  # a verification that found no fault
     ACCEPT = "ACCEPT"  # a person vouches for the ledger as it is
 
 
 def new_id() -> int:
-    """An id that no other writer will choose, known before the chain is locked: rows can name the act that wrote them."""
+    """Draw a random id before the chain is locked, so that rows can name the act that wrote them."""
     return secrets.randbits(62) + 1
 
 
 @dataclass
 class Act:
-    """One row that the audit is to have. With `members` and their `digest` where it was done to many at once."""
+    """An act to be appended to the audit; a bulk act has `members` and their `digest`."""
 
     deed: ActType
     actor: str
@@ -84,13 +79,13 @@ class Act:
     detail: Mapping[str, Any] = field(default_factory=dict)
     members: int | None = None
     digest: str | None = None
-    # When it was done, where a row says the same; otherwise when it is appended.
+    # None: the time of appending; otherwise the time that its rows carry.
     at: datetime | None = None
     id: int = field(default_factory=new_id)
 
 
 def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
-    """Add rows to the end of the chain. To be the last that a transaction does: from here on other writers wait for it."""
+    """Append acts to the chain. Must be the last write of a transaction: other writers wait from here on."""
     if not acts:
         return
     head = connection.execute(_HEAD).one()
@@ -98,7 +93,7 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
     position, previous = head.position, head.hash
     for act in acts:
         position += 1
-        # The first row says whose chain it is.
+        # The first row names the ledger.
         detail = {**act.detail, "ledger": head.ledger} if position == 1 else act.detail
         row = {
             "position": position, "act": act.id, "at": act.at or head.at, "actor": act.actor, "deed": act.deed.value,
@@ -113,8 +108,8 @@ def append_acts(connection: Connection, acts: Sequence[Act]) -> None:
 
 
 def hash_of(row: Mapping[str, Any]) -> str:
-    """The hash of a row of the audit, over everything in it and, with the hash of the row before, over all before it."""
-    # What was put there past the ledger may be of any type.
+    """Hash a row. The previous hash is part of it, so it covers the whole chain up to here."""
+    # A value written past the ledger may have any type.
     values = [_plain(row[name]) for name in _HASHED]
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
@@ -125,16 +120,16 @@ def _plain(value: Any) -> Any:
 
 
 def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
-    """The chain from its beginning, or what follows a position, without holding all of it in memory."""
+    """Stream the chain in order, from its beginning or after a position."""
     query = select(AUDIT).where(AUDIT.c.position > after).order_by(AUDIT.c.position)
-    # An option of the statement: of the connection, it would be one of every later statement as well.
-    # Few at a time: the act of a run that published thousands of datasets is long.
+    # A statement option: on the connection it would also apply to later statements. Small batches, because the act of a
+    # run that published thousands of datasets is long.
     with connection.execute(query, execution_options={"yield_per": 500}) as found:
         yield from (dict(row) for row in found.mappings())
 
 
 def as_line(row: Mapping[str, Any]) -> str:
-    """A row as a line of JSON, from which its hash can be computed again by anybody."""
+    """Write a row as a JSON line from which anybody can compute its hash again."""
     try:
         detail = json.loads(row["detail"])
     except (TypeError, ValueError):

@@ -1,7 +1,6 @@
-"""What is in the ledger's database and is not the ledger's: triggers, rules, filters of rows and tables.
+"""Foreign objects in the ledger's database. Anything that acts on ledger tables (trigger, rule, row filter) is a fault.
 
-Belongs here: naming it. Whatever acts on our tables is a fault, for it may undo what was written; in a file, which is the
-ledger's alone, so is any other table, view or index. A PostgreSQL schema may be shared: other tables there are a remark.
+In a SQLite file any other table, view or index is a fault too; in a shared PostgreSQL schema other tables are a remark.
 """
 
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ _OTHERS = text(
 
 
 def acting_faults(connection: Connection) -> Iterator[str]:
-    """Triggers and whatever else acts on the ledger's tables, or stands in the place of one."""
+    """Find triggers and other objects that act on the ledger's tables or replace one."""
     if connection.dialect.name == "sqlite":
         present = {(kind, name): table for kind, name, table in connection.execute(_FILE)}
         for (kind, name), table in present.items():
@@ -50,7 +49,7 @@ def acting_faults(connection: Connection) -> Iterator[str]:
 
 
 def foreign_faults(connection: Connection) -> Iterator[str]:
-    """The same, and in a file every table, view and index that is not the ledger's."""
+    """Find acting objects and, in a SQLite file, every table, view and index that is not the ledger's."""
     yield from acting_faults(connection)
     if connection.dialect.name == "sqlite":
         for kind, name, table in connection.execute(_FILE):
@@ -59,7 +58,6 @@ def foreign_faults(connection: Connection) -> Iterator[str]:
 
 
 def other_tables(connection: Connection) -> list[str]:
-    """Tables that share the ledger's schema on a server, in a sentence each."""
     if connection.dialect.name == "sqlite":
         return []
     return [f"The table {name} in the ledger's schema is not the ledger's." for name in connection.execute(_OTHERS).scalars()]

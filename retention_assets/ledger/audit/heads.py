@@ -1,8 +1,6 @@
-"""Heads: where the chain of a ledger ends, as somebody outside of it may note it, and whether a chain holds such a note.
+"""Heads: where a ledger's chain ends, noted outside the ledger.
 
-Belongs here: the note, what is wrong with a ledger that does not hold it, and the places in which a ledger remembers to have
-noted one. A ledger without the row that was noted is an older one that was put back, or another one in its place.
-Does not belong here: where the note is kept (pipeline/head_file.py).
+A ledger that lacks a noted row is an older copy that was put back, or another ledger in its place.
 """
 
 from collections.abc import Sequence
@@ -23,7 +21,7 @@ REMEDY = (
 
 
 class NotedPlace(NamedTuple):
-    """A file for heads: whether one was noted there, and why the newest could not be. `store`: none in a warehouse."""
+    """A file for heads; `fault` says why the newest could not be noted, `store` is None in a warehouse."""
 
     place: str
     store: str | None
@@ -32,13 +30,11 @@ class NotedPlace(NamedTuple):
 
 
 def noted_places(connection: Connection) -> dict[str, NotedPlace]:
-    """The files for heads that a ledger remembers."""
     rows = connection.execute(select(*(NOTED_HEADS.c[name] for name in NotedPlace._fields)).order_by(NOTED_HEADS.c.place))
     return {row.place: NotedPlace(*row) for row in rows}
 
 
 def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: str) -> None:
-    """Remember files for heads, as far as that changes anything."""
     before = noted_places(tx.connection)
     for one in places:
         if before.get(one.place) == one:
@@ -51,7 +47,7 @@ def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: s
 
 @dataclass(frozen=True)
 class LedgerHead:
-    """A row of a ledger's chain: which ledger, its position, its hash."""
+    """A row of the chain: the ledger's id, its position and its hash."""
 
     ledger: str
     position: int
@@ -59,12 +55,11 @@ class LedgerHead:
 
 
 def head_of(connection: Connection) -> LedgerHead:
-    """Where the chain ends now."""
     return LedgerHead(*connection.execute(select(AUDIT_HEAD.c.ledger, AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
 
 
 def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | None:
-    """Why a ledger is not the one of which a head was noted, in a sentence with what to do; none where it is."""
+    """Explain, with a remedy, why a ledger does not contain a noted head; None if it does."""
     present = head_of(connection)
     if noted.ledger != present.ledger:
         return (

@@ -1,8 +1,4 @@
-"""Where marks are in their lives, against the steps that led them there.
-
-Belongs here: the columns of a mark that change, each as the steps and the acts that took them say it. Nothing seals these
-columns: the steps are sealed, and everything that a mark says of its life follows from them.
-"""
+"""Checks that each mark's status columns follow from its steps. No seal covers these columns; the steps are sealed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,14 +8,13 @@ from sqlalchemy import ColumnElement, Connection, Row, Subquery, and_, case, fun
 from retention_assets.ledger.marks.steps import NO_ERROR
 from retention_assets.ledger.schema import AUDIT, MARKS, STEPS
 
-# What else a mark says of its life than where it is: the column, as people call it.
+# Status columns other than `status`, by the name that people see.
 _WORDS = {
     "attempts": "attempts", "last_error": "last_error", "why": "why", "changed_at": "changed_at", "changed_by": "changed_by",
 }  # fmt: skip
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
-    """Marks that are not where their last step led, or say something else of their lives than their steps do."""
     last, failed = _last_steps(where), _failed_steps(where)
     should = {
         "status": func.coalesce(last.c.status, "MARKED"),
@@ -39,7 +34,6 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
 
 
 def _last_steps(where: ColumnElement[bool] | None) -> Subquery:
-    """The last step of each mark, and the act that took it."""
     steps = select(STEPS.c.mark, func.max(AUDIT.c.position).label("position")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
     newest = _narrowed(steps, where).group_by(STEPS.c.mark).subquery()
     columns = (newest.c.mark, newest.c.position, STEPS.c.status, STEPS.c.why, STEPS.c.act, AUDIT.c.actor, AUDIT.c.at)
@@ -48,7 +42,6 @@ def _last_steps(where: ColumnElement[bool] | None) -> Subquery:
 
 
 def _failed_steps(where: ColumnElement[bool] | None) -> Subquery:
-    """How often a sweep failed on each mark, and the last error."""
     steps = select(STEPS.c.mark, func.count().label("attempts"), func.max(AUDIT.c.position).label("position")).join(
         AUDIT, AUDIT.c.act == STEPS.c.act
     )

@@ -1,8 +1,4 @@
-"""The members of bulk acts: marks, steps and what is planned, each against its own seal, and all of an act against its digest.
-
-Belongs here: reading them once in the order in which they were sealed, and naming what does not fit.
-Does not belong here: where a mark is in its life (lives.py), and rows that are written one by one (row_faults.py).
-"""
+"""Members of bulk acts (marks, steps, planned marks), compared with their own seals and with the digest of their act."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +19,7 @@ _SHOWN = 5
 
 
 class BulkAct(NamedTuple):
-    """An act with members, as the chain has it. `first` and `last` are ids of marks, `plans` the plans that it made."""
+    """A bulk act as the chain has it: `first` and `last` are mark ids, `plans` the plans that it made."""
 
     position: int
     deed: str
@@ -35,12 +31,11 @@ class BulkAct(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, for sentences."""
         return f"Row {self.position} of the audit ({self.deed})"
 
 
 def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
-    """The marks that have not the seal of what they say: the dataset of each, and a sentence."""
+    """Marks whose seal does not match their content, as (dataset, sentence)."""
     for row, (seal, right) in enumerate(zip(table["seal"].to_pylist(), mark_seals(table), strict=True)):
         if seal != right:
             dataset, transaction, mark = (table[name][row].as_py() for name in ("dataset", "transaction", "id"))
@@ -48,7 +43,7 @@ def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 class Members:
-    """The members of some acts. `only` looks at these alone, not at all marks, steps and plans that there are."""
+    """Verifies members of acts; `only` limits it to these acts, otherwise all marks, steps and plans are read."""
 
     def __init__(self, acts: Mapping[int, BulkAct], only: bool = False) -> None:
         self.acts, self._only = acts, only
@@ -56,14 +51,13 @@ class Members:
         self._plans = {plan: number for number, act in acts.items() for plan in act.plans}
 
     def faults(self, connection: Connection) -> Iterator[str]:
-        """Everything that does not fit."""
         yield from self._mark_faults(connection)
         yield from self._step_faults(connection)
         yield from self._planned_faults(connection)
         yield from self._missing()
 
     def _mark_faults(self, connection: Connection) -> Iterator[str]:
-        """Marks, in the order of their ids: those of one act stand together."""
+        """By id, so that the marks of an act come together."""
         digests: dict[int, Any] = {}
         for where in self._marks():
             query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
@@ -85,7 +79,6 @@ class Members:
                 yield MARKS.c.id.between(act.first, act.last) & (MARKS.c.act == number)
 
     def _missing_marks(self, connection: Connection, number: int) -> Sequence[int]:
-        """Which marks of an act are not there, where every id that it reserved was needed."""
         act = self.acts.get(number)
         if act is None or act.first is None or act.last is None or act.members != act.last - act.first + 1:
             return ()
@@ -95,7 +88,6 @@ class Members:
         return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(mine).scalars()))
 
     def _step_faults(self, connection: Connection) -> Iterator[str]:
-        """Steps, act by act."""
         columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
         query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
         parts = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))] if self._only else [query]
@@ -114,7 +106,6 @@ class Members:
                 yield from self._against(current, digest.hexdigest(), "steps")
 
     def _planned_faults(self, connection: Connection) -> Iterator[str]:
-        """Planned marks, plan by plan."""
         columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
         query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
         parts = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))] if self._only else [query]
@@ -146,7 +137,6 @@ class Members:
             yield f"{act.place} is about other {what} than there are: at least one of them was replaced."
 
     def _missing(self) -> Iterator[str]:
-        """Acts none of whose members are there."""
         for number, act in self.acts.items():
             if number not in self.counted and act.members and act.deed in _WITH_MEMBERS:
                 yield f"{act.place} is about {act.members} members, and there are none."
@@ -158,6 +148,5 @@ def _beside_own(
     said: Callable[[Any], Sequence[Any]],
     seals: Callable[[Iterable[Sequence[Any]]], list[str]],
 ) -> Iterator[tuple[Any, str]]:
-    """Rows, each with the seal of what it says: made for many at a time."""
     for rows in connection.execute(query, execution_options={"yield_per": 50_000}).partitions():
         yield from zip(rows, seals(map(said, rows)), strict=True)

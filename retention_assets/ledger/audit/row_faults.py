@@ -1,8 +1,4 @@
-"""Rows that are not what the acts say that wrote them, in sentences that name each row.
-
-Belongs here: holding tables against the seals that the chain holds last, and what a row says now beside what was recorded.
-Does not belong here: finding those seals (verify.py walks the whole chain, before_sweep.py asks for some acts).
-"""
+"""Finds rows that differ from the newest seal in the chain, and names each in a sentence."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,14 +14,14 @@ _SHOWN = 300
 
 
 class Recorded(NamedTuple):
-    """The seal of a row (none: there is no such row any more), and the position of the act that holds it."""
+    """Newest seal of a row (None: the row was ended) and the position of the act that holds it."""
 
     seal: str | None
     position: int
 
 
 class RowFault(NamedTuple):
-    """A row that is not what was recorded, the sentence about it, and its seal as it is: none where it is gone."""
+    """A row that differs from the record; `seal` is its present seal, None if the row is gone."""
 
     key: RowKey
     sentence: str
@@ -35,7 +31,7 @@ class RowFault(NamedTuple):
 def row_faults(
     connection: Connection, tables: Iterable[Table], recorded: Mapping[RowKey, Recorded], only_recorded: bool = False
 ) -> Iterator[RowFault]:
-    """Every row of some tables that was changed, added or removed; `only_recorded`, of those that the chain speaks of."""
+    """Find rows that were changed, added or removed; with `only_recorded`, only among rows that the chain mentions."""
     wanted = [*tables]
     missing = {key: one for key, one in recorded.items() if one.seal is not None and key[0] in {table.name for table in wanted}}
     for table in wanted:
@@ -57,7 +53,7 @@ def row_faults(
 
 
 def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
-    """What of the rows that stand alone no seal is over: which ledger this is, and the next id of a mark."""
+    """Check the two single values that no seal covers: the ledger's id and the next mark id."""
     present = connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one()
     if ledger is not None and ledger != present:
         yield f"The head of the audit says that this is ledger {present}, and its first row is of ledger {ledger}."
@@ -73,7 +69,7 @@ def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
 
 
 def _next_mark(connection: Connection) -> int:
-    """The next id of a mark by the newest act that marked, or by one that has vouched for another one since."""
+    """Next mark id by the newest marking act, or by a later act in which a person vouched for another one."""
     marked, vouched = (
         connection.execute(
             select(AUDIT.c.position, AUDIT.c.detail)
@@ -90,7 +86,7 @@ def _next_mark(connection: Connection) -> int:
 
 
 def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[str]:
-    """A column as text, whatever a SQLite file holds in it."""
+    """Cast a column to text, whatever type a SQLite file holds in it."""
     text = cast(column, Text)
     return (
         text if connection.dialect.name != "sqlite" else case((func.typeof(column) == "blob", func.quote(column)), else_=text)
@@ -98,7 +94,7 @@ def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement
 
 
 def unreadable_values(connection: Connection, of: type[object] = object) -> Iterator[str]:
-    """Values that are not of their column's type, which a SQLite file may hold, each with its row; of some types alone."""
+    """Find values of the wrong type, which SQLite allows; `of` limits the check to columns of a type."""
     if connection.dialect.name != "sqlite":
         return
     for table in METADATA.sorted_tables:

@@ -1,10 +1,7 @@
-"""Sealed rows: the tables that decide something and are written row by row, each row with a seal in the act that wrote it.
+"""Sealed rows: tables that decide something and are written row by row, each row sealed in the act that wrote it.
 
-Belongs here: which tables these are, which acts write them, what a seal is over, and whether a row has the seal of the act that
-it names. A seal is over every column by its name, without what is null or as the table has it where nothing is said: so a
-column that is added later changes no seal of before, and is sealed from its first value on. What is published is written a
-hundred thousand rows at a time that hardly differ: their act holds their words instead, once for all datasets.
-Does not belong here: what is written by the million (seals.py), and sentences about faults (verify.py, before_sweep.py).
+A seal covers every column by name, without nulls and defaults, so a column added later changes no old seal. Published versions
+are the exception: 100,000 nearly equal rows at a time, so their act holds the values once for all datasets.
 """
 
 import hashlib
@@ -38,7 +35,7 @@ from retention_assets.ledger.schema import (
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.transactions import portions
 
-# The acts that write each table; what a person vouches for is in acts of its own.
+# Acts that write each table. ACCEPT, by which a person vouches for rows, may hold seals of any table.
 WRITERS: Mapping[str, tuple[ActType, ...]] = {
     HOLDS.name: (ActType.HOLD, ActType.RELEASE),
     FILE_HOLDS.name: (ActType.HOLD, ActType.RELEASE),
@@ -61,29 +58,26 @@ SEALED: Mapping[str, Table] = {
         PLACES, NOTED_HEADS,
     )
 }  # fmt: skip
-# What decides what may be marked and swept.
+# Tables that decide what may be marked and swept.
 RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLACES, NOTED_HEADS)
-# The newest act that marked says it by the last id that it reserved.
+# The newest marking act holds it: the last id that it reserved.
 _UNSEALED: Mapping[str, frozenset[str]] = {CLOCK.name: frozenset({"next_mark"})}
-# Nothing of an earlier row is left where these are written.
+# A write replaces the whole row.
 _REPLACED = frozenset({POLICY_VERSIONS.name})
-# What of an act's detail is for the verification alone.
+# Keys of an act's detail that only the verification reads.
 FOR_VERIFICATION = frozenset({"rows", "published"})
 _LENGTH = 32
 
-# A row by the name of its table and the values of its key.
 RowKey = tuple[str, tuple[str, ...]]
-# What an act says of rows: table, key, and the seal, or none where there is no such row any more.
+# table name, key values and seal; None: the row was ended
 SealedRow = tuple[str, list[str], str | None]
 
 
 def key_of(table: Table, row: Mapping[str, Any]) -> RowKey:
-    """By what a row is found again."""
     return table.name, tuple(str(_plain(row[column.name])) for column in table.primary_key)
 
 
 def row_seal(table: Table, row: Mapping[str, Any]) -> str:
-    """The seal of a row, as it is."""
     if table is PUBLISHED:
         return _published(row["act"], row["published_at"], row["run"], row["folder"])
     values = {name: _plain(value) for name, value in said_by(table, row).items()}
@@ -97,14 +91,13 @@ def _published(act: int, at: datetime | str, run: str, folder: str) -> str:
 
 
 def said_by(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a row its seal is over."""
+    """The sealed values of a row, without nulls and defaults."""
     present = ((name, default, row[name]) for name, default in _sealed_columns(table) if name in row)
     return {name: value for name, default, value in present if not _is_left_out(default, value)}
 
 
 @cache
 def _sealed_columns(table: Table) -> tuple[tuple[str, str | None], ...]:
-    """The columns that a seal of the table is over, each with what the table has in it where nothing is said."""
     columns = [column for column in table.columns if column.name not in _UNSEALED.get(table.name, ())]
     defaults = (getattr(column.server_default, "arg", None) for column in columns)
     texts = (None if default is None else str(default).strip("'").lower() for default in defaults)
@@ -125,12 +118,10 @@ def _plain(value: Any) -> Any:
 
 
 def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[SealedRow]:
-    """Some rows of a table as they are, with their seals."""
     return [_sealed(table, row) for row in _rows(connection, table, where)]
 
 
 def sealed_rows_by_act(connection: Connection, table: Table, where: ColumnElement[bool]) -> Iterator[tuple[int, SealedRow]]:
-    """The same, each with the act that it names."""
     return ((row["act"], _sealed(table, row)) for row in _rows(connection, table, where))
 
 
@@ -145,7 +136,6 @@ def _sealed(table: Table, row: Mapping[str, Any]) -> SealedRow:
 
 
 def read_rows(connection: Connection, table: Table) -> Iterator[Mapping[str, Any]]:
-    """All rows of a table, without holding them in memory."""
     with connection.execute(select(table).order_by(*table.primary_key), execution_options={"yield_per": 5_000}) as found:
         yield from (dict(row) for row in found.mappings())
 
@@ -153,14 +143,14 @@ def read_rows(connection: Connection, table: Table) -> Iterator[Mapping[str, Any
 def changed_past_ledger(
     connection: Connection, table: Table, where: ColumnElement[bool], own: int | None = None
 ) -> set[RowKey]:
-    """Which of some rows are not what the act says that wrote them last. An act's own rows have no seal yet."""
+    """Find rows that differ from the act that wrote them last. Rows of the act `own` are not sealed yet."""
     if table.name in _REPLACED:
         return set()
     present = {key_of(table, row): (row["act"], row_seal(table, row)) for row in _rows(connection, table, where)}
     unsure = {key: said for key, said in present.items() if said[0] != own and said != (None, initial_rows().get(key))}
     acts = sorted({act for act, _ in unsure.values() if act is not None})
     mine = (AUDIT.c.act.in_(some) for some in portions(acts))
-    # The act that a row names, or else one about rows of any table; the acts of many rows are read at once.
+    # Try the act that a row names, then ACCEPT acts; one query for many rows.
     for which in chain(mine, (AUDIT.c.deed == ActType.ACCEPT,)):
         if not unsure:
             break
@@ -172,24 +162,22 @@ def changed_past_ledger(
 
 
 def strange_row(row: SealedRow) -> SealedRow:
-    """The row with a seal that it can't have: it stays a fault until a person vouches for it."""
+    """Give the row an impossible seal: it stays a fault until a person vouches for it."""
     table, key, seal = row
     return table, key, f"!{seal}"
 
 
 def key_in(row: SealedRow) -> RowKey:
-    """By what a sealed row is found again."""
     return row[0], tuple(row[1])
 
 
 def initial_rows() -> dict[RowKey, str | None]:
-    """The one row that is there before anybody has done anything."""
+    """The rows of a new ledger that no act wrote."""
     row = {"id": 1}
     return {key_of(CLOCK, row): row_seal(CLOCK, row)}
 
 
 def rows_in(detail: Mapping[str, Any]) -> Iterator[tuple[RowKey, str | None]]:
-    """What an act says of rows."""
     for table, key, seal in detail.get("rows", ()):
         yield (table, tuple(key)), seal
     if published := detail.get("published"):

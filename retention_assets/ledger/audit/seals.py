@@ -1,8 +1,6 @@
 """Seals: the hash of each member of a bulk act, and the digest over all of them that the audit keeps.
 
-Belongs here: the text that a seal is over, computed for a million marks at once. A changed member no longer fits its own seal;
-one that is missing, added or sealed anew no longer fits the digest.
-Does not belong here: reading or writing members.
+A changed member does not match its seal; a missing, added or resealed one does not match the digest.
 """
 
 import hashlib
@@ -19,20 +17,18 @@ import pyarrow.compute as pc
 from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import text_of
 
-# The first 128 bits: to forge a member, somebody has to hit a seal that is there, and a million rows stay a third smaller.
+# 128 bits: a forger needs the preimage of a given seal, and a million rows stay a third smaller.
 _SEAL = 32
 _PART = 500_000
-# What many marks of an act have in common: few combinations occur.
 _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
 def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
-    """The digest of members, given their seals in the order of the marks."""
     if not isinstance(seals, pa.ChunkedArray):
         return hashlib.sha256("".join(seals).encode()).hexdigest()
     digest = hashlib.sha256()
     for chunk in seals.chunks:
-        # The texts of an array stand one after the other.
+        # The values of an array are contiguous in its buffer.
         _, _, data = chunk.buffers()
         first, last = chunk.offset, chunk.offset + len(chunk)
         offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)
@@ -41,13 +37,12 @@ def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
 
 
 def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object, ...]], npt.NDArray[np.int64]]:
-    """The combinations of some columns that occur, and for each row the number of its combination."""
     key = np.zeros(len(table), dtype=np.int64)
     for name in names:
         column = table[name].combine_chunks()
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False).astype(np.int64)
-        # Numbered anew after each column, so that many columns can't overflow.
+        # Renumber after each column so that the codes can't overflow.
         _, key = np.unique(key * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     columns = [table[name].take(pa.array(first)).to_pylist() for name in names]
@@ -55,15 +50,14 @@ def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object,
 
 
 def mark_seals(table: pa.Table) -> list[str]:
-    """The seal of each mark: over everything in it that is set once."""
+    """Seal each mark over everything in it that is set once."""
     return seals_of(table, *groups_of(table, _COMMON))
 
 
 def seals_of(table: pa.Table, groups: Sequence[tuple[object, ...]], group: npt.NDArray[np.int64]) -> list[str]:
-    """The same, given what the marks have in common (the columns of _COMMON) and which of it each mark has."""
-    # What is common goes into each line as a hash: short lines are what makes a million of them fast.
+    # Common values enter each line as a hash: short lines make a million of them fast.
     texts = pa.array([common_hash(values) for values in groups], pa.string())
-    # In parts, because the texts of very many marks together don't fit one Arrow array.
+    # In parts: the texts of very many marks don't fit one Arrow array.
     parts = range(0, len(table), _PART)
     lines = (_lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(group[at : at + _PART]))) for at in parts)
     return [hashlib.sha256(line).hexdigest()[:_SEAL] for part in lines for line in part]
@@ -73,12 +67,12 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
     parts = [
         _text(table["id"]),
         pc.fill_null(_text(table["bytes"]), "?"),
-        # With its length before it no name can be cut in another place and read as two others.
+        # The length prefix keeps names from being cut elsewhere and read as two others.
         _text(pc.binary_length(table["dataset"])), table["dataset"],
         _text(pc.binary_length(table["transaction"])), table["transaction"],
         pa.chunked_array([common]),
     ]  # fmt: skip
-    # The seal of a mark that knows neither time is over nothing in their place.
+    # A mark without either time is sealed without them.
     known = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
     times = [pc.fill_null(_text(table[name].cast(pa.int64())), "?") for name in TIMES]
     lines = pc.binary_join_element_wise(*parts, *times, "|")
@@ -88,7 +82,6 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
 
 
 def common_hash(values: tuple[object, ...]) -> str:
-    """What many marks have in common (the columns of _COMMON) as it stands in their lines."""
     return hashlib.sha256(json.dumps(values, default=_as_text, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -103,17 +96,15 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def planned_seals(rows: Iterable[Sequence[Any]]) -> list[str]:
-    """The seal of each mark of plans: the plan, the mark, its bytes and its note."""
     sha256 = hashlib.sha256
-    # Only the note is free text, and it comes last.
+    # Only the note is free text; it comes last, so no line is ambiguous.
     lines = (f"{plan}|{mark}|{size}|{'' if note is None else f'+{note}'}" for plan, mark, size, note in rows)
     return [sha256(line.encode(errors="surrogatepass")).hexdigest()[:_SEAL] for line in lines]
 
 
 def step_seals(steps: Iterable[Sequence[Any]]) -> list[str]:
-    """The seal of each step in the lives of marks: the mark, the status, the outcome, the bytes and why."""
     sha256 = hashlib.sha256
-    # Only `why` is free text, and it comes last, so nothing can be read in two ways.
+    # Only `why` is free text; it comes last, so no line is ambiguous.
     return [
         sha256(f"{mark}|{status}|{outcome}|{size}|{'' if why is None else f'+{why}'}".encode()).hexdigest()[:_SEAL]
         for mark, status, outcome, size, why in steps

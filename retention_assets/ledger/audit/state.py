@@ -1,8 +1,7 @@
-"""Rows that change too often for an act each (leases, paces, evaluations and what checks found): each with a seal of its own.
+"""Rows that change too often for an act each (leases, paces, evaluations, violations): each holds its own seal.
 
-Belongs here: writing these rows with their seals, and naming rows that have another one. How many rows a table has is counted,
-because no act says which there are. A row that was changed past the ledger keeps a seal that fits nothing, whoever writes next.
-Does not belong here: rows that an act seals (rows.py).
+Rows are counted per table, because no act says which there are. A row that was changed past the ledger keeps an impossible
+seal, whoever writes it next.
 """
 
 import hashlib
@@ -45,13 +44,14 @@ from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
 STATE = (LEASES, LEASE_PARTS, PACES, EVALUATIONS, VIOLATIONS, WHOLE_CHECKS, STOPS, TASK_PROGRESS)
-# Between a write and its seal, in one transaction; and of a row that was not what its seal said when it was written.
+# NEW and CHANGED stand between a write and its seal in one transaction; STRANGE: the row did not match its seal before the
+# write.
 _NEW, _CHANGED, _STRANGE = "new", "changed", "strange"
 _SQLITE = "retention_row_seal"
 
 
 class RowSeal(FunctionElement[str]):
-    """The seal of a row: over its table, and the name and value of each column that is not null."""
+    """Seal of a row over its table and the name and value of each column that is not null."""
 
     type = Text()
     inherit_cache = True
@@ -96,7 +96,7 @@ def _touched(table: Table) -> ColumnElement[str]:
 
 
 def put_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], changed: Collection[str] = ()) -> None:
-    """Insert rows; one that is there gets the new values of some columns, or stays as it is."""
+    """Insert rows. An existing row gets the new values of the columns `changed`, or stays as it is."""
     _teach(connection)
     keys = [column.name for column in table.primary_key]
     for part in portions(rows):
@@ -110,7 +110,7 @@ def put_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, A
 
 
 def change_rows(connection: Connection, statement: Update, where: ColumnElement[bool]) -> Sequence[Any]:
-    """Execute an update, and seal what it wrote, which a condition has to find again; what the update returns."""
+    """Execute an update, reseal the rows that `where` finds afterwards, and return what the update returns."""
     _teach(connection)
     table: Any = statement.table
     done = connection.execute(statement.values(seal=_touched(table)))
@@ -130,7 +130,6 @@ def _seal_written(connection: Connection, table: Table, where: ColumnElement[boo
 
 
 def seal_state(connection: Connection) -> None:
-    """Seal and count all of these rows as they are: of a new ledger, or when a person vouches for them."""
     _teach(connection)
     for table in STATE:
         count = connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -141,7 +140,6 @@ def seal_state(connection: Connection) -> None:
 
 
 def seal_rows(connection: Connection, table: Table) -> None:
-    """Seal all rows of a table as they are."""
     _teach(connection)
     keys = [*table.primary_key]
     rows = connection.execute(select(*keys, RowSeal(table).label("new_seal"))).mappings().all()
@@ -152,10 +150,9 @@ def seal_rows(connection: Connection, table: Table) -> None:
 
 
 def state_faults(connection: Connection) -> Iterator[str]:
-    """Rows that were changed, added or removed past the ledger."""
+    """Find rows that were changed, added or removed past the ledger."""
     _teach(connection)
     for table in (*STATE, ROW_COUNTS):
-        # As texts: a value that was put there past the ledger may be of any type.
         texts = [text_in(connection, column).label(column.name) for column in table.columns]
         strange = table.c.seal.is_distinct_from(RowSeal(table))
         for row in connection.execute(select(*texts).where(strange).order_by(*table.primary_key)).mappings():

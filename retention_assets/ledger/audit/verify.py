@@ -1,11 +1,7 @@
-"""Verification: whether the record still says what was written.
+"""Verification: recompute the chain of the audit and compare every table with it.
 
-Belongs here: computing the chain of the audit again, and holding every table against it: the rows, members and lives of which
-the chain knows. `since` a head that was verified before, only what came after it is computed again.
-Does not belong here: mending anything.
-
-What it can't find: somebody who writes the whole chain anew from some row on. Who wants to rule that out keeps
-`AuditResult.head` (or the exported lines) elsewhere and passes it as `known` the next time; the warehouse keeps one too.
+It can't detect that somebody rewrote the whole chain from some row on. To rule that out, keep `AuditResult.head` (or the
+exported lines) elsewhere and pass it as `known` next time; the warehouse keeps one too.
 """
 
 import json
@@ -29,18 +25,15 @@ from retention_assets.ledger.audit.state import state_faults
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
 from retention_assets.sql.columns import DatabaseTime
 
-# What runs verify goes on from the last verification; all of it is verified anew this often.
+# Runs continue from the last verification, but verify everything this often.
 WHOLE_EVERY = timedelta(days=1)
-# A ledger that somebody has rewritten wholesale is not listed row by row.
+# A ledger that was rewritten wholesale is not listed row by row.
 _MOST = 1_000
-# How far around its place a row that was moved is looked for.
 _AROUND = 1_000
 
 
 @dataclass(frozen=True)
 class ChainHead:
-    """A position of the chain and the hash of the row there."""
-
     position: int
     hash: str
 
@@ -53,22 +46,21 @@ class AuditResult:
     members: int
     head: ChainHead
     faults: tuple[str, ...]
-    # What is beside the ledger and does nothing to it.
+    # Harmless objects beside the ledger.
     remarks: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
-        """What the faults come to, in a sentence."""
         return f"{len(self.faults):,} faults: the record does not say what was written."
 
 
 def verify(connection: Connection, known: ChainHead | None = None, since: ChainHead | None = None) -> AuditResult:
-    """Compute everything again, or what came after a head, in one consistent state."""
+    """Verify everything, or what was appended after the head `since`, in one consistent state."""
     chain = _Chain(known, since)
     found = [*islice(_readable(connection, chain.faults(connection)), _MOST)]
     members = Members(chain.acts, only=since is not None)
     parts = (
-        # A text reads as true.
+        # In a boolean column any text reads as true.
         unreadable_values(connection, Boolean),
         members.faults(connection),
         (one.sentence for one in changed_rows(connection, chain)),
@@ -84,7 +76,7 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
 
 
 def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
-    """Faults as far as rows can be read, and which values can't be."""
+    """Pass faults on; if rows can't be read, name the unreadable values instead."""
     try:
         yield from faults
     except (
@@ -98,14 +90,13 @@ def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
         sqlite3.Error,
     ) as error:
         found = [*unreadable_values(connection)]
-        # A database that is away is no fault of the record.
+        # An unreachable database is no fault of the record.
         if isinstance(error, OperationalError | sqlite3.Error) and not found:
             raise
         yield from found or [f"A row of the ledger can't be read: {error}."]
 
 
 def changed_rows_of(connection: Connection) -> list[RowFault]:
-    """Every row of the sealed tables that is not what the chain says, as far as the chain can be read."""
     chain = _Chain(None, None)
     for _ in chain.faults(connection):
         """The chain's own faults are verify's."""
@@ -113,20 +104,18 @@ def changed_rows_of(connection: Connection) -> list[RowFault]:
 
 
 def changed_rows(connection: Connection, chain: "_Chain") -> Iterator[RowFault]:
-    """The rows that are not what a walk along the chain has found."""
     return row_faults(connection, SEALED.values(), chain.recorded, only_recorded=chain.since is not None)
 
 
 def last_verified(connection: Connection, scopes: Collection[str] = ("all", "new")) -> ChainHead | None:
-    """Up to where a verification has found no fault."""
     found = next(_verifications(connection, scopes), None)
     return _head_in(found) if found else None
 
 
 def verified_lately(connection: Connection, scope: str) -> ChainHead | None:
-    """Up to where all of something was verified without a fault in the last day, by the clock of the ledger."""
+    """Head of the last verification of `scope` without a fault, if it is less than a day old by the ledger's clock."""
     row = next(_verifications(connection, (scope,)), None)
-    # An act that was changed past the ledger, or one of the future, would put off the look at everything.
+    # An act that was changed past the ledger, or dated in the future, would postpone the whole verification.
     if row is None or hash_of(row) != row["hash"]:
         return None
     age = connection.execute(select(DatabaseTime())).scalar_one() - row["at"]
@@ -134,7 +123,6 @@ def verified_lately(connection: Connection, scope: str) -> ChainHead | None:
 
 
 def _verifications(connection: Connection, scopes: Collection[str]) -> Iterator[Mapping[str, Any]]:
-    """The acts of verifications of some scopes, the newest first."""
     query = select(AUDIT).where(AUDIT.c.deed == ActType.VERIFY).order_by(AUDIT.c.position.desc())
     with connection.execute(query, execution_options={"yield_per": 20}) as found:
         yield from (dict(row) for row in found.mappings() if json.loads(row["detail"])["scope"] in scopes)
@@ -152,7 +140,7 @@ def _moved_since(head: ChainHead) -> Any:
 
 @dataclass
 class _Chain:
-    """A walk along the audit, and what it passes: acts with members, and the newest seal of each row."""
+    """A walk along the chain that collects acts with members and the newest seal of each row."""
 
     known: ChainHead | None
     since: ChainHead | None
@@ -160,7 +148,6 @@ class _Chain:
     count: int = 0
     acts: dict[int, BulkAct] = field(default_factory=dict)
     recorded: dict[RowKey, Recorded] = field(default_factory=dict)
-    # Which ledger the first row is of.
     ledger: str | None = None
 
     def __post_init__(self) -> None:
@@ -200,7 +187,7 @@ class _Chain:
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
-        """What the row says of others. A row that was changed past the ledger may hold anything, and says nothing then."""
+        """A row that was changed past the ledger may hold anything; then its detail is ignored."""
         try:
             detail = json.loads(row["detail"])
             seals = [*rows_in(detail)]
@@ -220,6 +207,5 @@ def _missing(first: int, last: int) -> str:
 
 
 def _written_as(row: Mapping[str, Any]) -> int | None:
-    """The position for which a row's hash was computed, if it is near."""
     near = range(max(1, row["position"] - _AROUND), row["position"] + _AROUND)
     return next((place for place in near if hash_of({**row, "position": place}) == row["hash"]), None)

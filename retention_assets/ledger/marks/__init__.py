@@ -1,1 +1,1 @@
-"""Marks: making them, their transitions, taking them back, and what is known of each."""
+"""Marks: creating them, their states, taking them back, and their history."""

@@ -1,8 +1,4 @@
-"""Candidates on their way to become marks: into a staging table, from this program or from many tasks at once.
-
-Belongs here: the columns that marking asks for, what a staged row has, and which of the rows that tasks left count.
-Does not belong here: what becomes of them there (marking.py), and how rows get into a table (sql/staging.py).
-"""
+"""Candidates on their way to become marks, staged in a table by this program or by many tasks at once."""
 
 import hashlib
 import json
@@ -22,8 +18,8 @@ from retention_assets.sql.staging import STAGED, SharedTable, shared_table
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
-# What is to be marked: transactions that policies select and nothing spares. `grace` is a duration as policies have it;
-# `reason` is the code of the reason why the policy may (SELECTED, or LATEST_VIEW_ALLOWED).
+# Transactions that policies select and nothing spares. `grace` is a policy's duration, `reason` SELECTED or
+# LATEST_VIEW_ALLOWED.
 CANDIDATES = pa.schema(
     [
         pa.field("dataset", pa.string(), nullable=False),
@@ -33,13 +29,13 @@ CANDIDATES = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
         pa.field("grace", pa.string(), nullable=False),
         pa.field("bytes", pa.int64()),
-        # Of the transaction as it is when it is marked: one of other times under its id is another one.
+        # Times at marking: with other times, the same id is another transaction.
         pa.field("opened_at", _INSTANT),
         pa.field("closed_at", _INSTANT),
     ]
 )
 _COMMON = ("policy", "policy_version", "reason", "grace")
-# A row by the load that it came with and its place in it, and by what it has in common with others.
+# A row by its load, its place in the load, and its group of common values.
 STAGED_ROWS = pa.schema(
     [
         pa.field("load", pa.int64()),
@@ -51,12 +47,12 @@ STAGED_ROWS = pa.schema(
         *(pa.field(name, pa.int64()) for name in TIMES),
     ]
 )
-# Staged at a time: what is computed over more of them at once would only take more memory.
+# rows staged per batch; larger batches only need more memory
 _PORTION = 100_000
 
 
 class MarkGroup(NamedTuple):
-    """What many new marks have in common."""
+    """Values that many new marks share."""
 
     policy: str
     policy_version: int
@@ -65,13 +61,13 @@ class MarkGroup(NamedTuple):
 
     @property
     def number(self) -> int:
-        """By what staged rows name it: the same number in every task that has never heard of the others."""
+        """Hash of the group: equal in every task without coordination."""
         text = json.dumps(self, ensure_ascii=False)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 2
 
 
 class Load(NamedTuple):
-    """So many rows that one writer staged, under a number of their own."""
+    """A number of rows staged by one writer."""
 
     number: int
     rows: int
@@ -79,7 +75,7 @@ class Load(NamedTuple):
 
 @dataclass
 class OwnCandidates:
-    """Candidates of this program, staged part by part in one load. What is said of them is so once they went through."""
+    """Candidates of this program, staged in one load. `rows` and `groups` are complete after iteration."""
 
     parts: Iterable[pa.Table]
     number: int = 0
@@ -88,16 +84,13 @@ class OwnCandidates:
 
     @property
     def table(self) -> str:
-        """Where they are staged."""
         return STAGED
 
     @property
     def loads(self) -> list[Load]:
-        """The one load that they are."""
         return [Load(self.number, self.rows)]
 
     def __iter__(self) -> Iterator[pa.Table]:
-        """The rows as they are staged, anew each time."""
         self.rows, self.groups = 0, {}
         for part in self.parts:
             for at in range(0, len(part) or 1, _PORTION):
@@ -125,10 +118,7 @@ class OwnCandidates:
 
 @dataclass(frozen=True)
 class StagedCandidates:
-    """Candidates that tasks have staged: of the rows in a table, those of the loads that are named, in that order.
-
-    A task that was run twice, or died half way, left a load that nobody names: it counts for nothing.
-    """
+    """Candidates that tasks staged, in the order of `loads`. Other loads don't count: their task died or ran twice."""
 
     table: str
     loads: Sequence[Load]
@@ -136,18 +126,17 @@ class StagedCandidates:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
         return sum(load.rows for load in self.loads)
 
 
 @dataclass(frozen=True)
 class CandidateTable:
-    """A table that tasks stage candidates in, as a value that travels to them."""
+    """A shared staging table; it can be sent to tasks."""
 
     shared: SharedTable
 
     def __call__(self, candidates: pa.Table) -> str:
-        """Stage some. What it says is to be told to `staged`, by who knows which task counts."""
+        """Stage candidates; whoever knows that this task counts passes the returned text to `staged`."""
         own = OwnCandidates([candidates], secrets.randbits(62))
         for rows in own:
             if len(rows):
@@ -155,7 +144,6 @@ class CandidateTable:
         return json.dumps([own.number, own.rows, list(own.groups.values())])
 
     def staged(self, told: Iterable[str]) -> StagedCandidates:
-        """What counts of the table, in the order in which it is to be numbered."""
         loads: list[Load] = []
         groups: dict[int, MarkGroup] = {}
         for number, rows, common in map(json.loads, told):
@@ -166,7 +154,7 @@ class CandidateTable:
 
 @contextmanager
 def candidate_table(database: LedgerDatabase) -> Iterator[CandidateTable | None]:
-    """A table for the candidates of one run, where the database is a server that tasks can reach; none elsewhere."""
+    """Staging table for one run on PostgreSQL, which tasks can reach; None on SQLite."""
     if database.engine.dialect.name != "postgresql":
         yield None
         return
@@ -175,15 +163,14 @@ def candidate_table(database: LedgerDatabase) -> Iterator[CandidateTable | None]
 
 
 def merge_groups(groups: dict[int, MarkGroup], more: Iterable[tuple[int, MarkGroup]]) -> None:
-    """Add groups by their numbers. Two of one number would make marks of a policy that did not select them."""
+    """Add groups by number. Raises ValueError on a collision, which would give marks the wrong policy."""
     for number, group in more:
         if groups.setdefault(number, group) != group:
             raise ValueError(f"{groups[number]} and {group} have one number")
 
 
 def _checked(candidates: pa.Table) -> pa.Table:
-    """The candidates in the types that the ledger writes. What is missing is a fault of the program that made them."""
     if missing := set(CANDIDATES.names) - set(candidates.column_names):
         raise ValueError(f"candidates lack the columns {', '.join(sorted(missing))}")
-    # Casting refuses null where the schema does.
+    # The cast refuses null where the schema does.
     return candidates.select(CANDIDATES.names).cast(CANDIDATES)

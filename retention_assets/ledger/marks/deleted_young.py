@@ -1,7 +1,4 @@
-"""What was deleted before it had some age: the rows behind what vendors bill although it is gone.
-
-Belongs here: that one question to the ledger, by the instants of plans. What is billed for it is the price table's (settings).
-"""
+"""Transactions that plans deleted before a minimum age, which vendors bill all the same."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +13,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class YoungDeletion:
-    """A transaction that a sweep deleted, the bytes that became free, and how old it was."""
+    """A deleted transaction, the bytes that it freed, and its age."""
 
     dataset: str
     bytes: int
@@ -24,9 +21,9 @@ class YoungDeletion:
 
 
 def deleted_young(database: LedgerDatabase, begin: datetime, end: datetime, days: int) -> list[YoungDeletion]:
-    """What plans of an interval deleted that was younger than so many days. What has no time is as old as can be."""
+    """Transactions that plans of an interval deleted at less than `days`. Without times a transaction counts as old."""
     born = func.coalesce(MARKS.c.closed_at, MARKS.c.opened_at)
-    # A mark that failed once is in two plans; it was deleted by the newest.
+    # A mark that failed once is in two plans; the newest deleted it.
     newest = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
     newest = newest.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
     gone = newest.where(PLANS.c.as_of >= begin, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()

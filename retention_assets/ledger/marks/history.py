@@ -1,10 +1,4 @@
-"""The history of marks: what the ledger knows of a transaction from its first mark on, as rows and as sentences.
-
-Belongs here: marks and steps read back for people, each mark with everything that happened to it, who did it and when; and what
-that means in words: whether the transaction is to be deleted and when, who took its mark back, what spared it, when it was
-deleted. Nothing here writes.
-Does not belong here: marks by the million (marking.py).
-"""
+"""The history of marks for people: each step with its time and actor, and sentences about what becomes of a transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +26,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class MarkEvent:
-    """A step of a mark: when and by whom it went to a state, with what a sweep did to the bytes, and why."""
+    """A step of a mark: time, actor, new state, outcome and reason."""
 
     at: datetime
     by: str
@@ -44,7 +38,7 @@ class MarkEvent:
 
 @dataclass(frozen=True)
 class MarkHistory:
-    """A mark as it is, and all that happened to it since it was made."""
+    """A mark as it is, and its steps."""
 
     id: int
     transaction: str
@@ -66,7 +60,6 @@ class MarkHistory:
 
     @property
     def is_deleted(self) -> bool:
-        """A sweep deleted what it marks, or found it gone."""
         return self.status == "SWEPT" and _last_outcome(self) != "HIDDEN"
 
 
@@ -77,7 +70,6 @@ class MarkHistories:
     database: LedgerDatabase
 
     def of(self, dataset: str, transactions: Iterable[str]) -> Mapping[str, tuple[MarkHistory, ...]]:
-        """The marks of each transaction that ever had one, oldest first."""
         names, found = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
         with self.database.reading() as connection:
             for some in portions(names):
@@ -86,7 +78,6 @@ class MarkHistories:
         return found
 
     def hidden(self, marks: Iterable[int]) -> set[int]:
-        """Which of some marks a sweep settled without deleting anything: it only hid what they mark."""
         found: set[int] = set()
         with self.database.reading() as connection:
             for some in portions(sorted(marks)):
@@ -95,7 +86,6 @@ class MarkHistories:
         return found
 
     def transactions(self, dataset: str) -> pa.Array:
-        """The names of all transactions of a dataset that ever had a mark, in the order of their first one."""
         with self.database.reading() as connection:
             batches = [
                 batch
@@ -112,7 +102,7 @@ def _names_where(dataset: str, condition: str) -> Select[tuple[int, str]]:
 def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterator[MarkHistory]:
     here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(names)
     columns = [MARKS.c[name] for name in _FIELDS]
-    # One after the other, each in the very words of its index.
+    # One query per partial index, with the exact text of its condition.
     rows = [
         row for condition in (OPEN, SWEPT, OVER) for row in connection.execute(select(*columns).where(here, text(condition)))
     ]
@@ -122,7 +112,6 @@ def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterat
 
 
 def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEvent]]:
-    """The steps of some marks, each mark's in the order in which they were taken."""
     columns = (AUDIT.c.at, AUDIT.c.actor, STEPS.c.status, STEPS.c.outcome, STEPS.c.bytes, STEPS.c.why)
     found: dict[int, list[MarkEvent]] = {}
     for some in portions(marks):
@@ -135,7 +124,7 @@ def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEven
 
 @dataclass(frozen=True)
 class TransactionLife:
-    """Everything that is known of one transaction. What only a log knows is none without one."""
+    """Everything known about a transaction. Fields that come from the log are None without one."""
 
     transaction: str
     in_log: bool
@@ -147,35 +136,31 @@ class TransactionLife:
     protected_by: str | None = None
     marks: tuple[MarkHistory, ...] = ()
     holds: tuple[str, ...] = ()
-    # It was deleted, and its store has it again.
+    # Deleted, but in the store again.
     there_again: bool = False
     words: str = ""
-    # What is said of it while it is marked, and once it is swept.
     said: DeletionMessage | None = None
 
     @property
     def mark(self) -> MarkHistory | None:
-        """Its newest mark: where it stands. What came again under the id of something swept has none before it is marked."""
+        """Newest mark. A transaction that reuses the id of a swept one has none until it is marked."""
         newest = self.marks[-1] if self.marks else None
         return None if newest and newest.status == "SWEPT" and self.is_another_than(newest) else newest
 
     def is_another_than(self, mark: MarkHistory) -> bool:
-        """Whether the log has another transaction under its id than the one that was marked (frames/lives.py)."""
+        """The log has another transaction under this id than the marked one (frames/lives.py)."""
         marked = (mark.opened_at, mark.closed_at)
         return self.in_log and marked != (None, None) and marked != (self.opened_at, self.closed_at)
 
     @property
     def earlier(self) -> tuple[MarkHistory, ...]:
-        """The marks of those that had its id before and were swept."""
         return tuple(one for one in self.marks if one.status == "SWEPT" and one is not self.mark)
 
     @property
     def ended_at(self) -> datetime | None:
-        """When its newest mark was taken back, spared or swept; none while it is still to go."""
         return self.mark.changed_at if self.mark and self.mark.status not in _STILL_OPEN else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as fields, for `--format json`."""
         mark = self.mark
         return {
             **{name: value for name, value in vars(self).items() if name not in ("marks", "words", "said")},
@@ -192,7 +177,6 @@ class TransactionLife:
 def life_of(
     dataset: str, life: TransactionLife, holds: Sequence[Hold], as_of: datetime, spared: str | None = None
 ) -> TransactionLife:
-    """Complete the life of a transaction: with the holds that keep it, and in words; `spared` is why a sweep would spare it."""
     names = tuple(hold.name or "" for hold in holds if hold.covers(life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
     known = replace(life, holds=() if over else names)
@@ -200,7 +184,7 @@ def life_of(
 
 
 def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: str | None = None) -> DeletionMessage | None:
-    """Say what becomes of a transaction by its newest mark; `spared` is why a sweep would spare it."""
+    """Message about a transaction's newest mark; `spared` is the reason why a sweep would spare it."""
     mark = life.mark
     if mark is None:
         return None

@@ -1,8 +1,4 @@
-"""Keeping: marks are taken back and a hold is placed, in one transaction, so that nothing marks again in between.
-
-Belongs here: which marks are taken back, under which name the hold stands, and what is too late to be kept.
-Does not belong here: holds and marks for themselves (ledger/holds.py, unmarking.py).
-"""
+"""Keeping: takes marks back and places a hold in one transaction, so that nothing is marked again in between."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,9 +21,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class KeptMarks:
-    """What keeping did: marks taken back, the name of the hold, whether it was placed now or was in force already; and what of
-    the dataset was too late.
-    """
+    """Marks taken back, the hold's name, `placed` now or in force already, and what was too late."""
 
     hold: str
     placed: bool
@@ -38,7 +32,7 @@ class KeptMarks:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Keeping, in a ledger."""
+    """Keeping in a ledger."""
 
     database: LedgerDatabase
 
@@ -52,10 +46,10 @@ class Keeping:
         named: bool,
         again: Collection[str] = (),
     ) -> KeptMarks:
-        """Keep some transactions: all of them, or none where one is being swept or was swept.
+        """Keep all of these transactions, or none if one is being swept or was swept.
 
-        `hold` is about just these. It stands under its name if somebody `named` it, else under one like it that is free.
-        `again` are those that the log has anew under the id of something swept.
+        `hold` covers just these. If not `named`, it gets a free name like its own. `again` are ids of swept transactions that
+        the log has anew.
         """
         names = sorted(set(transactions))
 
@@ -76,8 +70,6 @@ class Keeping:
         return self.database.write(work)
 
     def dataset(self, dataset: str, hold: Hold, actor: str, *, named: bool) -> KeptMarks:
-        """Keep a dataset: what of it is marked is taken back, and what is being swept or was swept is counted."""
-
         def work(tx: WriteTransaction) -> KeptMarks:
             here = MARKS.c.dataset == dataset
             unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [open_marks(here)])
@@ -89,8 +81,8 @@ class Keeping:
 
 
 def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
-    """Place a hold, unless one that is about the same for as long is in force; its name, and whether it was placed."""
-    # Whoever places one after this waits: no name is taken, and no hold released, in between.
+    """Place a hold unless an equal one is in force; return its name, and True if it was placed."""
+    # Locks all holds: no name is taken and no hold released in between.
     tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
     live = [Hold.model_validate_json(content) for content in tx.connection.execute(contents_in_force(DatabaseTime())).scalars()]
     for other in live:
@@ -111,7 +103,6 @@ def _is_about(hold: Hold) -> tuple[object, ...]:
 
 
 def _free_name(tx: WriteTransaction, name: str, live: Iterable[Hold]) -> str:
-    """A name, or the first like it with a number, under which no hold stands, neither here nor in the policy files."""
     of_files = select(FILE_HOLDS.c.name).where(FILE_HOLDS.c.gone_at.is_(None))
     taken = {*(hold.name for hold in live), *tx.connection.execute(of_files).scalars()}
     endings = ("", *(f"-{number}" for number in range(2, len(taken) + 2)))

@@ -1,8 +1,4 @@
-"""Marks: what is to be deleted, since when, by which policy, and when it is due.
-
-Belongs here: marking, millions at a time and none of them through this program, and reading marks back as Arrow.
-Does not belong here: what happens to a mark afterwards (unmarking.py, sweeps.py).
-"""
+"""Marks: what is to be deleted, by which policy, since when and when it is due. Millions at a time, inside the database."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +55,6 @@ from retention_assets.sql.upserts import insert_counted
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
-# Marks as they are read: one row per mark, in the order of the marks within a dataset.
 MARK_ROWS = pa.schema(
     [
         pa.field("id", pa.int64()),
@@ -85,7 +80,7 @@ MARK_ROWS = pa.schema(
     ]
 )
 
-# So many new marks change what is the quickest way to any of them.
+# So many new marks make old query plans bad: update the statistics.
 _MANY = 10_000
 
 _KINDS = {pa.int64(): BigInteger, pa.string(): Text}
@@ -94,17 +89,14 @@ _GROUPS: tuple[Column[Any], ...] = (
     Column("grace", Text), Column("due_at", InstantColumn), Column("seal", Text),
 )  # fmt: skip
 _LOADS: tuple[Column[Any], ...] = (Column("number", BigInteger), Column("first", BigInteger))
-# What of a staged row is in its mark and, in this order, in its seal.
+# Columns that a staged row gives to its mark and, in this order, to its seal.
 _SEALED = ("bytes", "dataset", "transaction")
 _SEALS = pa.schema([MARK_ROWS.field("seal")])
 
 
 @dataclass(frozen=True)
 class MarkResult:
-    """What marking did: how many were marked, and how many were left as they are because they were marked or swept before.
-
-    `swept` says of the latter how many were swept, by dataset and policy, with their bytes.
-    """
+    """Number of new marks, and of candidates marked or swept before; `swept` counts the swept ones by dataset and policy."""
 
     new: int
     known: int
@@ -114,7 +106,7 @@ class MarkResult:
 
 
 class PendingSweep(NamedTuple):
-    """Work of a sweep on a dataset: marks, those on which one has begun, how often that has failed, and their bytes."""
+    """A dataset's work for a sweep: marks, those that a sweep has begun, failed attempts, and bytes."""
 
     dataset: str
     marks: int
@@ -140,17 +132,15 @@ class Marks:
         hidden_again: Collection[str] = (),
         places: Mapping[str, StorePlace] | None = None,
     ) -> MarkResult:
-        """Mark what is not marked or swept yet, and publish the asset versions that it came with, in one transaction.
+        """Mark what is not marked or swept yet, and publish the assets that it came with, in one transaction.
 
-        What a sweep only hid counts as swept, but not in the stores `hidden_again`: these delete every version now.
-        What comes again under the id of something swept, opened or closed at another time, is not swept yet.
+        A hidden transaction counts as swept, except in the stores `hidden_again`, which delete every version now. An id that
+        was swept and has other times now is another transaction and is marked.
 
-        `candidates` have the columns of `CANDIDATES`: a table, or tables to be gone through part by part, or what tasks have
-        staged. `evaluations`, of whatever was evaluated, have those of `EVALUATION_ROWS`, in parts as well. Parts may be gone
-        through more than once.
-        `places` are those of the stores when they were judged: refused if one was accepted at another place meanwhile.
-        Grace counts from `present`, which is what time it is as they are written, whatever the day was as of which was judged.
-        Marking the same again changes nothing: not the time, not the policy.
+        `candidates` have the columns of CANDIDATES: a table, tables in parts, or what tasks staged. `evaluations` have those of
+        EVALUATION_ROWS. Parts may be iterated more than once. Raises Refused if the place of a store in `places`, noted at
+        judgement, has changed. Grace counts from `present`, the time of writing, not from the `as_of` of the judgement. Marking
+        again changes neither time nor policy.
         """
         found = candidates if isinstance(candidates, StagedCandidates) else OwnCandidates(_parts(candidates))
         work = _Marking(found, present, actor, reason, published, _parts(evaluations), hidden_again, places)
@@ -166,12 +156,9 @@ class Marks:
         due_by: datetime | None = None,
         hidden_again: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
-        """Marks as they are at this moment, batch by batch, in one consistent state; all of them without a condition.
-
-        Without those that a sweep only hid in the stores `hidden_again`.
-        """
+        """Stream marks in one consistent state. Omits those that a sweep only hid in the stores `hidden_again`."""
         with self.database.reading() as connection:
-            # One query per index: together they would have neither database use any.
+            # One query per partial index: a combined one would use none.
             for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
                 query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
                 query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
@@ -189,19 +176,15 @@ class Marks:
         due_by: datetime | None = None,
         hidden_again: Collection[str] = (),
     ) -> pa.Table:
-        """The same as one table."""
         return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
 
     def due(self, dataset: str, as_of: datetime) -> pa.Table:
-        """The marks of a dataset whose grace is over."""
         return self.table([dataset], ["MARKED"], as_of)
 
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
-        """Datasets on which a sweep has something to do: marks that are due, or what an earlier sweep left half done."""
         return [one.dataset for one in self.to_sweep(as_of)]
 
     def to_sweep(self, as_of: datetime) -> list[PendingSweep]:
-        """The same, with what there is to do on each."""
         begun = MARKS.c.status == "SWEEPING"
         due = or_(begun, MARKS.c.due_at <= as_of)
         counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
@@ -211,7 +194,6 @@ class Marks:
 
 
 def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:
-    """The marks of some statuses, part by part, each in the very words of its partial index."""
     if statuses is None:
         return [query]
     wanted = set(statuses)
@@ -224,7 +206,7 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
 
 @dataclass(frozen=True)
 class _Marking:
-    """The transaction that marks: nothing of it depends on an earlier attempt."""
+    """The transaction that marks. It may be repeated: no state survives an attempt."""
 
     candidates: OwnCandidates | StagedCandidates
     present: datetime
@@ -236,14 +218,13 @@ class _Marking:
     places: Mapping[str, StorePlace] | None = None
 
     def __call__(self, tx: WriteTransaction) -> MarkResult:
-        """What was done."""
-        # Holds the row until the end: markers come one after the other, so none overlooks what the other is about to mark, and
-        # their ids follow each other as their times do.
+        # Held until commit: markers are serialised, so none overlooks what another is marking, and ids rise as their
+        # times do.
         clock = tx.connection.execute(select(CLOCK.c.newest_mark_at, CLOCK.c.next_mark).with_for_update()).one()
         places = newest_places(tx.connection) if self.places else {}
         if any(places.get(name) != row for name, row in (self.places or {}).items()):
             raise Refused("The place of a store was noted anew while this run judged it: nothing is marked. Run again.")
-        # Mark times never go back: by a clock that is a little slow, grace begins at the newest mark.
+        # Mark times never go back: under a slow clock grace starts at the newest mark.
         marked_at = max(self.present, clock.newest_mark_at) if clock.newest_mark_at else self.present
         act, amount = new_id(), self.candidates.rows
         first, last = clock.next_mark, clock.next_mark + amount - 1
@@ -251,7 +232,7 @@ class _Marking:
         if new:
             marking = tx.record(self._act(tx, act, new, (first, last), marked_at))
             tx.seal(marking, CLOCK, CLOCK.c.id == 1)
-            # Ids of those that turned out not to be needed are never used.
+            # Ids reserved for candidates that are not marked stay unused.
             tx.connection.execute(update(CLOCK).values(next_mark=last + 1, newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)
         known = amount - new
@@ -261,7 +242,6 @@ class _Marking:
         return MarkResult(new, known, marked_at, act if new else None, swept)
 
     def _swept(self, tx: WriteTransaction) -> SweptBefore:
-        """What of the rows was swept before. By now every other one has an open mark."""
         staged, counts = self._staged
         alike = (staged.c.dataset, staged.c.common)
         query = select(*alike, func.count().label("amount"), ByteSum(staged.c.bytes).label("size"))
@@ -274,17 +254,15 @@ class _Marking:
 
     @property
     def _staged(self) -> tuple[Table, ColumnElement[bool]]:
-        """The staged rows, and which of them count."""
         staged, loads = _staged_table(self.candidates.table), self.candidates.loads
         numbers = [load.number for load in loads]
         return staged, staged.c.load == numbers[0] if len(numbers) == 1 else staged.c.load.in_(numbers)
 
     def _insert(self, tx: WriteTransaction, act: int, first: int, marked_at: datetime) -> int:
-        """Insert the rows that are not marked or swept; the number of them."""
         teach_seals(tx.connection)
         staged, counts = self._staged
         groups = values(*_GROUPS, name="mark_groups").data(list(self._groups(marked_at))).cte()
-        # An outer join, so that SQLite goes once through the rows and finds each one's group, and not once per group.
+        # An outer join, so that SQLite scans the rows once and not once per group.
         rows = staged.outerjoin(groups, staged.c.common == groups.c.number)
         before: ColumnElement[int] = literal(first, BigInteger)
         if len(self.candidates.loads) > 1:
@@ -301,27 +279,24 @@ class _Marking:
             "seal": seal,
             "status": literal("MARKED"),
         }
-        # An open mark and a swept one each have their index, so there is one condition for each. An open mark keeps its id to
-        # itself, whatever it is of; when it is over, what came meanwhile is marked.
+        # One condition per index, for open and for swept marks. An open mark blocks its id whatever the transaction;
+        # the next one is marked when it is over.
         lives = _is_same_life(tx.connection, staged)
         fresh = [~_known(staged, OPEN), *(~_known(staged, SWEPT, also, self.hidden_again) for also in lives)]
         new = select(*columns.values()).select_from(rows).where(counts, *fresh)
         return insert_counted(tx.connection, insert(MARKS).from_select(list(columns), new))
 
     def _groups(self, marked_at: datetime) -> Iterator[tuple[object, ...]]:
-        """What marks have in common, with the end of their grace, and the hash by which it is in their seals."""
         for number, group in self.candidates.groups.items():
             due_at = parse_duration(group.grace).after(marked_at)
             yield number, *group, due_at, common_hash((*group, marked_at, due_at))
 
     def _loads(self, first: int) -> Iterator[tuple[int, int]]:
-        """The id of the first row of each load."""
         for load in self.candidates.loads:
             yield load.number, first
             first += load.rows
 
     def _act(self, tx: WriteTransaction, act: int, new: int, ids: tuple[int, int], marked_at: datetime) -> Act:
-        """The one row of the audit for all of them; its members are found again by the ids between first and last."""
         first, last = ids
         mine = select(MARKS.c.seal).where(MARKS.c.id.between(first, last) & (MARKS.c.act == act)).order_by(MARKS.c.id)
         digest = hashlib.sha256()
@@ -353,17 +328,16 @@ def _known(
 
 
 def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:
-    """Whether marks of some stores were swept, and their transactions only hidden."""
     begins = (f"{store}/" for store in sorted(stores))
     in_stores = or_(*(func.substr(marks.c.dataset, 1, len(begin)) == begin for begin in begins))
     return and_(in_stores, exists().where(STEPS.c.mark == marks.c.id, STEPS.c.outcome == "HIDDEN"))
 
 
 def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
-    """Of which swept marks one has to be there for a row to be of the same transaction (frames/lives.py)."""
+    """Conditions of which one swept mark must meet any for a row to be the same transaction (frames/lives.py)."""
     has_same_times = partial(_has_same_times, staged)
     if connection.dialect.name == "postgresql":
-        # One after the other: it hashes equal values, and nothing with an OR.
+        # Separately: PostgreSQL hashes equal values, but no OR.
         return _knows_no_times, has_same_times
     return (lambda known: or_(_knows_no_times(known), has_same_times(known)),)
 
@@ -377,5 +351,5 @@ def _has_same_times(staged: Table, known: FromClause) -> ColumnElement[bool]:
 
 
 def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:
-    """A time as a number that is equal to another one also where there is none, so that it can be hashed."""
+    """A time as a number, equal to another missing time too, so that it can be hashed."""
     return func.coalesce(type_coerce(time, BigInteger), literal_column(str(-(2**62))))

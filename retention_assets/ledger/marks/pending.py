@@ -1,9 +1,4 @@
-"""Pending and past deletions: what is to be deleted and when, and what was, added up by the databases.
-
-Belongs here: sums over marks: open ones by when they fall due and since when they are marked, what sweeps of some days freed,
-and why marks were spared. Each is one statement per index; no mark is read one by one.
-Does not belong here: marks themselves (marking.py), the report of a day (reports.py), and anything that writes.
-"""
+"""Pending and past deletions, summed in the database: one statement per index, and no mark is read."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +15,7 @@ from retention_assets.sql.transactions import portions
 
 @dataclass(frozen=True)
 class PendingGroup:
-    """Open marks of a dataset that were made at one time, by one version of a policy, and fall due at one time."""
+    """Open marks of a dataset with the same mark time, policy version and due time."""
 
     policy: str
     marked_at: datetime
@@ -30,37 +25,34 @@ class PendingGroup:
     bytes: int
     dataset: str = ""
     version: int = 1
-    # A hold keeps them, or the sweep will spare them, as far as anybody has asked (evaluation/fates.py).
+    # Kept by a hold, or likely to be spared (evaluation/fates.py).
     held: bool = False
     spared: bool = False
 
     @property
     def goes(self) -> bool:
-        """Nothing is known that keeps them."""
         return not (self.held or self.spared)
 
     def is_due(self, as_of: datetime) -> bool:
-        """Tell that they go and their grace is over. What a sweep has begun on is due, whatever its day was."""
+        """They go and their grace is over. What a sweep has begun is due."""
         return self.goes and (self.sweeping or self.due_at <= as_of)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """Sums of open marks: all, those that are due, those that a hold keeps or the sweep will spare, and what is due next."""
+    """Sums of open marks: all, due, held, spared, and due next."""
 
     marks: int = 0
     bytes: int = 0
     due: int = 0
     due_bytes: int = 0
     next_due: datetime | None = None
-    # On the UTC day of the next one.
     next_marks: int = 0
     held: int = 0
     spared: int = 0
 
     @classmethod
     def of(cls, groups: Collection[PendingGroup], as_of: datetime) -> "Waiting":
-        """Add up groups."""
         due = [group for group in groups if group.is_due(as_of)]
         later = [group for group in groups if group.goes and not group.is_due(as_of)]
         next_due = min((group.due_at for group in later), default=None)
@@ -83,7 +75,7 @@ def _marks(groups: Iterable[PendingGroup]) -> int:
 
 @dataclass(frozen=True)
 class FreedGroup:
-    """What the plans of one instant freed of the marks of one policy."""
+    """Freed by the plans of one instant, for one policy."""
 
     as_of: datetime
     policy: str
@@ -93,7 +85,7 @@ class FreedGroup:
 
 @dataclass(frozen=True)
 class SparedGroup:
-    """Marks that were spared for one reason, and one of them."""
+    """Marks spared for one reason, with one example."""
 
     dataset: str
     why: str
@@ -108,7 +100,7 @@ class PendingMarks:
     database: LedgerDatabase
 
     def waiting(self, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
-        """List open marks in groups, by when their own grace ends. Marks made together stay together, so there are few."""
+        """Open marks in groups, by due time. Marks made together stay together, so groups are few."""
         amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("size"))
         alike = [MARKS.c[name] for name in ("due_at", "policy", "marked_at", "status", "dataset", "policy_version")]
         query = select(*alike, *amounts).where(text(OPEN)).group_by(*alike).order_by(*alike)
@@ -131,15 +123,13 @@ class PendingMarks:
         ]
 
     def oldest(self, datasets: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Give one open mark of each dataset that has any: the one that was made first."""
         first = select(func.min(MARKS.c.id)).where(text(OPEN)).group_by(MARKS.c.dataset)
         queries = [select(MARKS).where(MARKS.c.id.in_(first.where(MARKS.c.dataset.in_(part)))) for part in portions(datasets)]
         with self.database.reading() as connection:
             return [dict(row) for query in queries for row in connection.execute(query).mappings()]
 
     def freed(self, since: datetime) -> list[FreedGroup]:
-        """What was deleted by plans from some instant on, by the instant of the plan that did it and by policy."""
-        # A mark that failed once is in two plans; it was deleted by the newest.
+        # A mark that failed once is in two plans; the newest deleted it.
         mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
         mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
         gone = mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
@@ -150,7 +140,6 @@ class PendingMarks:
             return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in connection.execute(query)]
 
     def spared(self, datasets: Sequence[str], by: str) -> list[SparedGroup]:
-        """The marks of some datasets that somebody's sweep spared, by reason."""
         alike = (MARKS.c.dataset, MARKS.c.why)
         query = select(*alike, func.count().label("marks"), func.min(MARKS.c.transaction).label("transaction"))
         query = query.where(text(OVER), MARKS.c.status == "SPARED", MARKS.c.changed_by == by).group_by(*alike)

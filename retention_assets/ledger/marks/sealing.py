@@ -1,9 +1,7 @@
-"""The seal of a new mark, computed by the database in the statement that inserts it.
+"""The seal of a new mark as an SQL expression: the text and hash of audit/seals.py, which a test compares.
 
-Belongs here: the same text and hash as in audit/seals.py, as an expression. A mark's seal is over its id and the time at which
-it is marked, which are known only under the lock that markers hold: computed here, what was staged stays right whoever came
-first, and no mark goes through this program.
-Does not belong here: seals that are checked (audit/seals.py); a test compares the two.
+A mark's id and time are known only under the markers' lock, so the inserting statement computes the seal: staged rows stay
+valid whoever comes first, and no mark passes through this program.
 """
 
 import hashlib
@@ -19,7 +17,7 @@ _SQLITE = "retention_mark_seal"
 
 
 class MarkSeal(FunctionElement[str]):
-    """The seal of a mark: id, bytes, dataset, transaction, the hash of what it has in common with others, and its times."""
+    """Seal of a mark over id, bytes, dataset, transaction, the hash of its common values, and its times."""
 
     type = Text()
     inherit_cache = True
@@ -33,7 +31,7 @@ class MarkSeal(FunctionElement[str]):
 def _on_postgresql(element: MarkSeal, compiler: Any, **options: Any) -> str:
     number, size, dataset, transaction, common, opened, closed = (compiler.process(one, **options) for one in element.clauses)
     known = f"{opened} IS NOT NULL OR {closed} IS NOT NULL"
-    # What is null is left out of the line, with its bar.
+    # A null is left out of the line with its separator.
     times = ", ".join(f"CASE WHEN {known} THEN coalesce({time}::text, '?') END" for time in (opened, closed))
     names = ", ".join(f"octet_length(convert_to({name}, 'UTF8')), {name}" for name in (dataset, transaction))
     line = f"concat_ws('|', {number}, coalesce({size}::text, '?'), {names}, {common}, {times})"
@@ -46,7 +44,6 @@ def _on_sqlite(element: MarkSeal, compiler: Any, **options: Any) -> str:
 
 
 def teach_seals(connection: Connection) -> None:
-    """Make the expression known to a connection, where the database has no hash of its own."""
     if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.driver_connection
         driver.create_function(_SQLITE, 7, _seal, deterministic=True)

@@ -1,9 +1,4 @@
-"""How things stand: of each dataset, and of all of them together, whatever a run has looked at.
-
-Belongs here: what the ledger knows of a dataset: what it was judged to hold, why it was refused, what waits and when it falls
-due, what checks object to, and what the last sweep did. Each part is one statement over one table; what waits is given.
-Does not belong here: what a single mark has lived through (history.py), and words for any of it (render).
-"""
+"""The state of each dataset and of all together, by the ledger: one statement per table."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +21,7 @@ _DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
 
 @dataclass(frozen=True)
 class LastSweep:
-    """What was done on the last day on which a sweep had something to do."""
+    """Results of the last day on which a sweep had work."""
 
     day: date
     counters: Mapping[str, int]
@@ -34,7 +29,7 @@ class LastSweep:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """How a dataset stands."""
+    """The state of a dataset."""
 
     dataset: str
     judged_at: datetime | None = None
@@ -45,20 +40,15 @@ class DatasetState:
     last_sweep: LastSweep | None = None
 
     def transactions(self, verdict: str | None = None) -> int:
-        """How many transactions there are, or those of one class."""
         return sum(one.transactions for one in self.counts if verdict in (None, one.verdict))
 
     def bytes(self, verdict: str | None = None) -> int:
-        """The same in bytes."""
         return sum(one.bytes for one in self.counts if verdict in (None, one.verdict))
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What all datasets were judged to hold: added up by verdict and policy, and those that were refused, with their faults.
-
-    `uncounted` were judged last by a release that did not write down what it found.
-    """
+    """Newest evaluations, summed by verdict and policy. `uncounted` ones are from a release that did not store results."""
 
     datasets: int
     judged_at: datetime | None
@@ -68,23 +58,20 @@ class Totals:
 
     @property
     def transactions(self) -> int:
-        """How many transactions there are in all logs."""
         return sum(one.transactions for one in self.counts)
 
     @property
     def bytes(self) -> int:
-        """The same in bytes."""
         return sum(one.bytes for one in self.counts)
 
 
 @dataclass(frozen=True)
 class States:
-    """How things stand by a ledger."""
+    """States by a ledger."""
 
     database: LedgerDatabase
 
     def totals(self, without: Collection[str] = ()) -> Totals:
-        """Everything that was ever judged and is not left out, added up."""
         left_out = frozenset(without)
         transactions, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         refused: dict[str, str] = {}
@@ -106,14 +93,12 @@ class States:
         return Totals(len(judged), max(judged, default=None), counts, refused, uncounted)
 
     def faults(self, datasets: Collection[str]) -> dict[str, str]:
-        """Why some datasets were refused when they were last judged, by their names; those that were not are not there."""
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.fault).where(EVALUATIONS.c.fault.is_not(None))
         with self.database.reading() as connection:
             found = connection.execute(query.order_by(EVALUATIONS.c.dataset))
             return {row.dataset: row.fault for row in found if row.dataset in datasets}
 
     def last_sweep(self) -> LastSweep | None:
-        """The last day on which a sweep had something to do, all datasets together."""
         did = or_(*(REPORTS.c[name] > 0 for name in _DONE))
         sums = [ByteSum(REPORTS.c[name]).label(name) for name in _DONE]
         query = select(REPORTS.c.execution_date, *sums).where(did).group_by(REPORTS.c.execution_date)
@@ -122,7 +107,6 @@ class States:
         return _sweep_of(row) if row else None
 
     def of(self, datasets: Iterable[str], as_of: datetime, pending: Iterable[PendingGroup]) -> dict[str, DatasetState]:
-        """Some datasets, one by one, in the order of their names; also those that nobody has judged yet."""
         names = sorted(set(datasets))
         objections: dict[str, list[str]] = {}
         groups: dict[str, list[PendingGroup]] = {}

@@ -1,12 +1,8 @@
-"""Steps: how marks go from one state of their life to the next, one compare-and-set each.
+"""Steps: transitions of marks, one compare-and-set each. Each leaves a row in `marks` and `steps` and one act for all.
 
-Belongs here: which transitions there are, and the rows that each leaves: in `marks` where the mark is now, in `steps` that it
-went there, in the audit one act for all of them.
-Does not belong here: who asks for a transition (unmarking.py, sweeps.py).
+MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED, SPARED
 
-    MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED, SPARED
-
-A SWEEPING mark is SPARED where the store finds, as it is about to delete, that somebody needs the transaction.
+A SWEEPING mark is SPARED if the store finds, when about to delete, that the transaction is still needed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -51,12 +47,10 @@ TRANSITIONS: Mapping[str, Collection[str]] = {
 }
 
 
-# What a mark says of a failure that came without a word.
 NO_ERROR = "no error was given"
 
 
-# That a mark goes to a state, with what a sweep did to its bytes, and why: mark, status, outcome, bytes, why. A plain tuple,
-# because there are as many as there are marks.
+# Mark, status, outcome, bytes, why. A plain tuple, because there are as many as marks.
 MarkStep = tuple[int, str, str | None, int | None, str | None]
 
 _COLUMNS = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
@@ -70,10 +64,10 @@ def move_marks(
     where: ColumnElement[bool],
     changes: Mapping[str, Any] | None = None,
 ) -> dict[int, str]:
-    """Move the marks that are in a state and meet a condition; those that were moved, each with its dataset.
+    """Move the marks in a state that match; return each moved mark with its dataset.
 
-    Whoever comes second finds a mark in another state and moves nothing. The steps are written by `record_steps`. A condition
-    that is not about ids says that it is about open marks (`open_marks`), which have an index.
+    Whoever comes second finds another state and moves nothing. Write the steps with `record_steps`. A condition not on ids
+    needs `open_marks`, which is indexed.
     """
     mine = and_(MARKS.c.status == before, where)
     if tx.connection.dialect.name == "postgresql":
@@ -95,18 +89,18 @@ def move_ids(
     parameters: Mapping[str, Any],
     changes: Mapping[str, Any] | None = None,
 ) -> list[int]:
-    """Move those of some marks that are in a state and meet a condition; which were moved, in the order of their ids.
+    """Move these marks if they are in a state and match; return the moved ids, sorted.
 
-    Hardly ever any of them is not: a database counts what it moved in half the time that it takes to name it. The condition is
-    one that stays, with `parameters` by name: its statement is made once, which takes as long as to move some hundred marks.
+    Normally all move: counting them takes half the time of naming them. The condition must be constant, with `parameters` by
+    name: building its statement costs as much as moving some hundred marks.
     """
     name, moved = tx.connection.dialect.name, list[int]()
-    # One instant for the marks and for the act, so that the one can be held against the other.
+    # One time for marks and act, so that they can be compared.
     act.at = tx.present()
     changed = {"at": act.at, "actor": act.actor, "number": act.id}
     for some in portions(sorted(set(ids))):
         mine = {"ids": some, **parameters}
-        # What is SWEEPING nobody moves but who holds the lease, so that it need not be locked first.
+        # Only the holder of the lease moves SWEEPING marks, so they need no lock first.
         if name == "postgresql" and before == "MARKED":
             tx.connection.execute(_locking_ids(name, also), mine)
         moving = _moving_ids(name, before, after, also)
@@ -148,16 +142,12 @@ def _locking_ids(name: str, also: ColumnElement[bool]) -> Select[int]:
 
 
 def _locking(mine: ColumnElement[bool]) -> Select[int]:
-    """Rows are locked in the order of their ids, so that two who move the same marks don't wait in a circle.
-
-    Not as part of the statement that moves them: joined with its own rows, a server may look through all marks for a few.
-    """
+    """Lock rows by id against deadlocks. A statement of its own: joined to the update, PostgreSQL may scan all marks."""
     locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
     return select(func.count()).select_from(locked)
 
 
 def record_steps(tx: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> int:
-    """Write steps down, and have the act say how many they are and what their digest is."""
     ordered = sorted(steps, key=itemgetter(0))
     if not ordered:
         return 0
@@ -169,30 +159,26 @@ def record_steps(tx: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> i
 
 
 def report_columns(tx: WriteTransaction, marks: Iterable[int]) -> Iterator[Row[int, str, int | None, datetime]]:
-    """What reports ask of some marks: id, dataset, bytes and due_at."""
     query = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes, MARKS.c.due_at)
     for where in by_id(tx.connection, marks):
-        # All at once: one by one, each row costs as much as finding it.
+        # All at once: fetching one by one costs as much as finding the row.
         yield from tx.connection.execute(query.where(where)).all()
 
 
 def same_steps(marks: Iterable[int], status: str, why: str | None = None) -> Iterator[MarkStep]:
-    """Steps of marks that go to one state for one reason, and keep their bytes."""
     return zip(marks, repeat(status), repeat(None), repeat(None), repeat(why))
 
 
 class _Ids(TypeDecorator[Sequence[int]]):
-    """Ids as one value: JSON, or an array of PostgreSQL in its own words: its driver would look at each number for itself."""
+    """Ids as one value: JSON, or PostgreSQL's array text, because its driver would inspect each number."""
 
     impl = ARRAY(BigInteger)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """As what the database takes it."""
         return ARRAY(BigInteger) if dialect.name == "postgresql" else Text()
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:
-        """From numbers to the text."""
         begin, end = "{}" if dialect.name == "postgresql" else "[]"
         return lambda ids: f"{begin}{','.join(map(str, ids))}{end}"
 
@@ -200,21 +186,17 @@ class _Ids(TypeDecorator[Sequence[int]]):
 def by_id(
     connection: Connection, ids: Iterable[int], also: ColumnElement[bool] | None = None, column: ColumnElement[int] = MARKS.c.id
 ) -> Iterator[ColumnElement[bool]]:
-    """Conditions that together are met by marks of some ids."""
     for some in portions(sorted(set(ids))):
         yield and_(among(connection.dialect.name, column, some), true() if also is None else also)
 
 
 def open_marks(where: ColumnElement[bool]) -> ColumnElement[bool]:
-    """The same condition over open marks. Not for ids: SQLite would read all open marks of their dataset, for a few of them."""
+    """Limit a condition to open marks. Not for ids: SQLite would read all open marks of their dataset."""
     return and_(text(OPEN), where)
 
 
 def among(name: str, column: ColumnElement[int], ids: Sequence[int] | None = None) -> ColumnElement[bool]:
-    """Whether a column is one of some ids, or of the parameter `ids`, on the databases of a name.
-
-    One parameter, however many ids: one statement to compile and to plan.
-    """
+    """Condition: the column is one of the ids, passed as one parameter so that the statement is planned once."""
     given = bindparam("ids", type_=_Ids()) if ids is None else bindparam(None, ids, _Ids())
     if name == "postgresql":
         found: ColumnElement[bool] = column == any_(given)
@@ -225,10 +207,10 @@ def among(name: str, column: ColumnElement[int], ids: Sequence[int] | None = Non
 def newest_of(
     connection: Connection, dataset: str, transactions: Iterable[str], locked: bool = False
 ) -> dict[str, Row[tuple[object, ...]]]:
-    """The newest mark of each transaction that ever had one; locked, what is said of it stays true in this transaction."""
+    """Newest mark of each transaction; if `locked`, it stays so in this transaction."""
     names, newest = sorted(set(transactions)), dict[str, Row[tuple[object, ...]]]()
     for some in portions(names):
-        # Marks leave OPEN for one of the others and never come back, so in this order none slips through while it moves.
+        # Marks leave OPEN and never come back, so this order misses none that moves.
         for condition in (OPEN, SWEPT, OVER):
             here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(some)
             query = select(MARKS).where(text(condition), here).order_by(MARKS.c.id)

@@ -1,8 +1,4 @@
-"""Unmarking: taking marks back while there is time.
-
-Belongs here: whose marks are taken back, and the sentences for those that can't be.
-Does not belong here: the next evaluation. What a policy still selects is marked again, and its grace begins anew.
-"""
+"""Unmarking: takes marks back while they are MARKED. What a policy still selects is marked again with a new grace."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +23,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class UnmarkResult:
-    """What was taken back, and what of the same choice was too late to be."""
+    """Marks taken back, and those for which it was too late."""
 
     unmarked: int
     sweeping: int = 0
@@ -35,18 +31,17 @@ class UnmarkResult:
     note: str = AGAIN
 
     def as_dict(self) -> dict[str, int | str]:
-        """As `--format json` prints it."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class Unmarking:
-    """Taking back the marks of a ledger."""
+    """Takes back marks of a ledger."""
 
     database: LedgerDatabase
 
     def transactions(self, dataset: str, transactions: Sequence[str], actor: str, reason: str) -> UnmarkResult:
-        """Take back the marks of some transactions: of all of them, or, if one is not MARKED, of none."""
+        """Take back the marks of all these transactions, or of none if one is not MARKED."""
         _check_reason(actor, reason)
         names = sorted(set(transactions))
         return self.database.write(
@@ -54,7 +49,6 @@ class Unmarking:
         )
 
     def all_of(self, actor: str, reason: str, dataset: str | None = None, policy: str | None = None) -> UnmarkResult:
-        """Take back every mark of a dataset, of a policy, or of a policy in a dataset."""
         _check_reason(actor, reason)
         if dataset is None and policy is None:
             raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
@@ -79,7 +73,6 @@ def _unmark_transactions(tx: WriteTransaction, act: Act, dataset: str, transacti
 
 
 def too_late_words(dataset: str, late: Sequence[str], newest: Mapping[str, Row[tuple[object, ...]]], ending: str) -> str:
-    """Why the marks of some transactions can't be taken back, a line for each of the first."""
     more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
     return "\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, ending])
 
@@ -112,13 +105,11 @@ def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str
 
 
 def count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
-    """How many marks are in a state, by the index that they are in."""
     query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
     return int(tx.connection.execute(query).scalar_one())
 
 
 def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
-    """Take back the MARKED among some marks, as part of a transaction; how many."""
     taken: dict[int, str] = {}
     for where in conditions:
         taken |= move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})

@@ -1,1 +1,1 @@
-"""Sweeps as the ledger knows them: leases, plans and outcomes, reports, and what was put off."""
+"""Sweeps in the ledger: leases, plans, outcomes, reports and postponements."""

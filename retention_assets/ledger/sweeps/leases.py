@@ -1,11 +1,8 @@
-"""Leases: one sweeper per dataset, by the database's clock; taken, extended and given up by the share.
+"""Leases: one sweeper per dataset, by the database's clock. Each write of a sweep is fenced in its own transaction.
 
-Belongs here: taking, extending and giving up a lease, and the fence that every write of a sweep passes in its own transaction.
-A lease that expired is lost, whether or not somebody else took it: its holder can't know what has changed meanwhile.
-Does not belong here: what a sweeper writes (sweeps.py), and how tasks join a part of a dataset (parts.py).
-
-Tasks that sweep parts of one dataset have its lease in common. Each writes behind the row of its own part, so that they don't
-wait for each other; whoever takes the lease, or gives it up, waits for all of these rows.
+An expired lease is lost even if nobody took it: its holder can't know what changed meanwhile. Tasks that sweep parts of a
+dataset share its lease; each writes behind the row of its part, so that they don't wait for each other, and whoever takes the
+lease or gives it up waits for all these rows.
 """
 
 import hashlib
@@ -28,49 +25,49 @@ from retention_assets.sql.identity import identity_of
 from retention_assets.sql.transactions import portions
 
 SECONDS = 120.0
-# The share of a lease after which who could not extend it begins nothing more. The rest is for what was begun by then: no
+# Share of a lease after which a holder that could not extend it begins nothing more. The rest is for work begun by then: no
 # statement in a store's database takes longer (sql/foreign.py).
 PERMITTED = 0.5
 _TIMES = ("taken_at", "beat_at", "expires_at")
-# Of a lease: whether a task has joined a part under it and has not left.
+# A task joined a part under the lease and has not left.
 _PART_AT_WORK = exists().where(
     LEASE_PARTS.c.dataset == LEASES.c.dataset,
     LEASE_PARTS.c.token == LEASES.c.token,
     LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt,
 )
-# Of each transaction of a sweep: made once.
+# built once: every transaction of a sweep uses it
 _LOCKED = (
     select(LEASES, DatabaseTime().label("present"))
     .where(LEASES.c.dataset.in_(bindparam("datasets", expanding=True)))
     .order_by(LEASES.c.dataset)
     .with_for_update()
 )
-# Begins the name under which whoever scans a store has a lease. No dataset is called so.
+# Prefix of the leases for scanning a store; no dataset has it.
 SCAN = "::scan/"
 
 
 class LeaseLost(Refused):
-    """A sweeper wrote after it had lost its lease. It has to stop; who holds the lease now finishes what it began."""
+    """A sweeper wrote after losing its lease. It must stop; the new holder finishes what it began."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """The right to sweep a dataset until a moment by the database's clock, and the token that proves it."""
+    """The right to sweep a dataset until a time of the database's clock, and its token."""
 
     dataset: str
     holder: str
     token: int
     expires_at: datetime
-    # When it was taken, or extended last: what then protected anything, as a digest, and in which database that was.
+    # At taking or last extension: digest of all protections, and identity of the ledger's database.
     protections: str = field(default="", compare=False)
     database: str = field(default="", compare=False)
-    # Of who sweeps a part of the dataset: which one, and the how-manyth time it was begun.
+    # Part of the dataset, and the number of this attempt at it.
     part: int | None = None
     attempt: int = 0
 
 
 class TakenLeases(NamedTuple):
-    """Leases by dataset; and of other datasets that were asked for, why there is none."""
+    """Leases by dataset, and for the others the reason why there is none."""
 
     leases: Mapping[str, Lease]
     others: Mapping[str, str]
@@ -83,20 +80,19 @@ class Leases:
     database: LedgerDatabase
 
     def take(self, dataset: str, holder: str, seconds: float = SECONDS) -> Lease:
-        """Take the lease of a dataset, or refuse with who has it and until when."""
         taken = self.take_all([dataset], holder, seconds)
         if dataset in taken.others:
             raise Refused(taken.others[dataset])
         return taken.leases[dataset]
 
     def take_all(self, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
-        """Take the leases of datasets that nobody has, in one transaction; of the others who has them and until when."""
+        """Take the free leases in one transaction; `others` says who has the rest and until when."""
         return self.database.write(lambda tx: _take(tx, sorted(set(datasets)), holder, seconds))
 
     def beat(self, lease: Lease, seconds: float = SECONDS) -> Lease:
-        """Extend the lease: it runs for so long from now. To be called several times in that while.
+        """Extend the lease to `seconds` from now; call it several times in that time.
 
-        The answer also says what protects anything by now, so that a sweep learns of a hold without asking for it.
+        The result has the current protections, so a sweep notices a new hold without a query.
         """
         kept = self.beat_all([lease], seconds)
         if lease.dataset in kept.others:
@@ -104,8 +100,6 @@ class Leases:
         return kept.leases[lease.dataset]
 
     def beat_all(self, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
-        """Extend many leases in one transaction; of those that are lost, why."""
-
         def work(tx: WriteTransaction) -> TakenLeases:
             lost = fence_all(tx, leases)
             kept = {one.dataset: one for one in leases if one.dataset not in lost}
@@ -121,17 +115,15 @@ class Leases:
         return self.database.write(work)
 
     def give_up(self, lease: Lease) -> None:
-        """Let the next one take it at once. Giving up a lease that was lost changes nothing."""
+        """Let others take it at once. Giving up a lost lease changes nothing."""
         self.give_up_all([lease])
 
     def give_up_all(self, leases: Collection[Lease]) -> None:
-        """The same for many, in one transaction."""
-
         def work(tx: WriteTransaction) -> None:
             mine = {one.dataset: one.token for one in leases}
             held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
             for some in portions(held):
-                # By the lease of a part a task that is silent may still act: then it ends by itself.
+                # A silent task may still act under a part's lease: then the lease ends by itself.
                 those = LEASES.c.dataset.in_(some)
                 over = update(LEASES).where(those, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
                 change_rows(tx.connection, over, those)
@@ -139,11 +131,9 @@ class Leases:
         self.database.write(work)
 
     def holder_of(self, dataset: str) -> Lease | None:
-        """Who sweeps a dataset at the moment, or scans a store, if anybody."""
         return next(iter(self._held(LEASES.c.dataset == dataset)), None)
 
     def held(self) -> list[Lease]:
-        """The leases that are held at the moment: the datasets that are being swept, by name, and who sweeps them."""
         return [one for one in self._held() if not one.dataset.startswith(SCAN)]
 
     def _held(self, *where: ColumnElement[bool]) -> list[Lease]:
@@ -153,7 +143,7 @@ class Leases:
         return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in rows]
 
     def protections(self) -> str:
-        """What protects anything now, as a lease says it: another text after any change of a hold or a realm."""
+        """Digest of all protections; it differs after any change of a hold or a realm."""
         with self.database.reading() as connection:
             return _protections(connection)
 
@@ -164,9 +154,7 @@ def _seen(connection: Connection, leases: Iterable[Lease]) -> dict[str, Lease]:
 
 
 def _protections(connection: Connection) -> str:
-    """A digest of the holds that nobody has released, in the ledger or in files, and of the realms, rows as they are: whoever
-    wrote them, it changes.
-    """
+    """Digest of unreleased holds, file holds and realms from their rows, so that it changes whoever wrote them."""
     holds = select(HOLDS.c.id, HOLDS.c.content, HOLDS.c.until).where(HOLDS.c.released_at.is_(None)).order_by(HOLDS.c.id)
     files = (
         select(FILE_HOLDS.c.digest, FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
@@ -177,13 +165,13 @@ def _protections(connection: Connection) -> str:
 
 
 def _locked(connection: Connection, datasets: Sequence[str]) -> Iterator[Row[Any]]:
-    """Rows of leases with the present, locked in one order, so that two who want the same don't wait in a circle."""
+    """Locked in one order, so that two takers of the same leases can't deadlock."""
     for some in portions(datasets):
         yield from connection.execute(_LOCKED, {"datasets": some})
 
 
 def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: float) -> TakenLeases:
-    # So that the first holder of a dataset, too, finds a lease that somebody gave up.
+    # Datasets without a row get a lease that was given up, so that their first holder finds one too.
     known = {
         name
         for some in portions(datasets)
@@ -219,13 +207,13 @@ def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: f
 
 
 def fence(tx: WriteTransaction, lease: Lease) -> None:
-    """Stop here unless the lease still holds. It can't be taken by another before this transaction ends: its row is locked."""
+    """Raise LeaseLost unless the lease holds. Its row is locked, so nobody takes it before this transaction ends."""
     if lost := fence_all(tx, [lease]):
         raise LeaseLost(lost[lease.dataset])
 
 
 def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]:
-    """Why some leases do not hold any more, by dataset. The others can't be taken before this transaction ends."""
+    """Reasons of lost leases by dataset. The others can't be taken before this transaction ends."""
     rows = {row.dataset: row for row in _locked(tx.connection, sorted(one.dataset for one in leases if one.part is None))}
     lost = {}
     for lease in leases:
@@ -246,7 +234,7 @@ def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]
 
 
 def with_rest(connection: Connection, lease: Lease) -> tuple[Lease, float]:
-    """A lease as whoever extends it has it by now, with what protects anything, and for how many seconds it is good."""
+    """The lease as last extended, with current protections, and the seconds that it has left."""
     query = select(LEASES.c.expires_at, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
     row = connection.execute(query).one()
     known = _seen(connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
@@ -254,9 +242,9 @@ def with_rest(connection: Connection, lease: Lease) -> tuple[Lease, float]:
 
 
 def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
-    """The row of a lease, which is not locked, and whether its part, which is, was begun by nobody else since.
+    """The lease's row, unlocked, and True if its locked part was not begun by another attempt.
 
-    In this order: who takes the lease waits for the part, and whoever comes after that sees that it was taken.
+    In this order: a taker of the lease waits for the part, and whoever comes next sees that it was taken.
     """
     this = (LEASE_PARTS.c.dataset == lease.dataset) & (LEASE_PARTS.c.part == lease.part)
     part = connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
@@ -266,7 +254,7 @@ def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None,
 
 
 def _lock_parts(connection: Connection, datasets: Sequence[str]) -> None:
-    """Wait until whoever writes for a part of these datasets has come to the end of its transaction, and keep others out."""
+    """Wait for the transactions that write for parts of these datasets, and keep others out."""
     for some in portions(datasets):
         query = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(some))
         connection.execute(query.order_by(LEASE_PARTS.c.dataset, LEASE_PARTS.c.part).with_for_update()).all()

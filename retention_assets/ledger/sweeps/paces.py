@@ -1,10 +1,4 @@
-"""Paces: from when on the next batch of a policy may begin, whoever sweeps it.
-
-Belongs here: reserving the time of a batch. A policy's `sweep.every` is between its batches wherever they are deleted: in
-one dataset or many, in one program or in many tasks. A new version of the policy begins anew. Nothing is decided by it, so
-no act is about it.
-Does not belong here: waiting (sweep/execute.py).
-"""
+"""Paces: earliest start of a policy's next batch across datasets, programs and tasks. They decide nothing else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +10,7 @@ from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
 from retention_assets.ledger.schema import PACES
 
-# A pace of years is for ever; an instant has an end.
+# Later paces would exceed the largest instant.
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
@@ -27,12 +21,12 @@ class Paces:
     database: LedgerDatabase
 
     def reserve(self, takes: Mapping[str, timedelta]) -> timedelta:
-        """Reserve the time that a batch takes of each of its policies; how long to wait before it may begin."""
+        """Reserve the time of a batch for each of its policies; return how long to wait before it starts."""
         return self.database.write(lambda tx: _reserve(tx, takes)) if takes else timedelta()
 
 
 def clear_paces(tx: WriteTransaction, policy: str | None = None) -> None:
-    """Forget what was reserved for a policy that was changed, or for all: the next batch begins at once."""
+    """Drop the reservations of a changed policy, or of all: the next batch may start at once."""
     mine = true() if policy is None else PACES.c.policy == policy
     cleared = update(PACES).where(mine, PACES.c.next_at > tx.present())
     change_rows(tx.connection, cleared.values(next_at=tx.present()), mine & (PACES.c.next_at == tx.present()))

@@ -1,12 +1,7 @@
-"""Parts of a dataset: its marks by ranges of names, dealt out to tasks that sweep them side by side under one lease.
+"""Parts of a dataset: ranges of transaction names that tasks sweep in parallel under one lease.
 
-Belongs here: cutting the due marks of a dataset where the database says, and how a task joins a part, stays and leaves. A task
-that is run twice joins twice: the newer attempt is the one that may write, and the fence of leases.py refuses the other.
-Does not belong here: the lease itself, which whoever dealt out the parts holds and extends (leases.py); which datasets are
-worth it (pipeline).
-
-The older attempt may be in the middle of a batch when the newer one joins. What it has begun is nobody else's before it said
-that it ended, or before the lease is over as far as it knows.
+A task that runs twice joins twice; only the newer attempt may write. The older one may be in a batch then: what it began
+belongs to nobody else until it says that it ended, or until it believes that the lease is over.
 """
 
 from dataclasses import dataclass, replace
@@ -27,19 +22,17 @@ from retention_assets.sql.columns import DatabaseTime
 
 
 class NameRange(NamedTuple):
-    """Transactions by name, in the order of their bytes: from the first on, up to and without the end. None: no bound."""
+    """Transactions by name in byte order, from `first` up to but without `end`. None: no bound."""
 
     first: str | None = None
     end: str | None = None
 
     def condition(self) -> ColumnElement[bool]:
-        """Whether a mark is in it."""
         name = MARKS.c.transaction
         begun = true() if self.first is None else name >= self.first
         return and_(begun, true() if self.end is None else name < self.end)
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Those of some rows that are in it."""
         for bound, compare in ((self.first, pc.greater_equal), (self.end, pc.less)):
             rows = rows if bound is None else rows.filter(compare(rows["transaction"], bound))
         return rows
@@ -50,22 +43,21 @@ ALL_NAMES = NameRange()
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Some marks of a dataset, and the lease under which whoever joins sweeps them."""
+    """Some marks of a dataset, and the lease under which they are swept."""
 
     lease: Lease
     number: int
     names: NameRange
-    # How many they are, about.
+    # approximate number
     marks: int
 
     @property
     def dataset(self) -> str:
-        """Its name."""
         return self.lease.dataset
 
 
 class JoinedPart(NamedTuple):
-    """The lease as this attempt has it; for how many seconds it is good; and until when an older attempt may be at work."""
+    """The lease of this attempt, the seconds that it has left, and until when an older attempt may be at work."""
 
     lease: Lease
     seconds: float
@@ -79,33 +71,28 @@ class Parts:
     database: LedgerDatabase
 
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
-        """The marks that a sweep has to do with, so many as were counted, in at most so many ranges of about one size.
-
-        Names that are the same up to the first `together` come into one of them. All names are in exactly one.
-        """
+        """Cut a sweep's marks into at most `parts` ranges over all names. Names equal up to the first `together` stay together."""
         due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
         mine = select(MARKS.c.transaction, place.label("place")).where(text(OPEN), MARKS.c.dataset == dataset, due).subquery()
         query = select(mine.c.transaction).where(mine.c.place % max(1, ceil(marks / parts)) == 0)
         with self.database.reading() as connection:
             found = connection.execute(query.order_by(mine.c.transaction)).scalars().all()
-        # Before the first of them there is nothing.
         bounds: list[str | None] = [*sorted({_beginning(name, together) for name in found})[1:]]
         return [NameRange(*ends) for ends in zip([None, *bounds], [*bounds, None], strict=True)]
 
     def policies(self, dataset: str, as_of: datetime) -> set[tuple[str, int]]:
-        """The policies, with their versions, of the marks that a sweep has to do with."""
         due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
         query = select(MARKS.c.policy, MARKS.c.policy_version).distinct().where(text(OPEN), MARKS.c.dataset == dataset, due)
         with self.database.reading() as connection:
             return {(row[0], row[1]) for row in connection.execute(query)}
 
     def join(self, part: DatasetPart) -> JoinedPart:
-        """Begin a part, or begin it anew: from now on no older attempt at it writes anything. LeaseLost without the lease."""
+        """Join a part; from now on no older attempt at it can write. Raises LeaseLost without the lease."""
         return self.database.write(lambda tx: _join(tx, part.lease, part.number))
 
     def may_begin(self, joined: JoinedPart) -> bool:
-        """Whether no older attempt can be at work any more."""
+        """No older attempt can be at work any more."""
         if joined.older_until is None:
             return True
         is_over = or_(LEASE_PARTS.c.ended >= joined.lease.attempt - 1, DatabaseTime() > joined.older_until)
@@ -113,17 +100,17 @@ class Parts:
             return connection.execute(select(LEASE_PARTS.c.part).where(_this(joined.lease), is_over)).one_or_none() is not None
 
     def is_newest(self, lease: Lease) -> bool:
-        """Whether no other attempt has joined the part since, under this lease or another."""
+        """No other attempt has joined the part since, under this lease or another."""
         with self.database.reading() as connection:
             this = _this(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
             return connection.execute(select(LEASE_PARTS.c.part).where(this)).one_or_none() is not None
 
     def beat(self, joined: JoinedPart) -> JoinedPart:
-        """What is left of the lease by now. LeaseLost if it is over, or another attempt has joined."""
+        """The lease as it is now. Raises LeaseLost if it is over or another attempt joined."""
         return self.database.write(lambda tx: _beat(tx, joined.lease))
 
     def leave(self, lease: Lease) -> bool:
-        """Tell that this attempt is at its end: nobody has to wait for it. Whether it was the newest."""
+        """Record the end of this attempt, so that nobody waits for it. Returns True if it was the newest."""
         return self.database.write(lambda tx: _leave(tx, lease))
 
 
@@ -137,7 +124,7 @@ def _this(lease: Lease) -> ColumnElement[bool]:
 
 
 def _join(tx: WriteTransaction, lease: Lease, number: int) -> JoinedPart:
-    # The lease is locked as a whole, so that nobody takes it, or joins the same part, before this is written.
+    # Lock the whole lease, so that nobody takes it or joins the part before this is written.
     whole = replace(lease, part=None, attempt=0)
     fence(tx, whole)
     mine = replace(whole, part=number, attempt=1)
@@ -151,7 +138,7 @@ def _join(tx: WriteTransaction, lease: Lease, number: int) -> JoinedPart:
     else:
         mine = replace(mine, attempt=before.attempt + 1)
         if before.token != lease.token:
-            # Whoever had the lease then is gone since it was taken.
+            # The lease was taken since, so its earlier holder is gone.
             values |= {"ended": before.attempt}
         elif before.is_at_work:
             older = before.expires_at

@@ -1,8 +1,4 @@
-"""Postponements: transactions that a store would have expired by itself, and that must not go yet.
-
-Belongs here: what a sweep has given the store to expire, and the row of the audit that says what is postponed. No mark changes.
-Does not belong here: choosing (sweep/postpone_expiry.py), and postponing (stores).
-"""
+"""Postponements: transactions that a store would have expired by itself and that must stay for now. Marks don't change."""
 
 import hashlib
 import json
@@ -23,11 +19,11 @@ class Postponements:
     database: LedgerDatabase
 
     def going(self, dataset: str) -> frozenset[str]:
-        """The transactions that a sweep has begun on: the expiry that it gave them stays."""
+        """Transactions that a sweep has begun on: they keep the expiry that it gave them."""
         return frozenset(Marks(self.database).table([dataset], ["SWEEPING"])["transaction"].to_pylist())
 
     def record(self, dataset: str, transactions: Sequence[str], within: datetime, until: datetime, actor: str) -> None:
-        """Record, before it is done, that these are to be postponed: what would expire by an instant, until another one."""
+        """Record, before it is done, that transactions that would expire `within` an instant stay `until` another."""
         names = json.dumps(sorted(transactions), ensure_ascii=False).encode(errors="surrogatepass")
         detail = {
             "transactions": len(transactions),

@@ -1,12 +1,8 @@
-"""Reports: what a day's execution was to delete of a dataset, and what became of it so far.
+"""Reports: what a day was to delete of a dataset, and what became of it, counted in the transaction that writes it.
 
-Belongs here: opening a day's report once, counting in the transaction that wrote what is counted, finishing, reading, summing;
-and that somebody looked on a day, also where nothing was due.
-Does not belong here: showing a report (render).
-
-The set of a report is fixed when it opens: the open marks that are due by then. On that day `to_delete` is what was deleted,
-already gone, hidden, spared and unmarked, plus what of the set is still open; what a later day does to those counts on that
-day. What becomes due later is swept all the same, and counts in the report of the next day, on both sides.
+A report's set is fixed when it opens: the open marks that are due by then. On that day `to_delete` equals deleted, already
+gone, hidden, spared and unmarked ones plus those of the set that are still open; what a later day does to them counts on that
+day. Marks that become due later are swept as well, and count in the next day's report on both sides.
 """
 
 import json
@@ -51,33 +47,29 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class OpenedReport:
-    """What is known, and from then on fixed, when a day's report of a dataset opens.
-
-    `classes` says of every transaction of the log which one class it is in; together they are the log.
-    """
+    """Values fixed when a report opens; `classes` partitions the transactions of the log."""
 
     policies: Mapping[str, int] = field(default_factory=dict)
     bounds: Mapping[str, str] = field(default_factory=dict)
     terminal_only: bool | None = None
     archived_types: tuple[str, ...] = ()
     classes: Mapping[str, int] = field(default_factory=dict)
-    # The age behind each bound, in ISO 8601: P2Y.
+    # Age behind each bound, as an ISO 8601 duration such as P2Y.
     periods: Mapping[str, str] = field(default_factory=dict)
 
 
 class DaySpan(NamedTuple):
-    """The set of a report: the marks that were made before and are due by then."""
+    """The report's set: marks with a lower id that are due by then."""
 
     due_by: datetime | None
     marks_before: int | None
 
     def has(self, one: "ReportCounts") -> bool:
-        """Whether a mark is in the set."""
         return self.due_by is not None and one.mark < (self.marks_before or 0) and one.due_at <= self.due_by
 
 
 class ReportCounts(NamedTuple):
-    """What one mark adds to a counter; since when it was due decides in which report."""
+    """A mark's contribution to a counter; its due time decides in which report."""
 
     mark: int
     due_at: datetime
@@ -85,25 +77,21 @@ class ReportCounts(NamedTuple):
     bytes: int | None
     freed: int = 0
     hidden: int = 0
-    # Files of it that stay.
     left: int = 0
 
 
 class Taken(NamedTuple):
-    """What sweeps took of a store: transactions that are gone or hidden, and their bytes."""
+    """Deleted or hidden transactions of a store, and their bytes."""
 
     transactions: int = 0
     bytes: int = 0
 
     def plus(self, other: "Taken") -> "Taken":
-        """Both together."""
         return Taken(self.transactions + other.transactions, self.bytes + other.bytes)
 
 
 class DayLook(NamedTuple):
-    """That somebody looked on a day: as of when, when that was, how many datasets had ever been judged, as of when the last one
-    was, and how many marks were due.
-    """
+    """A look on a day: `as_of`, time, datasets ever judged, newest evaluation, and due marks."""
 
     as_of: datetime
     looked_at: datetime
@@ -121,7 +109,7 @@ class Reports:
     def open(
         self, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str, log: int | None = None
     ) -> bool:
-        """Open the report of a day over what is due by now; false, and nothing changes, if it is open already."""
+        """Open a day's report over what is due by now. Returns False and changes nothing if it is open."""
         return bool(self.open_all(execution_date, {dataset: opening}, as_of, actor, {} if log is None else {dataset: log}))
 
     def open_all(
@@ -132,17 +120,13 @@ class Reports:
         actor: str,
         logs: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """Open the reports of some datasets in one transaction, but for those that are open already; which were opened.
-
-        `logs` says how many transactions their logs have, to which the classes have to sum.
-        """
+        """Open the missing reports; return their datasets. Raises Refused unless the classes sum to the sizes in `logs`."""
         for dataset, size in (logs or {}).items():
             if (amount := sum(openings[dataset].classes.values())) != size:
                 raise Refused(f"The classes of {dataset} sum to {amount}, and its log has {size} transactions.")
         return self.database.write(lambda tx: _open(tx, execution_date, openings, as_of, actor)) if openings else []
 
     def opened(self, execution_date: date, datasets: Collection[str]) -> set[str]:
-        """Those of some datasets whose report of a day is open."""
         found: set[str] = set()
         with self.database.reading() as connection:
             for some in portions(sorted(datasets)):
@@ -151,44 +135,39 @@ class Reports:
         return found
 
     def finish_done(self, actor: str, datasets: str | Collection[str] | None = None) -> list[tuple[date, str]]:
-        """Finish every report, or those of some datasets, whose set has no open mark any more; which were finished."""
+        """Finish the reports without an open mark in their set; return them."""
         names = [datasets] if isinstance(datasets, str) else datasets
         return self.database.write(lambda tx: _finish_done(tx, actor, names))
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
-        """The reports of a day, by dataset."""
         query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _is_shown()).order_by(REPORTS.c.dataset)
         with self.database.reading() as connection:
             found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
             return [_report_of(dict(row)) for row in found]
 
     def note_look(self, as_of: datetime, actor: str, due: int) -> None:
-        """Note that somebody looked and how many marks were due, unless somebody did as of later on the same day."""
+        """Record a look and the due marks, unless the day has a look with a later `as_of`."""
         self.database.write(lambda tx: _note_look(tx, as_of, actor, due))
 
     def look(self, execution_date: date) -> DayLook | None:
-        """The last look on a day; none if nobody looked."""
         columns = [DAYS.c[name] for name in DayLook._fields]
         with self.database.reading() as connection:
             row = connection.execute(select(*columns).where(DAYS.c.execution_date == execution_date)).one_or_none()
         return DayLook(*row) if row else None
 
     def days(self) -> list[date]:
-        """The days that have a report, or on which somebody looked and nothing was due, newest first."""
         reported = select(REPORTS.c.execution_date).where(_is_shown())
         with self.database.reading() as connection:
             found = connection.execute(union(reported, select(DAYS.c.execution_date))).scalars()
             return sorted(found, reverse=True)
 
     def newest(self) -> date | None:
-        """The last day on which a sweep had something to do."""
         query = select(func.max(REPORTS.c.execution_date)).where(_is_shown())
         with self.database.reading() as connection:
             day: date | None = connection.execute(query).scalar_one()
         return day
 
     def ordered_by(self, first: date, last: date) -> dict[str, tuple[str, ...]]:
-        """Name who had the sweeps of some days delete, by dataset."""
         begin, end = datetime.combine(first, time(), UTC), datetime.combine(last, time.max, UTC)
         query = select(PLANS.c.dataset, AUDIT.c.actor).distinct().join(AUDIT, AUDIT.c.act == PLANS.c.act)
         query = query.where(PLANS.c.as_of.between(begin, end)).order_by(PLANS.c.dataset, AUDIT.c.actor)
@@ -199,14 +178,12 @@ class Reports:
         return actors
 
     def sum_of(self, first: date, last: date) -> Mapping[str, int]:
-        """The counters of some days added up."""
         totals = [ByteSum(REPORTS.c[name]).label(name) for name in COUNTERS]
         query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
         with self.database.reading() as connection:
             return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
 
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
-        """What sweeps took of a store on each of the days on which they took anything."""
         transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden)
         size = ByteSum(REPORTS.c.bytes_freed), ByteSum(REPORTS.c.bytes_hidden)
         mine = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
@@ -234,7 +211,6 @@ _JSON = ("policies", "bounds", "archived_types", "classes")
 
 
 def _json_columns(opening: OpenedReport) -> dict[str, str]:
-    """The columns of a report that hold JSON. A bound stands with the period that it comes from, where there is one."""
     periods = opening.periods
     bounds = {name: [bound, periods[name]] if name in periods else bound for name, bound in opening.bounds.items()}
     return {name: json.dumps(bounds if name == "bounds" else getattr(opening, name), sort_keys=True) for name in _JSON}
@@ -242,19 +218,18 @@ def _json_columns(opening: OpenedReport) -> dict[str, str]:
 
 def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
     found = {**row, **{name: json.loads(row[name]) for name in _JSON}}
-    # A bound that comes from no period stands alone.
     with_period = {name: value for name, value in found["bounds"].items() if isinstance(value, list)}
     bounds = {**found["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
     return {**found, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
 
 
 def _has_opened() -> ColumnElement[bool]:
-    """A row without a set holds what counts for a day that has not begun."""
+    """A row without a set holds counts for a day that has not begun."""
     return REPORTS.c.due_by.is_not(None)
 
 
 def _is_shown() -> ColumnElement[bool]:
-    """A report that people see: also of what was swept late the day before, should the day itself never begin."""
+    """Visible reports: also late work of the day before if the day itself never begins."""
     return or_(_has_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 
@@ -278,7 +253,7 @@ def _open(
         "bytes_to_free": plus(REPORTS.c.bytes_to_free, bindparam("size", type_=BigInteger)),
         "due_by": as_of,
         "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
-        # What was swept late the day before may have been all that there was.
+        # Late work of the day before may have been everything.
         "finished_at": None,
         "started_at": DatabaseTime(),
         "act": act.id,
@@ -302,12 +277,10 @@ def _open(
 
 
 def only_one(datasets: Collection[str]) -> str | None:
-    """The dataset that an act is about; none if it is about many."""
     return next(iter(datasets)) if len(datasets) == 1 else None
 
 
 def _add_rows(tx: WriteTransaction, act: Act, execution_date: date, datasets: Iterable[str]) -> None:
-    """Reports that have not begun, of those datasets that have none of that day."""
     nothing = {name: json.dumps(getattr(OpenedReport(), name)) for name in _JSON}
     row = {"execution_date": execution_date, "to_delete": 0, "bytes_to_free": 0, "act": act.id, **nothing}
     rows = [{**row, "dataset": name, "started_at": tx.present()} for name in sorted(datasets)]
@@ -315,15 +288,13 @@ def _add_rows(tx: WriteTransaction, act: Act, execution_date: date, datasets: It
 
 
 def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping[str, Iterable[ReportCounts]]) -> None:
-    """Add to the counters of a day's reports, by dataset, in the transaction that wrote what is counted; what came later counts
-    later.
-    """
+    """Count in a day's reports, in the transaction that writes the marks; what fell due later counts in a later report."""
     waiting, day = {name: list(mine) for name, mine in counted.items()}, execution_date
     while waiting := {name: mine for name, mine in waiting.items() if mine}:
         spans = _spans(tx, day, waiting)
         if day == execution_date and (unopened := waiting.keys() - spans.keys()):
             raise ValueError(f"no report of {min(unopened)} is open for {execution_date}")
-        # Of a day that has not begun both what was to be deleted and what became of it is counted.
+        # On a day that has not begun, both `to_delete` and the outcome are counted.
         early = sorted(name for name in waiting if name not in spans or spans[name].due_by is None)
         if missing := [name for name in early if name not in spans]:
             _add_rows(tx, act, day, missing)
@@ -342,10 +313,7 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
 
 
 def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> None:
-    """Count marks that people took back, each in the newest report of its dataset that is not finished and has it.
-
-    Of each mark its dataset.
-    """
+    """Count marks (id to dataset) that people took back, each in its newest unfinished report that has it."""
     unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
     unfinished = unfinished.where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
     newest = {row.dataset: row for row in tx.connection.execute(unfinished)}
@@ -363,7 +331,6 @@ def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> 
 
 
 def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: bool = False) -> dict[str, DaySpan]:
-    """What the reports of a day are about, of those datasets that have one."""
     found: dict[str, DaySpan] = {}
     for some in portions(sorted(datasets)):
         query = select(REPORTS.c.dataset, REPORTS.c.due_by, REPORTS.c.marks_before).order_by(REPORTS.c.dataset)
@@ -383,7 +350,6 @@ def _sums(counted: Sequence[ReportCounts], sums: Mapping[str, int]) -> dict[str,
 
 
 def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[str, int]]) -> None:
-    """Add sums to the counters of reports of a day."""
     some = {name: sums for name, sums in sorted(added.items()) if any(sums.values())}
     if not some:
         return
@@ -404,7 +370,7 @@ def _finish_done(tx: WriteTransaction, actor: str, datasets: Collection[str] | N
 
 
 def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) -> list[tuple[date, str]]:
-    # The ids in a sum, or a server goes by their index, and so through all marks for each dataset.
+    # `+ 0` keeps PostgreSQL from using the index of ids, which would scan all marks for each dataset.
     before = MARKS.c.id + 0 < REPORTS.c.marks_before
     mine = and_(MARKS.c.dataset == REPORTS.c.dataset, before, MARKS.c.due_at <= REPORTS.c.due_by)
     unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))

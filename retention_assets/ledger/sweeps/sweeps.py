@@ -1,11 +1,8 @@
-"""Sweeps in the ledger: what is left, due and planned, and the writes of a sweep in their order.
+"""A sweep's reads and writes in the ledger.
 
-Belongs here: what a sweep reads, and its writes for one dataset and for many.
-Does not belong here: the writes themselves (writes.py), deleting (stores), and deciding what is still justified (sweep).
-
-In order: settle what is `left` by an earlier sweep, `spare` what is not justified any more, `plan` the rest; per batch `begin`,
-let the store delete what was begun, `settle`; then `finish`. The note by which the store finds a transaction again is in the
-plan before anything begins.
+In order: settle what is `left` by an earlier sweep, `spare` what is no longer justified, `plan` the rest; per batch `begin`,
+let the store delete, `settle`; then `finish`. The note by which the store finds a transaction again is in the plan before
+anything begins.
 """
 
 from collections import Counter
@@ -43,7 +40,6 @@ from retention_assets.outcomes import Outcome
 from retention_assets.sql.streams import numbers_of, stream
 from retention_assets.sql.transactions import portions
 
-# The marks of a plan that have not begun yet.
 PLANNED_ROWS = pa.schema(
     [
         pa.field("id", pa.int64()),
@@ -55,16 +51,15 @@ PLANNED_ROWS = pa.schema(
 )
 
 _NAMES = pa.schema([PLANNED_ROWS.field("transaction")])
-# What a sweep has to do with, by name.
 CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
-# What tells the class of a transaction. Few datasets and states occur, however many marks there are.
+# Columns that determine a transaction's class. Few datasets and states occur among many marks.
 _WORD = pa.dictionary(pa.int32(), pa.string())
 CLASSED_ROWS = pa.schema(
     [
         pa.field("dataset", _WORD),
         *(MARK_ROWS.field(name) for name in ("transaction", *TIMES)),
         pa.field("status", _WORD),
-        # 1 or 0: a database writes an instant for each mark in twice the time.
+        # 1 or 0: returning an instant per mark takes twice the time.
         pa.field("is_due", pa.int8()),
     ]
 )
@@ -77,7 +72,7 @@ class Sweeps:
     database: LedgerDatabase
 
     def left(self, datasets: str | Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
-        """What an earlier sweep began and did not settle, with the note, place and bytes of its plan: these may be gone."""
+        """Marks that an earlier sweep began and did not settle, with note, place and bytes of their plan: they may be gone."""
         left = names.of(Marks(self.database).table([datasets] if isinstance(datasets, str) else datasets, ["SWEEPING"]))
         ids = left["id"].to_pylist()
         notes, plans = self.notes(ids), self._plans(ids)
@@ -87,7 +82,6 @@ class Sweeps:
         return left.append_column("planned", pa.array([planned for _, planned in known], pa.int64()))
 
     def amounts(self, datasets: Collection[str], as_of: datetime) -> dict[str, int]:
-        """How many marks of each dataset a sweep has to do with: those that are due, and those on which one has begun."""
         query = select(MARKS.c.dataset, func.count()).group_by(MARKS.c.dataset)
         query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
         found: dict[str, int] = {}
@@ -97,13 +91,12 @@ class Sweeps:
         return found
 
     def due(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> npt.NDArray[np.int64]:
-        """The ids of the marks of some datasets whose grace is over, by dataset."""
         query = select(MARKS.c.id).where(text(OPEN), MARKS.c.status == "MARKED", MARKS.c.due_at <= as_of, names.condition())
         found = [np.empty(0, np.int64)]
         with self.database.reading() as connection:
             for some in portions(sorted(datasets)):
                 mine = query.where(MARKS.c.dataset.in_(some))
-                # Those of one dataset are sorted here, which takes a tenth of what it takes a database.
+                # Sorting one dataset's ids here takes a tenth of the database's time.
                 if len(some) == 1:
                     found.append(np.sort(numbers_of(connection, mine)))
                 else:
@@ -111,7 +104,6 @@ class Sweeps:
         return np.concatenate(found)
 
     def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
-        """The transactions that a sweep has to do with: those that are due, and those on which one has begun."""
         query = select(MARKS.c.dataset, MARKS.c.transaction).distinct()
         query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of), names.condition())
         parts: list[pa.RecordBatch] = []
@@ -121,7 +113,7 @@ class Sweeps:
         return pa.Table.from_batches(parts, CONCERNED_ROWS).sort_by([("dataset", "ascending"), ("transaction", "ascending")])
 
     def concerned_names(self, datasets: Collection[str], as_of: datetime) -> Iterator[pa.RecordBatch]:
-        """The same without their datasets, batch by batch, as they are found: one may come twice."""
+        """Names of due or begun marks, unsorted and possibly repeated."""
         query = select(MARKS.c.transaction)
         query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
         with self.database.reading() as connection:
@@ -129,7 +121,6 @@ class Sweeps:
                 yield from stream(connection, query.where(MARKS.c.dataset.in_(some)), _NAMES)
 
     def due_rows(self, ids: Sequence[int]) -> pa.Table:
-        """Those of some marks that are still MARKED, by dataset."""
         columns = [MARKS.c[name] for name in MARK_ROWS.names]
         parts: list[pa.RecordBatch] = []
         with self.database.reading() as connection:
@@ -138,16 +129,13 @@ class Sweeps:
         return pa.Table.from_batches(parts, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
 
     def classed(self, datasets: Collection[str], as_of: datetime) -> pa.Table:
-        """The marks of some datasets that are open or swept, with what tells the class of a transaction as of an instant.
-
-        The times are those of what was swept: what is open keeps its id to itself, whatever it is of.
-        """
+        """Open and swept marks with their class columns. Only swept marks have times: an open mark blocks its id."""
         parts: list[pa.RecordBatch] = []
         is_due = case((MARKS.c.due_at <= as_of, 1), else_=0).label("is_due")
         times = {name: null().label(name) for name in TIMES}
         with self.database.reading() as connection:
             for some in portions(sorted(datasets)):
-                # One after the other, each in the very words of its index.
+                # One query per partial index, with the exact text of its condition.
                 for condition, others in ((OPEN, times), (SWEPT, {})):
                     found = {**MARKS.c, **others, "is_due": is_due}
                     query = select(*(found[name] for name in CLASSED_ROWS.names))
@@ -155,7 +143,7 @@ class Sweeps:
         return pa.Table.from_batches(parts, CLASSED_ROWS).unify_dictionaries()
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
-        """The newest note of each mark in any plan: by what the store finds it again is never forgotten."""
+        """Newest note of each mark in any plan: the store needs it to find the transaction again."""
         query = select(PLANNED.c.mark, PLANNED.c.note).join(PLANS, PLANS.c.id == PLANNED.c.plan)
         query = query.where(PLANNED.c.note.is_not(None)).order_by(PLANS.c.planned_at)
         found: dict[int, str] = {}
@@ -165,7 +153,6 @@ class Sweeps:
         return found
 
     def _plans(self, marks: Sequence[int]) -> dict[int, tuple[str | None, int | None]]:
-        """The place and the bytes in the newest plan that has a mark, which is the one by which it was begun."""
         query = select(PLANNED.c.mark, PLANS.c.place, PLANNED.c.bytes).join(PLANS, PLANS.c.id == PLANNED.c.plan)
         query = query.order_by(PLANS.c.planned_at)
         found: dict[int, tuple[str | None, int | None]] = {}
@@ -175,28 +162,25 @@ class Sweeps:
         return found
 
     def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:
-        """Spare marks that are not justified any more, each for its reason, unless they were unmarked; which were spared."""
+        """Spare unjustified marks unless they were unmarked; return the spared ids."""
         return sorted(_held(lease, self.spare_all([lease], reasons, execution_date)).marks)
 
     def spare_all(self, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None = None) -> Moved:
-        """The same for the marks of many datasets."""
         return self.database.write(lambda tx: spare_marks(tx, leases, reasons, execution_date))
 
     def plan(
         self, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime, place: str | None = None
     ) -> Plan:
-        """Write down what is about to be deleted, and where it is: of these marks those that are MARKED and due."""
+        """Record what is about to be deleted, and its place: those of the marks that are MARKED and due."""
         wanted = dict(marks) if isinstance(marks, Mapping) else dict.fromkeys(marks, Planned())
         return _held(lease, self.plan_all([lease], wanted, as_of, {lease.dataset: place})).plans[lease.dataset]
 
     def plan_all(
         self, leases: Collection[Lease], marks: Mapping[int, Planned], as_of: datetime, places: Mapping[str, str | None]
     ) -> Plans:
-        """The same for many datasets: a plan for each of `places`, with where its data is."""
         return self.database.write(lambda tx: write_plans(tx, leases, marks, as_of, places))
 
     def planned(self, plan: Plan) -> pa.Table:
-        """The marks of a plan that have not begun yet, in the order of their ids."""
         columns = (MARKS.c.id, MARKS.c.transaction, MARKS.c.reason, PLANNED.c.bytes, PLANNED.c.note)
         query = select(*columns).join(PLANNED, PLANNED.c.mark == MARKS.c.id)
         query = query.where(PLANNED.c.plan == plan.id, MARKS.c.status == "MARKED").order_by(MARKS.c.id)
@@ -204,18 +188,17 @@ class Sweeps:
             return pa.Table.from_batches(stream(connection, query, PLANNED_ROWS), PLANNED_ROWS)
 
     def begin(self, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
-        """Those of a batch that may now be deleted. What was unmarked meanwhile is not among them."""
+        """Return the marks of a batch that may now be deleted; those unmarked meanwhile are left out."""
         return sorted(_held(lease, self.begin_all([lease], [plan], marks)).marks)
 
     def begin_all(self, leases: Collection[Lease], plans: Collection[Plan], marks: Iterable[int]) -> Moved:
-        """The same for a batch of many datasets."""
         wanted = sorted(set(marks))
         return self.database.write(lambda tx: begin_marks(tx, leases, plans, wanted))
 
     def settle(self, lease: Lease, settlements: Sequence[Settlement], execution_date: date | None = None) -> Counter[Outcome]:
-        """Write down the outcomes of a batch and, in the same transaction, count them in the report of a day, if one is named.
+        """Record outcomes and count them in a day's report, in one transaction.
 
-        What failed is MARKED again, with one attempt more. Settling again what is settled counts nothing twice.
+        A failed mark is MARKED again with one more attempt. Settling again what is settled counts nothing twice.
         """
         by_mark = {one.mark: one for one in settlements}
         moved = _held(lease, self.settle_all([lease], settlements, execution_date)).marks
@@ -224,17 +207,15 @@ class Sweeps:
     def settle_all(
         self, leases: Collection[Lease], settlements: Sequence[Settlement], execution_date: date | None = None
     ) -> Moved:
-        """The same for a batch of many datasets."""
         by_mark = {one.mark: one for one in settlements}
         return self.database.write(lambda tx: settle_marks(tx, leases, by_mark, execution_date))
 
     def finish(self, lease: Lease, plan: Plan) -> None:
-        """Finish a plan: every mark of it was begun, or is not to be."""
+        """Finish a plan: each of its marks was begun, or will not be."""
         if lost := self.finish_all([lease], [plan]):
             raise LeaseLost(lost[lease.dataset])
 
     def finish_all(self, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
-        """The same for many plans; of datasets whose lease is lost, why."""
         return self.database.write(lambda tx: finish_plans(tx, leases, plans))
 
 

@@ -1,11 +1,6 @@
-"""What a sweep writes into the ledger: marks that are spared, planned, begun and settled, behind the fence of leases.
+"""A sweep's writes to marks (spare, plan, begin, settle), each fenced by leases and part of one transaction.
 
-Belongs here: the values of these writes, and each of them as a part of one transaction.
-Does not belong here: their order and what a sweep reads (sweeps.py), deleting (stores), and deciding what is still justified
-(sweep).
-
-Each write is about a share: some datasets, each with its lease, in one transaction and with one act. A dataset whose lease is
-lost is left out of it, and the answer says so; the others go on.
+Each write covers a share of datasets with one act. Datasets whose lease is lost are left out and reported; the others go on.
 """
 
 import hashlib
@@ -47,7 +42,7 @@ from retention_assets.sql.transactions import portions
 
 @dataclass(frozen=True)
 class Settlement:
-    """The outcome for one mark, the bytes that became free or are only hidden, the error if it failed, how many files stay."""
+    """Outcome of a mark: bytes freed or hidden, the error of a failure, and the number of files that stay."""
 
     mark: int
     outcome: Outcome
@@ -58,7 +53,7 @@ class Settlement:
 
 
 class Planned(NamedTuple):
-    """What the store knows of a mark that is to be planned: the bytes that it will free, and its note."""
+    """The store's data for a planned mark: bytes that it will free, and its note."""
 
     bytes: int | None = None
     note: str | None = None
@@ -66,7 +61,7 @@ class Planned(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep is about to delete; nothing that is not in a plan can begin."""
+    """A plan of deletions; only planned marks can begin."""
 
     id: int
     dataset: str
@@ -75,14 +70,14 @@ class Plan:
 
 
 class Moved(NamedTuple):
-    """The marks that a write has moved, each with its dataset; and of datasets whose lease is lost, why."""
+    """Moved marks with their datasets, and why leases are lost, by dataset."""
 
     marks: Mapping[int, str]
     lost: Mapping[str, str]
 
 
 class Plans(NamedTuple):
-    """Plans by dataset, and the marks that are in them; and of datasets whose lease is lost, why."""
+    """Plans by dataset, their marks, and why leases are lost, by dataset."""
 
     plans: Mapping[str, Plan]
     marks: frozenset[int]
@@ -91,28 +86,25 @@ class Plans(NamedTuple):
 
 @dataclass(frozen=True)
 class _Share:
-    """What of some leases still holds, as one transaction finds it."""
+    """The leases that still hold in one transaction."""
 
     holder: str
     tokens: Mapping[str, int]
     lost: Mapping[str, str]
-    # Of those that are swept in parts.
     parts: Mapping[str, Mapping[str, int]]
 
     @classmethod
     def fenced(cls, tx: WriteTransaction, leases: Collection[Lease]) -> Self:
-        """Look, and lock: nobody takes any of them before the transaction ends."""
+        """Check and lock the leases: nobody takes them before the transaction ends."""
         lost = fence_all(tx, leases)
         mine = {one.dataset: one.token for one in leases if one.dataset not in lost}
         parts = {one.dataset: {"part": one.part, "attempt": one.attempt} for one in leases if one.part is not None}
         return cls(next((one.holder for one in leases), ""), mine, lost, parts)
 
     def has(self, column: ColumnElement[str]) -> ColumnElement[bool]:
-        """Whether a row is of a dataset whose lease holds."""
         return column.in_(sorted(self.tokens))
 
     def act(self, deed: ActType, datasets: Collection[str], plans: Iterable[Plan] = (), number: int | None = None) -> Act:
-        """One act about some of the datasets. It names leases and plans by which whoever reads it finds the rest."""
         names, ids = sorted(datasets), sorted(plan.id for plan in plans)
         act = Act(deed, self.holder, dataset=only_one(names))
         if len(names) == 1:
@@ -127,11 +119,10 @@ class _Share:
 def spare_marks(
     tx: WriteTransaction, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None
 ) -> Moved:
-    """Spare marks, each for its reason."""
     share = _Share.fenced(tx, leases)
     act = Act(ActType.SPARE, share.holder)
     moved: dict[int, str] = {}
-    # Few reasons occur, however many marks are spared.
+    # One statement per reason: few reasons occur.
     for reason in sorted(set(reasons.values())) if share.tokens else ():
         for where in by_id(tx.connection, (mark for mark in reasons if reasons[mark] == reason), share.has(MARKS.c.dataset)):
             moved |= move_marks(tx, act, "MARKED", "SPARED", where, {"why": reason})
@@ -148,7 +139,6 @@ def spare_marks(
 
 
 def _say(act: Act, words: Act) -> None:
-    """Give an act the words that are known only once it is known what was moved."""
     act.dataset, act.detail = words.dataset, words.detail
 
 
@@ -159,14 +149,13 @@ def write_plans(
     as_of: datetime,
     places: Mapping[str, str | None],
 ) -> Plans:
-    """A plan for each of `places`, of the marks that are MARKED and due."""
     share = _Share.fenced(tx, leases)
     names = sorted(share.tokens.keys() & places.keys())
     if not names:
         return Plans({}, frozenset(), share.lost)
     act, plans = new_id(), {name: new_id() for name in names}
     common = {"as_of": as_of, "planned_at": tx.present(), "act": act}
-    # Marks and bytes are known before the plans are written: who plans holds the leases, so nobody else begins on them.
+    # Marks and bytes are known before the plans are written: the planner holds the leases, so nobody else begins on them.
     due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & _is_due(tx, as_of)
     rows: list[tuple[int, int, int | None]] = []
     for where in by_id(tx.connection, marks, due):
@@ -187,7 +176,7 @@ def write_plans(
     ]
     tx.connection.execute(insert(PLANS), written)
     columns, digest = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")], hashlib.sha256()
-    # Part by part: a plan may have millions, and all that is kept of each is a few numbers.
+    # In batches: a plan may have millions of marks, and only a few numbers of each are kept.
     for some in portions(rows):
         sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in some])
         append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
@@ -204,12 +193,11 @@ def write_plans(
 
 
 def _is_due(tx: WriteTransaction, as_of: datetime) -> ColumnElement[bool]:
-    """Whether the grace of marks is over, as of an instant and by the ledger's own clock: the caller's word is not enough."""
+    """Due as of an instant and by the ledger's own clock: the caller's word is not enough."""
     return (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
 
 
 def begin_marks(tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Sequence[int]) -> Moved:
-    """Begin on marks that are planned and due."""
     share = _Share.fenced(tx, leases)
     mine = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
     if not mine:
@@ -227,14 +215,14 @@ def begin_marks(tx: WriteTransaction, leases: Collection[Lease], plans: Collecti
     return Moved(begun, share.lost)
 
 
-# Conditions and questions of each batch: made once.
+# Built once, used by every batch.
 _HERE = MARKS.c.dataset.in_(bindparam("datasets", expanding=True))
 
 
 @cache
 def _may_begin(name: str) -> ColumnElement[bool]:
-    """Whether the grace of a mark is over, as of its plan and by the ledger's own clock: the caller's word is not enough."""
-    # The plans of a share are of one instant.
+    """Condition: due as of the plan and by the ledger's own clock; the caller's word is not enough."""
+    # All plans of a share have one instant.
     as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(bindparam("plans", expanding=True))).scalar_subquery()
     present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
     return and_(_HERE, MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
@@ -242,16 +230,15 @@ def _may_begin(name: str) -> ColumnElement[bool]:
 
 @cache
 def _of_plan(name: str) -> Select[int]:
-    """How many of some marks are in a plan."""
     mine = PLANNED.c.plan == bindparam("plan", type_=BigInteger)
     return select(func.count()).where(mine, among(name, PLANNED.c.mark))
 
 
 def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -> Sequence[int]:
-    """Those of some marks that are in some plans.
+    """Marks that are in the plans.
 
-    Beforehand: as a condition of what moves the marks, a server may read all of the plan for each batch. Hardly ever one is not
-    in it, so those of one plan are counted first.
+    Queried first: as a condition of the update PostgreSQL may read the whole plan for each batch. Nearly always all are in it,
+    so one plan's marks are counted first.
     """
     found: list[int] = []
     for some in portions(marks):
@@ -265,7 +252,6 @@ def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -
 
 
 def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]) -> dict[int, str]:
-    """The dataset of each of some marks, which are all of a few datasets."""
     if len(among) == 1:
         return dict.fromkeys(marks, next(iter(among)))
     found: dict[int, str] = {}
@@ -277,7 +263,6 @@ def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]
 def settle_marks(
     tx: WriteTransaction, leases: Collection[Lease], settlements: Mapping[int, Settlement], execution_date: date | None
 ) -> Moved:
-    """Write outcomes down, and count them in the report of a day."""
     share = _Share.fenced(tx, leases)
     if not share.tokens:
         return Moved({}, share.lost)
@@ -305,7 +290,6 @@ def settle_marks(
 def _counted(
     tx: WriteTransaction, steps: Sequence[MarkStep], settlements: Mapping[int, Settlement]
 ) -> Mapping[str, list[ReportCounts]]:
-    """What settled marks add to the reports of their datasets."""
     swept = {step[0] for step in steps if step[1] == "SWEPT"}
     counted: dict[str, list[ReportCounts]] = {}
     for mark, dataset, logged, due_at in report_columns(tx, (step[0] for step in steps)):
@@ -316,9 +300,9 @@ def _counted(
     return counted
 
 
-# The state that a mark goes to when it is settled, if not SWEPT, and what its row says besides.
+# State after settling, if not SWEPT, and the columns that it sets.
 _ENDS = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
-# An outcome as a step says it, and the counter of a report that it adds to; made once, and not for each mark.
+# Outcome in a step, and its report counter; built once instead of per mark.
 _WORDS = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
 _CHANGES: Mapping[str, Callable[[Mapping[int, Settlement], Sequence[int]], Mapping[str, Any]]] = {
     "SWEPT": lambda _, __: {},
@@ -332,7 +316,6 @@ def _errors(settlements: Mapping[int, Settlement], marks: Sequence[int]) -> Colu
 
 
 def finish_plans(tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
-    """Finish plans; of datasets whose lease is lost, why."""
     share = _Share.fenced(tx, leases)
     mine = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
     here = PLANS.c.id.in_(sorted(mine)) & share.has(PLANS.c.dataset) & PLANS.c.finished_at.is_(None)
