@@ -1,7 +1,7 @@
-"""Edges, followed to the end: what retains `from` retains `to`.
+"""Closure over edges: what retains `from` retains `to`, exact by whole keys.
 
-Belongs here: that closure, exact by the texts of keys. An edge with a realm holds in that realm, one without in every realm.
-What is retained in every realm is so in each. Cycles are allowed; each key is visited once in a realm.
+An edge with a realm holds in that realm, one without in every realm. What is retained in every realm is retained in each.
+Cycles are allowed; each key is visited once per realm.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,15 +16,15 @@ from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 
-# Keys of one realm (or of none, which is all realms).
+# keys of one realm; None means all realms
 RealmKeys = tuple[str | None, pa.Array]
-# Fewer than so many keys are followed one by one, more of them all at once: a long chain has few at a time.
+# Small fronts are followed node by node, as in long chains; larger ones vectorized.
 _FEW = 64
 
 
 @dataclass(frozen=True)
 class CodedEdges:
-    """Edges by the numbers of their keys; each key is there once, whatever number of edges it has."""
+    """Edges as indexes into distinct keys."""
 
     begins: Ints
     ends: Ints
@@ -33,9 +33,9 @@ class CodedEdges:
 
 
 def code_edges(read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> CodedEdges:
-    """Edges that are read again and again in the same batches, of which one is in memory at a time.
+    """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time.
 
-    Keys are told apart by fingerprints. That these are of as many keys is looked at: where they are not, this raises Refused.
+    Keys are told apart by fingerprints. Raises Refused if two keys have the same one.
     """
     ends = ("from", "to")
     batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
@@ -73,10 +73,10 @@ def close_edges(
     named: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
     kept: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
 ) -> list[RealmKeys]:
-    """What is retained over edges and by no reference itself.
+    """Keys that are retained over edges, but by no reference.
 
-    `realms` are those of references and of what is kept. `named` says of some keys which of them references name, `kept` which
-    are objects that are kept for what they are: edges are followed from both.
+    `realms` are those of references and kept objects. `named` tells which keys references name, `kept` which are objects kept
+    by rules or holds; edges are followed from both.
     """
     begins, ends, keys = edges.begins, edges.ends, edges.keys
     graphs = _by_realm(edges.realms, realms)
@@ -103,20 +103,20 @@ def close_edges(
 
 
 def _by_realm(column: pa.Array, realms: Sequence[str]) -> list[tuple[str | None, Ints]]:
-    """The edges that hold in every realm, and for each realm of which more is known all that hold there."""
+    """Edges that hold in every realm, and all edges that hold in each known realm."""
     names, realm = words_of(column)
     everywhere = np.flatnonzero(realm == len(names))
     by_realm = np.argsort(realm, kind="stable")
     first = np.searchsorted(realm[by_realm], np.arange(len(names) + 1))
     own = {name: by_realm[first[at] : first[at + 1]] for at, name in enumerate(names)}
-    # Where every edge has its realm, no other realm has any.
+    # If every edge has a realm, other realms have no edges.
     known = sorted({*names, *realms}) if len(everywhere) else sorted(names)
     return [(None, everywhere), *((name, np.append(everywhere, own.get(name, everywhere[:0]))) for name in known)]
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """Edges by where they begin."""
+    """Edges grouped by their start node."""
 
     first: Ints
     targets: Ints
@@ -130,7 +130,7 @@ class _Graph:
 
 
 def reach(graph: _Graph, start: Bools) -> Bools:
-    """Everything that some nodes lead to, themselves included."""
+    """Mask of all nodes reachable from the start, including it."""
     seen = start.copy()
     front = np.flatnonzero(seen)
     while len(front):
@@ -146,7 +146,7 @@ def reach(graph: _Graph, start: Bools) -> Bools:
 
 
 def _one_by_one(graph: _Graph, seen: Bools, front: list[int]) -> Ints:
-    """Follow some nodes until there is nothing more, or so much that it is better done at once."""
+    """Follow nodes one by one until none is left, or the front is large enough to be vectorized."""
     while front and len(front) < 2 * _FEW:
         node = front.pop()
         for target in graph.targets[graph.first[node] : graph.first[node + 1]].tolist():
