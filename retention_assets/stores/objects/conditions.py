@@ -88,7 +88,7 @@ class ObjectCondition:
 
 
 def changed(noted: ObjectCondition | str, present: ObjectCondition | str) -> str | None:
-    """Reason why an object is not certainly the recorded one; None if all facts that both sides have agree."""
+    """Reason why an object is not certainly the recorded one. None if all common facts agree, and size is not the only one."""
     one, other = (ObjectCondition.parse(found) if isinstance(found, str) else found for found in (noted, present))
     pairs = [(getattr(one, name), getattr(other, name)) for name in (*_TEXTS, *_NUMBERS)]
     common = [(was, now) for was, now in pairs if was is not None and now is not None]
@@ -116,10 +116,8 @@ def row_conditions(created_at: pa.Array, sizes: pa.Array) -> pa.Array:
 
 
 def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.Array:
-    """Conditions by version, else by ETag; null where there is neither.
-
-    The version `null` of a suspended bucket identifies nothing, so it is recorded together with the ETag.
-    """
+    """Conditions by version, else by ETag; null where there is neither. The version `null` of a suspended bucket identifies
+    nothing, so it is recorded together with the ETag."""
     version = None if versions is None else _fact("version", versions)
     etag = None if etags is None else _fact("etag", _bare(etags))
     if version is None or versions is None:

@@ -1,8 +1,6 @@
-"""Deletes objects in any kind of place, after comparing each with its plan.
-
-A disk compares at the file itself, a database in the deleting transaction. Everywhere else objects are looked up right before
-each request and only unchanged ones are deleted: an ETag does not show that the same bytes were written anew.
-"""
+"""Deletes objects in any kind of place, after comparing each with its plan. A disk compares at the file itself, a database in
+the deleting transaction. Everywhere else objects are looked up right before each request and only unchanged ones are deleted:
+an ETag does not show that the same bytes were written anew."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,16 +27,13 @@ def is_conditional(settings: ObjectsSettings) -> bool:
 
 
 def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
-    """Rate of one of several tasks that delete side by side."""
     return DeletionPace(settings.rates.delete / tasks)
 
 
 @dataclass(frozen=True)
 class ObjectDeletion:
     """Place in which objects are deleted. `find` and `look` return the objects present under some keys, as `tables.OBJECTS`.
-
-    `find` is limited to one dataset; `look` may ignore datasets and is used for planned objects.
-    """
+    `find` is limited to one dataset; `look` may ignore datasets and is used for planned objects."""
 
     # Either root or rows; neither if only a listing is known.
     root: str | None

@@ -1,7 +1,5 @@
-"""Deletes objects from any fsspec file system except local disks and S3, one by one.
-
-fsspec has no conditional deletion: a writer may replace an object between the look in delete.py and its deletion.
-"""
+"""Deletes objects from any fsspec file system except local disks and S3, one by one. fsspec has no conditional deletion: a
+writer may replace an object between the look in delete.py and its deletion."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -66,8 +66,6 @@ def not_kept(fs: FileSystem, root: str, gone: Sequence[PlannedObject]) -> list[P
 
 @dataclass(frozen=True)
 class _Versions:
-    """A prefix of a bucket, and what the bucket may keep of objects that are no longer listed."""
-
     fs: FileSystem
     bucket: str
     prefix: str

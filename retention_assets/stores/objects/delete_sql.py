@@ -1,8 +1,6 @@
-"""Deletes objects that are rows of a database: locked, compared and deleted in one transaction.
-
-A batch that fails is repeated in halves until the failing row is alone. A row is named by key and realm, and is the planned one
-as long as its creation time and size are the same.
-"""
+"""Deletes objects that are rows of a database: locked, compared and deleted in one transaction. A batch that fails is repeated
+in halves until the failing row is alone. A row is named by key and realm, and is the planned one as long as its creation time
+and size are the same."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -76,7 +74,6 @@ class ObjectRows:
         return Key(self._column(self.settings.key), self.database.dialect)
 
     def cascades(self) -> Cascades:
-        """Read the table's current foreign keys and triggers."""
         return Cascades.of(self.database, self.settings.cascades, [DeletedTable(self.table, self.settings.key)])
 
     def delete(self, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace) -> list[SweptTarget]:

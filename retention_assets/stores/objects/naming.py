@@ -107,7 +107,6 @@ def _datasets(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.Array:
 
 def _dataset_names(template: str, values: Mapping[str, pa.Array], size: int, settings: ObjectsSettings) -> pa.Array:
     names = _filled(template, size, lambda name: _escape(values[name]), _escaped)
-    # An empty part makes no valid name.
     names = pc.if_else(pc.match_substring_regex(names, "^$|^/|/$|//"), pa.scalar(None, pa.string()), names)
     named = pc.binary_join_element_wise(settings.name, names, SEPARATOR)
     return pc.fill_null(named, default_dataset(settings))
@@ -164,10 +163,8 @@ def _named_group(pattern: str) -> str | None:
 
 
 def first_level_datasets(settings: ObjectsSettings, names: Callable[[], Iterable[str]]) -> list[str] | None:
-    """Datasets if the first part of each key tells them, or a constant does; None if a whole listing is needed.
-
-    `names` gives the first level: folders with a trailing separator, and files. Empty folders count.
-    """
+    """Datasets if the first part of each key tells them, or a constant does; None if a whole listing is needed. `names` gives
+    the first level: folders with a trailing separator, and files. Empty folders count."""
     if (constant := constant_dataset(settings)) is not None:
         return [constant]
     if dataset_parts(settings) != {"0"}:

@@ -1,8 +1,5 @@
-"""Notes: facts of a planned object, by which it is recognized when it is deleted.
-
-A note holds the size that deleting frees, the realm and all facts of conditions.py: two uploads of the same bytes have one
-ETag, but two times.
-"""
+"""Notes: facts of a planned object, by which it is recognized when it is deleted. A note holds the size that deleting frees,
+the realm and all facts of conditions.py: two uploads of the same bytes have one ETag, but two times."""
 
 import json
 import os
@@ -73,8 +70,7 @@ def notes_of(objects: pa.Table) -> pa.Array:
 
 def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
     """Parse a target's note; None if it has none because nothing existed when it was planned. Raises Refused for any other
-    text.
-    """
+    text."""
     if target.note is None:
         return None
     try:
@@ -98,10 +94,8 @@ def already_gone(one: PlannedObject) -> SweptTarget:
 
 
 def says_of_file(note: str | None, found: os.stat_result) -> bool:
-    """Tell whether a note matches a file literally, so that it needs no parsing.
-
-    Must produce the text of `notes_of`, with any realm.
-    """
+    """Tell whether a note matches a file literally, so that it needs no parsing. Must produce the text of `notes_of`, with any
+    realm."""
     if note is None:
         return False
     size, mtime = found.st_size, found.st_mtime_ns

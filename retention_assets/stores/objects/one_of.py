@@ -9,7 +9,6 @@ from retention_assets.errors import InvalidValue
 
 
 def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInfo], Any]:
-    """Create a validator that reads a mapping as the first kind whose key it has."""
     expected = f"a mapping with one of {', '.join(kinds)}"
 
     def read(value: Any, info: ValidationInfo) -> Any:

@@ -20,7 +20,6 @@ class DeletionPace:
         self._lock = Lock()
 
     def wait(self, amount: int) -> None:
-        """Wait for a turn of this many deletions."""
         if not self.rate:
             return
         with self._lock:

@@ -27,10 +27,8 @@ JUDGED = (ObjectClass.REFERENCED, ObjectClass.UNREFERENCED)
 
 
 class ScanFailed(Refused):
-    """A scan that is not whole or cannot be trusted: nothing is marked, and no realm becomes PURGED.
-
-    `references` is the number of distinct ones if they were too many for the filter: the next scan is sized for it.
-    """
+    """A scan that is not whole or cannot be trusted: nothing is marked, and no realm becomes PURGED. `references` is the number
+    of distinct ones if they were too many for the filter: the next scan is sized for it."""
 
     def __init__(self, store: str, why: str, references: int | None = None) -> None:
         super().__init__(f"The scan of the store {store} failed, and nothing of it is marked: {why}")
@@ -60,8 +58,7 @@ class ScannedDataset:
 @dataclass
 class SourceCount:
     """Counts of a source; `realms` are those it covers, `shards` its files or shares (0 if these come and go). Of edges, rows
-    are counted.
-    """
+    are counted."""
 
     label: str
     rows: int = 0
@@ -120,10 +117,8 @@ class ScanResult:
         return sum(one.objects for one in found), sum(one.bytes for one in found)
 
     def outdated(self, judging: Mapping[str, str], purging: Collection[str]) -> list[str]:
-        """Reasons why the result no longer holds: changed settings, and realms no longer PURGING.
-
-        Objects in such realms were checked neither for age nor for references.
-        """
+        """Reasons why the result no longer holds: changed settings, and realms no longer PURGING. Objects in such realms were
+        checked neither for age nor for references."""
         keys = [key for key, digest in judging.items() if self.judging.get(key, digest) != digest]
         changed = [f"its settings are other ones by now ({', '.join(keys)})"] if keys else []
         stopped = sorted(set(self.purging).difference(purging))

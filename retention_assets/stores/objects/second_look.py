@@ -19,10 +19,8 @@ from retention_assets.stores.protocol import WITNESS
 def second_look(
     settings: ObjectsSettings, look: ObjectsLook, objects: pa.Table, datasets: Sequence[str], purging: Collection[str]
 ) -> pa.Table:
-    """Judge objects (rows of `tables.OBJECTS` with their dataset); return log lines, with one about each dataset.
-
-    Raises SourceNotWhole unless every source proved that it was read completely.
-    """
+    """Judge objects (rows of `tables.OBJECTS` with their dataset); return log lines, with one about each dataset. Raises
+    SourceNotWhole unless every source proved that it was read completely."""
     # References do not matter to objects that go with their realm.
     asked = ~within_realms(objects["realm"], purging)
     witnesses = pa.nulls(len(objects), pa.string())

@@ -244,7 +244,6 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def refers_to(self) -> tuple[str, ...]:
-        """Stores whose references it reads."""
         return tuple(one.store for one in self.references if isinstance(one, StoreReferences))
 
     @property

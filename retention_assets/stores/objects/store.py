@@ -1,8 +1,5 @@
-"""The `objects` store: implements the protocol of stores.
-
-An object is a transaction of type OBJECT, named by its key. Its note records the object as the sweep's second look saw it: only
-that very object is deleted.
-"""
+"""The `objects` store: implements the protocol of stores. An object is a transaction of type OBJECT, named by its key. Its note
+records the object as the sweep's second look saw it: only that very object is deleted."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -62,8 +59,6 @@ _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 
 @dataclass(frozen=True)
 class _Reading:
-    """Objects of a dataset when a sweep last asked for them."""
-
     asked: pa.Array
     found: pa.Table
 
@@ -78,7 +73,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         self._look: ObjectsLook | None = None
 
     def among(self, tasks: int) -> "ObjectsStore":
-        """The same store, with its part of the deletion rate."""
         if tasks == 1:
             return self
         found = ObjectsStore(self.settings, tasks)
@@ -94,7 +88,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return open_listing(self.settings)
 
     def datasets(self) -> list[str]:
-        """The only dataset, or those that names tell, for which everything may have to be listed."""
+        """Datasets of the store; may have to list all objects."""
         known = self.listing.distinct_names(self.settings)
         if known is not None:
             return sorted(known)
@@ -184,7 +178,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     @property
     def has_looked(self) -> bool:
-        """True if a look answers later reads."""
         return self._look is not None
 
     def look(
@@ -282,7 +275,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return found | dict.fromkeys(deletion.freed(gone), Remains.FREED)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete objects that are still the planned ones."""
         return self._deletion(dataset).execute(targets, parallelism, permit)
 
     def _deletion(self, dataset: str) -> ObjectDeletion:

@@ -24,10 +24,8 @@ class ObjectListing(Protocol):
         """Split the listing into about this many small, disjoint parts that leave nothing out."""
 
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
-        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them.
-
-        Raises if the share cannot be listed completely.
-        """
+        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them. Raises if the share
+        cannot be listed completely."""
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Objects present now under the given keys, as `tables.OBJECTS`, from the place itself and not from a finished list."""

@@ -1,6 +1,5 @@
 """Converts the columns of a finished list (Parquet, table, inventory) to `tables.OBJECTS`, without copying columns of the right
-type.
-"""
+type."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

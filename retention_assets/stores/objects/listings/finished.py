@@ -35,8 +35,6 @@ class ObjectList(Protocol):
 
 
 class ObjectPlace(Protocol):
-    """Place that holds the objects."""
-
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Objects present now under the given keys."""
 
@@ -44,8 +42,7 @@ class ObjectPlace(Protocol):
 @dataclass(frozen=True)
 class FinishedListing:
     """A finished list, and the place of its objects if the settings name it. `kind` is the list's name in the settings; with
-    `derived`, only the list knows realms or kinds.
-    """
+    `derived`, only the list knows realms or kinds."""
 
     kind: str
     listed: ObjectList
@@ -70,10 +67,8 @@ class FinishedListing:
         return self.listed.read(share, columns)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Ask the place; with `derived`, read the list again for realms and kinds and drop what it does not name.
-
-        Raises Refused if the settings name no place.
-        """
+        """Ask the place; with `derived`, read the list again for realms and kinds and drop what it does not name. Raises
+        Refused if the settings name no place."""
         if self.place is None:
             raise Refused(
                 f"Where the objects are that the listing of kind {self.kind} names is not known, so that none can be looked at"
@@ -100,6 +95,5 @@ class FinishedListing:
                     yield pa.record_batch(columns, schema=OBJECTS)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """The single dataset if it is constant; else None, as only reading the list tells."""
         constant = constant_dataset(settings)
         return None if constant is None else [constant]

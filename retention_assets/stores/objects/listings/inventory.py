@@ -1,8 +1,6 @@
-"""The newest complete inventory of a bucket, as S3 Inventory delivers it in CSV or Parquet.
-
-A delivery is a folder named by its time with a manifest.json and its checksum; its files are in the folder `data` beside it.
-Incomplete deliveries are skipped in favour of older complete ones. Only latest versions are objects; delete markers are not.
-"""
+"""The newest complete inventory of a bucket, as S3 Inventory delivers it in CSV or Parquet. A delivery is a folder named by its
+time with a manifest.json and its checksum; its files are in the folder `data` beside it. Incomplete deliveries are skipped in
+favour of older complete ones. Only latest versions are objects; delete markers are not."""
 
 import gzip
 import hashlib
@@ -84,12 +82,10 @@ class InventoryObjects:
     _delivery: Delivery | None = None
 
     def begin(self) -> datetime:
-        """Choose the newest complete inventory and return the time at which it was begun."""
         self._delivery = self._newest()
         return self._delivery.made
 
     def shares(self, wanted: int) -> Sequence[InventoryShare]:
-        """Split the files into parts of about equal bytes."""
         if self._delivery is None:
             self.begin()
         assert self._delivery is not None, "begin sets it"
@@ -214,7 +210,6 @@ class InventoryObjects:
 
     @property
     def _prefix(self) -> str:
-        """Key prefix of the root in the bucket."""
         key = without_scheme(self.path).lstrip("/").partition("/")[2].strip("/") if self.path else ""
         return f"{key}/" if key else ""
 

@@ -77,8 +77,6 @@ class _Files:
 
 @dataclass
 class _Open:
-    """A folder being walked: its descriptor, key prefix, and the folders yet to enter."""
-
     descriptor: int
     prefix: str
     level: int
@@ -87,8 +85,6 @@ class _Open:
 
 @dataclass(frozen=True)
 class LocalObjects:
-    """A folder and everything below it."""
-
     root: str
     rate: int = 0
 
@@ -104,7 +100,6 @@ class LocalObjects:
                 raise
 
     def shares(self, wanted: int) -> Sequence[TreeShare]:
-        """Split the first level that has enough names; a single share if none has."""
         with self._opened() as root:
             home = mount_of(root)
             folders, level = [""], 0
@@ -254,7 +249,6 @@ class LocalObjects:
             ) from None
 
     def _open_below(self, root: int, prefix: str, home: Mount) -> int | None:
-        """Open a folder some levels below the root; None if it does not exist."""
         above, at = os.dup(root), ""
         for name in prefix.split(SEPARATOR)[:-1]:
             try:
@@ -297,7 +291,6 @@ def _time_of_nameless(folder: int) -> int | None:
 
 
 def _time_of_named(folder: int) -> int:
-    """mtime of a temporary named file, in nanoseconds."""
     name = f".retention-clock-{secrets.token_hex(16)}"
     probe = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:

@@ -19,7 +19,6 @@ class Pace:
         return cls(rate / max(1, shares))
 
     def take(self, objects: int) -> None:
-        """Wait until this many more objects may be listed."""
         if self.rate:
             self._taken += objects
             sleep(max(0.0, self._taken / self.rate - (moment().running - self._began)))

@@ -1,8 +1,5 @@
-"""Lists objects of any other fsspec place: gs://, abfs://, sftp://, memory:// and so on.
-
-A place that does not provide modification times is refused: ages are not guessed. Everything below one name in the root is in
-memory at once.
-"""
+"""Lists objects of any other fsspec place: gs://, abfs://, sftp://, memory:// and so on. A place that does not provide
+modification times is refused: ages are not guessed. Everything below one name in the root is in memory at once."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +41,6 @@ class NamesShare:
 
 @dataclass(frozen=True)
 class RemoteObjects:
-    """A place and everything below it."""
-
     place: str
     rate: int = 0
 
@@ -76,7 +71,6 @@ class RemoteObjects:
             yield self._batch(root, found)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Ask for each key by itself."""
         fs, root = self._open()
         fs.invalidate_cache()
 

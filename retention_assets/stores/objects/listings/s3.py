@@ -1,8 +1,6 @@
-"""Lists objects below a prefix of a bucket, on S3 or a compatible server.
-
-It uses S3's own requests: fsspec's driver hides folder placeholders, which are objects. A share is a range of keys; the ranges
-are complete wherever they are split. Times are whole seconds, the precision of an answer about one object.
-"""
+"""Lists objects below a prefix of a bucket, on S3 or a compatible server. It uses S3's own requests: fsspec's driver hides
+folder placeholders, which are objects. A share is a range of keys; the ranges are complete wherever they are split. Times are
+whole seconds, the precision of an answer about one object."""
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,8 +64,6 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class _Found:
-    """An object in a server's answer."""
-
     key: str
     size: int
     created_at: datetime
@@ -90,8 +86,6 @@ class _Page:
 
 @dataclass(frozen=True)
 class S3Objects:
-    """A bucket, or a prefix of it."""
-
     place: str
     rate: int = 0
 
@@ -124,8 +118,7 @@ class S3Objects:
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Objects present now under the given keys, by one request each, or by a page of the listing where that answers more
-        keys.
-        """
+        keys."""
         bucket = self._bucket()
         wanted = sorted({bucket.prefix + key for key in keys if key and key != IDENTITY})
         versions = bool(wanted) and bucket.keeps_versions()
@@ -195,7 +188,6 @@ class _Bucket:
             raise self.listing.refusal(fault) from fault
 
     def pages(self, after: str | None, up_to: str | None, versions: bool) -> Iterator[_Page]:
-        """Pages of the objects after one key and up to another."""
         for page in self._version_pages(after) if versions else self._key_pages(after):
             is_last = page.last is None or (up_to is not None and page.last >= up_to)
             # The placeholder of the root itself is not below it.
@@ -211,7 +203,6 @@ class _Bucket:
                 return
 
     def head(self, key: str, versions: bool) -> _Found | None:
-        """The object under a key; None if it does not exist."""
         if not _DOTS.isdisjoint(key.split(SEPARATOR)):
             # HTTP clients may normalize the dots, which addresses another object; a listing sends the key as text.
             found = (one for page in self.pages(_just_before(key), key, versions) for one in page.objects)
@@ -255,10 +246,8 @@ class _Bucket:
         return sorted({edges[len(edges) * number // wanted] for number in range(1, wanted)}) if edges else []
 
     def _longer(self, prefix: str) -> tuple[list[str], int]:
-        """Longer prefixes below a prefix, by separators or else by single characters, and the number of requests made.
-
-        Empty if one page holds all keys.
-        """
+        """Longer prefixes below a prefix, by separators or else by single characters, and the number of requests made. Empty if
+        one page holds all keys."""
         page = self._ask("list_objects_v2", Prefix=prefix, Delimiter=SEPARATOR, MaxKeys=PAGE)
         folders = [one["Prefix"] for one in page.get("CommonPrefixes", ())]
         if not page.get("IsTruncated"):

@@ -1,8 +1,5 @@
-"""Lists objects that are rows of a database, in ranges of keys from PostgreSQL's statistics.
-
-Keys are texts as in the `records` store, so that columns of any type can be found again. Each share is one statement and sees
-one state of the table.
-"""
+"""Lists objects that are rows of a database, in ranges of keys from PostgreSQL's statistics. Keys are texts as in the `records`
+store, so that columns of any type can be found again. Each share is one statement and sees one state of the table."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -85,7 +82,6 @@ class DatabaseObjects:
             yield from self._batches(rows.query.where(rows.key.exactly(wanted[at : at + _PORTION])), rows)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """Datasets if columns alone tell them; None otherwise."""
         if (constant := constant_dataset(settings)) is not None:
             return [constant]
         rows, derived = self._rows(), dict(self.derived)
@@ -176,8 +172,6 @@ class DatabaseObjects:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The reflected table and its query."""
-
     key: Key
     query: Select[Any]
     schema: pa.Schema

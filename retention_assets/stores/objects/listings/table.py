@@ -37,7 +37,6 @@ class TableObjects:
     _snapshot: int | None = None
 
     def begin(self) -> datetime:
-        """Choose the current snapshot and return the time at which it was made."""
         with self._opened() as table:
             snapshot = table.current_snapshot()
             if snapshot is None:

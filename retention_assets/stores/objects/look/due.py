@@ -1,7 +1,5 @@
-"""Fingerprints of due keys: written by tasks, sorted, and looked up.
-
-If sources may name folders, each folder above a due key gets a fingerprint too, as naming it means every key in it.
-"""
+"""Fingerprints of due keys: written by tasks, sorted, and looked up. If sources may name folders, each folder above a due key
+gets a fingerprint too, as naming it means every key in it."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,14 +28,11 @@ TOGETHER = 1 << 25
 
 
 class LookStopped(Refused):
-    """The caller was asked to stop."""
-
     def __init__(self) -> None:
         super().__init__("the look at references was stopped")
 
 
 def check_stop(is_stopped: Callable[[], bool]) -> None:
-    """Raises LookStopped if a stop was requested."""
     if is_stopped():
         raise LookStopped
 
@@ -52,8 +47,6 @@ class DueRun:
 
 @dataclass(frozen=True)
 class GivenKeys:
-    """Keys in memory."""
-
     keys: pa.ChunkedArray
     parts: int = 1
 
@@ -74,7 +67,6 @@ class WriteDue:
     is_stopped: Callable[[], bool]
 
     def __call__(self, part: int) -> list[DueRun]:
-        """Write the fingerprints of a part."""
         fingerprints, held, runs = Fingerprints(self.salt), list[Hashes](), list[DueRun]()
 
         def close() -> None:

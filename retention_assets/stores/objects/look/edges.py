@@ -67,8 +67,6 @@ def _coded(edges: pa.Table) -> tuple[pa.Array, Ints, Ints]:
 
 @dataclass(frozen=True)
 class FindLeading:
-    """Task that finds the keys that lead to due keys."""
-
     parts: Sequence[str]
     wanted: DueFingerprints
     salt: bytes
@@ -105,8 +103,6 @@ class FindLeading:
 
 @dataclass(frozen=True)
 class FindKeptNow:
-    """Task that finds the starts of edges that rules or holds keep now."""
-
     settings: ObjectsSettings
     rules: ClassRules
     holds: Sequence[Hold]
@@ -157,7 +153,6 @@ class FollowEdges:
     folder: ScanFolder
 
     def __call__(self, number: int) -> HitRun | None:  # noqa: ARG002 - there is one
-        """Write everything retained over edges, each with the hit it goes back to."""
         with self.folder.reader(_AROUND) as source:
             edges = source.read(use_threads=False).cast(EDGES)
         keys, begin, end = _coded(edges)
@@ -196,7 +191,6 @@ class FollowEdges:
 
 
 def _filled(texts: pa.ChunkedArray, instead: pa.Array) -> pa.Array:
-    """Replace missing and empty texts."""
     given = join_chunks(texts)
     return pc.if_else(pc.fill_null(pc.equal(given, ""), True), instead, given)
 
@@ -225,8 +219,7 @@ class _Walk:
 
     def reached(self, front: Ints) -> tuple[Ints, Ints]:
         """All states that edges lead to from the front, including starts that are reached again, and the index of the start of
-        each.
-        """
+        each."""
         seen, found, origins = _Seen(), [np.zeros(0, np.int64)], np.arange(len(front))
         roots = [np.zeros(0, np.int64)]
         while len(front):

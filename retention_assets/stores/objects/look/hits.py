@@ -1,7 +1,5 @@
-"""Hits: references to due keys, written in the order of fingerprints so that a lookup reads few rows.
-
-A lookup compares whole keys. Realms are decided in witnesses.py.
-"""
+"""Hits: references to due keys, written in the order of fingerprints so that a lookup reads few rows. A lookup compares whole
+keys. Realms are decided in witnesses.py."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
-"""One look from beginning to end: the order of its steps, and its result as a value that tasks can be sent.
-
-The order keeps it safe: first the time, then due keys, then edges, then references. Whatever appears or is written anew later
-is young by the look's own time, and no key is judged by a look that did not ask about it.
-"""
+"""One look from beginning to end: the order of its steps, and its result as a value that tasks can be sent. The order keeps it
+safe: first the time, then due keys, then edges, then references. Whatever appears or is written anew later is young by the
+look's own time, and no key is judged by a look that did not ask about it."""
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -87,7 +85,6 @@ class LookOrder:
     purging: Collection[str] = ()
     # holds in force: what is held keeps what its edges lead to
     holds: Sequence[Hold] = ()
-    # result of the last whole scan
     last: ScanResult | None = None
     # references per second, all tasks together; 0 is unlimited
     rate: float = 0.0
@@ -133,7 +130,6 @@ class _Course:
         self.look = replace(self.look, hits=hits)
 
     def _kept(self) -> list[HitRun]:
-        """Objects at which edges begin and that are kept by rules or holds now."""
         order, tasks = self._order, self._tasks.slots
         if order.settings is None:
             return []
@@ -205,7 +201,6 @@ class _Course:
 
 
 def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:
-    """Rules for classes according to a look."""
     return ClassRules(
         cut_off=micros(settings.min_age.before(look.listed_as_of)),
         purging=frozenset(purging),

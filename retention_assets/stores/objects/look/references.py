@@ -25,8 +25,6 @@ _HELD = 1 << 17
 
 @dataclass(frozen=True)
 class FoundReferences:
-    """Result of reading a share of a source."""
-
     source: int
     end: ShareEnd
     runs: tuple[HitRun, ...]
@@ -51,7 +49,6 @@ class FindReferences:
 
     @cached_property
     def _known(self) -> list[SortedFingerprints]:
-        """Loaded once per task."""
         # Leading keys are few, so they are only looked up with the first bucket.
         others = [self.leading.load(at) for at in range(len(self.leading.buckets))] if self.bucket == 0 else []
         return [self.wanted.load(self.bucket), *others]
@@ -71,8 +68,6 @@ class FindReferences:
 
 
 class _Found:
-    """References of a share to due keys, written to files in batches."""
-
     def __init__(self, step: FindReferences, source: int, name: str, names_folders: bool) -> None:
         self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
         self._fingerprints = Fingerprints(step.salt)

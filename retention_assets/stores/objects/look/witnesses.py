@@ -1,7 +1,5 @@
-"""Witnesses: who refers to an object, and in which realms a hit counts.
-
-A reference without a realm names its key in every realm; an object without a realm is named by references of any realm.
-"""
+"""Witnesses: who refers to an object, and in which realms a hit counts. A reference without a realm names its key in every
+realm; an object without a realm is named by references of any realm."""
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +20,8 @@ WITNESSES = pa.schema(
 
 
 def witnesses_among(hits: Hits, labels: tuple[str, ...], objects: pa.Table) -> tuple[pa.Array, pa.Table]:
-    """Indexes of the objects (realm, key) that are referred to, and a witness for each: rows of WITNESSES.
-
-    The witness is the first source in order that names the object; edges count only if no source does.
-    """
+    """Indexes of the objects (realm, key) that are referred to, and a witness for each: rows of WITNESSES. The witness is the
+    first source in order that names the object; edges count only if no source does."""
     found = hits.of(text_of(objects["key"]))
     realms = text_of(objects["realm"]).take(join_chunks(found["asked"]))
     lonely = flags(pc.is_null(realms))

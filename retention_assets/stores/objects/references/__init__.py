@@ -1,8 +1,5 @@
-"""Sources of references: opens those of a store.
-
-Packages may add sources through the entry point group `retention_assets.references`, or settings name one as `use:
-module:name`; see source.py.
-"""
+"""Sources of references: opens those of a store. Packages may add sources through the entry point group
+`retention_assets.references`, or settings name one as `use: module:name`; see source.py."""
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
@@ -42,7 +39,6 @@ def open_references(settings: ObjectsSettings) -> list[RowSource]:
 
 
 def open_edges(settings: ObjectsSettings) -> list[RowSource]:
-    """Open a store's sources of edges in the order of its settings."""
     found: list[RowSource] = []
     for one in settings.edges:
         match one:

@@ -1,7 +1,5 @@
-"""References and edges in columns of a database, read in one snapshot.
-
-Keys are texts as in the `records` store, so that a UUID or a number is the same key in all sources.
-"""
+"""References and edges in columns of a database, read in one snapshot. Keys are texts as in the `records` store, so that a UUID
+or a number is the same key in all sources."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -22,10 +20,8 @@ from retention_assets.stores.records.keys import Key
 
 @dataclass(frozen=True)
 class DatabaseSource:
-    """A table of references or edges, read in one read-only transaction: one share.
-
-    `columns` belong to the table, in the order of the schema's fields.
-    """
+    """A table of references or edges, read in one read-only transaction: one share. `columns` belong to the table, in the order
+    of the schema's fields."""
 
     url: Url | str
     table: str

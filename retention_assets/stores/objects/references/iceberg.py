@@ -1,7 +1,5 @@
-"""References from an Iceberg catalog: every file that any of its tables or views reaches.
-
-Proof of wholeness: a table is read again if its metadata file changed meanwhile, and so are new tables and views.
-"""
+"""References from an Iceberg catalog: every file that any of its tables or views reaches. Proof of wholeness: a table is read
+again if its metadata file changed meanwhile, and so are new tables and views."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,10 +37,8 @@ class CatalogEntry:
 
 @dataclass(frozen=True)
 class TableFileSource:
-    """Tables and views of a catalog, in groups as shares.
-
-    The proof maps each entry to the place of its metadata, or to None if a listed entry no longer existed.
-    """
+    """Tables and views of a catalog, in groups as shares. The proof maps each entry to the place of its metadata, or to None if
+    a listed entry no longer existed."""
 
     label: str
     settings: IcebergSettings
@@ -50,7 +46,6 @@ class TableFileSource:
     names_folders: bool = True
 
     def shares(self, wanted: int) -> Sequence[tuple[CatalogEntry, ...]]:
-        """Split all entries into this many groups or more."""
         with self._opened() as store:
             entries = self._entries(store)
         return [tuple(some) for some in equal_parts(entries, max(wanted, -(-len(entries) // _TABLES)))]
@@ -136,7 +131,6 @@ class TableFileSource:
         return [*map(CatalogEntry, tables), *(CatalogEntry(name, is_view=True) for name in views)]
 
     def _places(self, store: "IcebergStore", entries: Sequence[CatalogEntry]) -> dict[CatalogEntry, str | None]:
-        """Present place of each entry's metadata."""
         try:
             tokens = store.tokens([entry.name for entry in entries if not entry.is_view])
         except Refused as fault:
@@ -158,7 +152,6 @@ class TableFileSource:
 
     @contextmanager
     def _opened(self) -> Iterator["IcebergStore"]:
-        # import PyIceberg only when a catalog is opened
         from retention_assets.stores.iceberg.store import IcebergStore
 
         store = IcebergStore(self.settings)

@@ -1,7 +1,5 @@
-"""References and edges as JSON lines; the last line of each file states their number.
-
-Arrow parses blocks of lines. Only if it finds a fault are lines parsed one by one, to name the faulty one.
-"""
+"""References and edges as JSON lines; the last line of each file states their number. Arrow parses blocks of lines. Only if it
+finds a fault are lines parsed one by one, to name the faulty one."""
 
 import json
 from collections.abc import Generator, Iterator, Sequence
@@ -61,7 +59,6 @@ class LineSource:
         return ShareEnd(share, reader.rows, proof=True)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[LogFile]:
-        """Return new and changed files."""
         whole = [end.share for end in ends if end.proof]
         return unread_files(self.label, self.files, [end.share for end in ends], whole)
 
@@ -78,8 +75,6 @@ class LineSource:
 
 
 class _LineReader:
-    """Reads one file and counts its lines for error messages."""
-
     def __init__(self, shown: str, schema: pa.Schema) -> None:
         self.shown, self.schema = shown, schema
         self.lines = self.rows = 0

@@ -1,9 +1,6 @@
-"""Maps locations of files to keys below the root of a listing.
-
-The same path under another scheme or authority is either the same file, whose object would be taken for an orphan, or another
-file. That cannot be detected, so the settings must declare it. Locations are compared literally, except on local disks, where
-links are resolved too.
-"""
+"""Maps locations of files to keys below the root of a listing. The same path under another scheme or authority is either the
+same file, whose object would be taken for an orphan, or another file. That cannot be detected, so the settings must declare it.
+Locations are compared literally, except on local disks, where links are resolved too."""
 
 import os
 import posixpath
@@ -133,7 +130,6 @@ def _tidy(path: str) -> str:
 
 
 def _folders_above(root: str) -> list[str]:
-    """The root and all folders above it, without trailing slashes."""
     parts = root.rstrip("/").split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 

@@ -42,7 +42,6 @@ class PluginSource:
 
     @property
     def names_folders(self) -> bool:
-        """The plugin's own value; False by default."""
         return bool(getattr(self._made, "names_folders", False))
 
     def shares(self, wanted: int) -> Sequence[Any]:
@@ -97,7 +96,6 @@ class PluginSource:
             found: list[Any] = self._thread.call(self.label, question)
         except SourceNotWhole:
             raise
-        # Any exception means that there is no answer.
         except Exception as fault:
             raise SourceNotWhole(
                 f"{self.label} is not whole: its {name}() failed: {type(fault).__name__}: {mask_text(str(fault))}"
@@ -198,7 +196,6 @@ def load_plugin(use: str) -> Any:
         [point] = points.values()
         try:
             found = point.load()
-        # likewise
         except Exception as fault:
             text = f"{type(fault).__name__}: {mask_text(str(fault))}"
             raise _unknown(use, f"is {point.value}, which can't be loaded: {text}") from fault

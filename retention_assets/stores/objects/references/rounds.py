@@ -43,7 +43,6 @@ class Round:
     shares: Sequence[tuple[int, Any]]
     # distinguishes its files from those of earlier rounds
     number: int
-    # tasks that read concurrently
     together: int
 
     def source(self, number: int) -> tuple[int, RowSource]:

@@ -37,10 +37,8 @@ def count_shards(source: "RowSource", ends: Iterable[ShareEnd]) -> int:
 
 
 class RowSource(Protocol):
-    """A source of references (`tables.REFERENCES`) or edges (`tables.EDGES`), sent to tasks by value.
-
-    If it consists of several files, `shards_of(share)` names them: a source with fewer than before is not whole.
-    """
+    """A source of references (`tables.REFERENCES`) or edges (`tables.EDGES`), sent to tasks by value. If it consists of several
+    files, `shards_of(share)` names them: a source with fewer than before is not whole."""
 
     @property
     def label(self) -> str:
@@ -57,10 +55,8 @@ class RowSource(Protocol):
         """Yield the rows of a share and return its end. Raises if the share cannot be read completely."""
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
-        """Prove that the ends, including earlier rounds', cover everything; return shares that changed meanwhile.
-
-        Raises SourceNotWhole.
-        """
+        """Prove that the ends, including earlier rounds', cover everything; return shares that changed meanwhile. Raises
+        SourceNotWhole."""
 
 
 @dataclass(frozen=True)

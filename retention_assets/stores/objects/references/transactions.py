@@ -1,7 +1,5 @@
-"""References from a `files` store: the folder of every transaction in its logs, its log and its marker.
-
-Data in no such folder is not referred to.
-"""
+"""References from a `files` store: the folder of every transaction in its logs, its log and its marker. Data in no such folder
+is not referred to."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -21,10 +19,8 @@ from retention_assets.stores.objects.tables import REFERENCES
 
 @dataclass(frozen=True)
 class TransactionFolderSource:
-    """Datasets of a log as shares; the empty share stands for the log itself and the marker.
-
-    The proof is the version of the log's files that were read.
-    """
+    """Datasets of a log as shares; the empty share stands for the log itself and the marker. The proof is the version of the
+    log's files that were read."""
 
     label: str
     settings: FilesSettings
@@ -54,7 +50,6 @@ class TransactionFolderSource:
         return ShareEnd(share, rows, tokens)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[tuple[str, ...]]:
-        """Return datasets whose files are new or changed."""
         try:
             datasets = self._log.datasets()
             tokens = self._log.tokens(datasets)

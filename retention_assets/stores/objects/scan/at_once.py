@@ -1,7 +1,5 @@
-"""Judges objects as they are read, if all references fit into a task's memory.
-
-The listing is read only once. More references, and Bloom filters, take match.py and judge.py.
-"""
+"""Judges objects as they are read, if all references fit into a task's memory. The listing is read only once. More references,
+and Bloom filters, take match.py and judge.py."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,8 +22,7 @@ from retention_assets.stores.objects.scan.read_references import Run
 @dataclass(frozen=True)
 class JudgedAtOnce:
     """Result of some parts: groups, number of distinct references in all and per source, and the file of bits that says which
-    references name an object.
-    """
+    references name an object."""
 
     groups: dict[Group, list[int]]
     distinct: int
@@ -49,7 +46,6 @@ class JudgeAtOnce:
     every: bool
 
     def __call__(self, number: int) -> JudgedAtOnce:
-        """Write the class of each object of the task's parts."""
         values, of_sources = self._references()
         retained = SortedFingerprints(values)
         beside = SortedFingerprints(self.folder.read_values(OVER_EDGES).values if self.over_edges else values[:0])

@@ -1,7 +1,4 @@
-"""A Bloom filter of fingerprints.
-
-Bits depend on the scan's salt, so no object is kept by a false positive in every scan.
-"""
+"""A Bloom filter of fingerprints. Bits depend on the scan's salt, so no object is kept by a false positive in every scan."""
 
 import math
 from collections.abc import Iterator
@@ -18,8 +15,6 @@ _BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class BloomSize:
-    """Bits of a filter, and bits set per element."""
-
     bits: int
     hashes: int
 

@@ -27,10 +27,8 @@ def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | No
 
 def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
     """Sources that have probably lost something: files or shares since the last kept scan, or more references than the brake
-    allows since the largest one.
-
-    A look counts rows, not distinct references. Rows may repeat, so it finds some losses but not all.
-    """
+    allows since the largest one. A look counts rows, not distinct references. Rows may repeat, so it finds some losses but not
+    all."""
     if last is None:
         return []
     peaks, found = _most_before(brakes, last, at), list[str]()
@@ -55,10 +53,8 @@ def own_peaks(result: ScanResult) -> list[Peak]:
 
 
 def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[Peak]:
-    """Peaks of a kept scan: its own counts, and larger ones of the last days.
-
-    Peaks beyond the brake are dropped: the scan was kept only because the brake was relaxed since.
-    """
+    """Peaks of a kept scan: its own counts, and larger ones of the last days. Peaks that the last scan's brake would have
+    refused are dropped: the brake was relaxed since, so they start anew."""
     own = own_peaks(result)
     if last is None:
         return own

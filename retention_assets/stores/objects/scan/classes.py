@@ -1,7 +1,5 @@
-"""The class of each object: the first that fits, in the order of `ObjectClass`.
-
-References are resolved before these rules are applied.
-"""
+"""The class of each object: the first that fits, in the order of `ObjectClass`. References are resolved before these rules are
+applied."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

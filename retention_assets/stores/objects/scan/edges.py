@@ -1,8 +1,6 @@
-"""Closure over edges: what retains `from` retains `to`, exact by whole keys.
-
-An edge with a realm holds in that realm, one without in every realm. What is retained in every realm is retained in each.
-Cycles are allowed; each key is visited once per realm.
-"""
+"""Closure over edges: what retains `from` retains `to`, exact by whole keys. An edge with a realm holds in that realm, one
+without in every realm. What is retained in every realm is retained in each. Cycles are allowed; each key is visited once per
+realm."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,10 +31,8 @@ class CodedEdges:
 
 
 def code_edges(read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> CodedEdges:
-    """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time.
-
-    Keys are told apart by fingerprints. Raises Refused if two keys have the same one.
-    """
+    """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time. Keys
+    are told apart by fingerprints. Raises Refused if two keys have the same one."""
     ends = ("from", "to")
     batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
     known = distinct(np.concatenate([one for both in batches for one in both]))
@@ -73,11 +69,8 @@ def close_edges(
     named: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
     kept: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
 ) -> list[RealmKeys]:
-    """Keys that are retained over edges, but by no reference.
-
-    `realms` are those of references and kept objects. `named` tells which keys references name, `kept` which are objects kept
-    by rules or holds; edges are followed from both.
-    """
+    """Keys that are retained over edges, but by no reference. `realms` are those of references and kept objects. `named` tells
+    which keys references name, `kept` which are objects kept by rules or holds; edges are followed from both."""
     begins, ends, keys = edges.begins, edges.ends, edges.keys
     graphs = _by_realm(edges.realms, realms)
     nodes = [np.unique(begins[rows]) for _, rows in graphs]
@@ -116,8 +109,6 @@ def _by_realm(column: pa.Array, realms: Sequence[str]) -> list[tuple[str | None,
 
 @dataclass(frozen=True)
 class _Graph:
-    """Edges grouped by their start node."""
-
     first: Ints
     targets: Ints
 

@@ -1,8 +1,6 @@
-"""Fingerprints: 64-bit keyed hashes of realm and key, which make references eight bytes each and collisions uncraftable.
-
-The hash is SipHash-1-3, keyed by the salt of a scan, over an unambiguous text: the length of the realm plus one (0 without a
-realm; highest bit set for a folder), the realm, zeros up to a multiple of eight bytes, and the key.
-"""
+"""Fingerprints: 64-bit keyed hashes of realm and key, which make references eight bytes each and collisions uncraftable. The
+hash is SipHash-1-3, keyed by the salt of a scan, over an unambiguous text: the length of the realm plus one (0 without a realm;
+highest bit set for a folder), the realm, zeros up to a multiple of eight bytes, and the key."""
 
 from collections.abc import Sequence
 
@@ -34,10 +32,8 @@ class Fingerprints:
     def of(
         self, keys: pa.Array, realms: pa.Array | None = None, ends: Ints | None = None, folders: Bools | None = None
     ) -> Hashes:
-        """Fingerprint of each key in its realm, or in none.
-
-        `ends` limits each key to that many bytes. `folders` marks rows that are folders of that name instead of keys.
-        """
+        """Fingerprint of each key in its realm, or in none. `ends` limits each key to that many bytes. `folders` marks rows
+        that are folders of that name instead of keys."""
         starts, lengths, words = _text(keys)
         lengths = lengths if ends is None else ends
         names: list[str | None] = [None]

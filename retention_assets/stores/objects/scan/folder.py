@@ -80,7 +80,6 @@ class ScanFolder:
         return pq.ParquetFile(path, filesystem=files, read_dictionary=words, pre_buffer=False)
 
     def parts(self, name: str) -> list[str]:
-        """Sorted names of a folder's Parquet files."""
         files, path = self.place(name)
         found = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         return sorted(one.base_name for one in found if one.base_name.endswith(".parquet"))
@@ -102,10 +101,8 @@ class ScanFolder:
         self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
 
     def write_ranges(self, name: str, values: Hashes) -> Ints:
-        """Write fingerprints grouped by range, unsorted within each; merging sorts them.
-
-        Returns the index of the fingerprint at each place.
-        """
+        """Write fingerprints grouped by range, unsorted within each; merging sorts them. Returns the index of the fingerprint
+        at each place."""
         ranges = (values >> np.uint64(RANGE_SHIFT)).astype(np.uint8)
         begins = np.zeros(RANGES + 1, dtype=np.int64)
         np.cumsum(np.bincount(ranges, minlength=RANGES), out=begins[1:])

@@ -24,6 +24,5 @@ def scan_here(
 
 
 def read_here(scan: Scan, datasets: Sequence[str], last: ScanResult | None = None) -> tuple[ScanResult, pa.Table]:
-    """Scan a store: the result, and the log lines of some datasets."""
     with scan_here(scan, last) as (result, folder):
         return result, log_lines(folder, result, scan.settings, datasets)

@@ -38,8 +38,6 @@ Group = tuple[str, str, str, ObjectClass]
 
 @dataclass(frozen=True)
 class FillBloom:
-    """Single task that fills the Bloom filter."""
-
     size: BloomSize
     merged: Sequence[MergedRange]
     over_edges: bool
@@ -54,10 +52,8 @@ class FillBloom:
 
 @dataclass(frozen=True)
 class JudgeObjects:
-    """Task that judges a part by what was asked and met.
-
-    Of a finished list only objects with lines in the log are written; with `every`, all of them.
-    """
+    """Task that judges a part by what was asked and met. Of a finished list only objects with lines in the log are written;
+    with `every`, all of them."""
 
     listed: ListedObjects
     asked: Sequence[AskedPart]

@@ -25,8 +25,6 @@ class ListedShare:
 
 @dataclass(frozen=True)
 class ListObjects:
-    """Task that lists a share."""
-
     settings: ObjectsSettings
     listing: ObjectListing
     salt: bytes

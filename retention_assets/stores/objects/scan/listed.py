@@ -1,8 +1,6 @@
-"""Listed objects, in parts that a scan reads repeatedly: from its own files, or from a finished list itself.
-
-A finished list from whose columns nothing must be derived is not copied: it was made before the scan, and each reading checks
-that its files have not changed since.
-"""
+"""Listed objects, in parts that a scan reads repeatedly: from its own files, or from a finished list itself. A finished list
+from whose columns nothing must be derived is not copied: it was made before the scan, and each reading checks that its files
+have not changed since."""
 
 import hashlib
 import json
@@ -45,8 +43,6 @@ class ListedObjects(Protocol):
 
 @dataclass(frozen=True)
 class WrittenObjects:
-    """Files in the folder of the scan."""
-
     folder: ScanFolder
     parts: Sequence[str]
     is_written: bool = True
@@ -59,8 +55,6 @@ class WrittenObjects:
 
 @dataclass(frozen=True)
 class FinishedObjects:
-    """Shares of a finished list."""
-
     settings: ObjectsSettings
     listing: FinishedListing
     shares: Sequence[Any]
@@ -138,9 +132,6 @@ def reserved_rows(realms: pa.ChunkedArray) -> int:
     names, codes = words_of(realms)
     reserved = [number for number, name in enumerate(names) if is_reserved(name)]
     return sum(int((codes == number).sum()) for number in reserved)
-
-
-# --- after the scan ---------------------------------------------------------------------------------------------------
 
 
 def note_list(folder: ScanFolder, shares: Sequence[Any], wanted: int, *, every: bool) -> None:

@@ -1,8 +1,6 @@
-"""Log lines of a scan: one per logged object, and one per dataset about its realm.
-
-Only what a policy may select is COMMITTED. Lines of objects that must not be judged (too young, of an unknown kind or an
-uncovered realm, reserved) are OPEN without an opening time, so that no policy selects them.
-"""
+"""Log lines of a scan: one per logged object, and one per dataset about its realm. Only what a policy may select is COMMITTED.
+Lines of objects that must not be judged (too young, of an unknown kind or an uncovered realm, reserved) are OPEN without an
+opening time, so that no policy selects them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -47,7 +45,6 @@ def _chosen(folder: ScanFolder, classes: Sequence[ObjectClass], datasets: Sequen
 
 
 def _is_in(column: pa.ChunkedArray, words: pa.Array) -> Bools:
-    """Mask of the rows of a dictionary column that have one of the texts."""
     array = join_chunks(column)
     there = np.append(pc.is_in(array.dictionary, words).to_numpy(zero_copy_only=False), False)
     kept: Bools = there[integers(array.indices, len(array.dictionary))]

@@ -1,8 +1,6 @@
-"""Lookups: the fingerprints under which references may name an object.
-
-A reference names a key in its realm, or in every realm if it has none. In a source that names folders, a reference with a
-trailing slash names every key with that prefix, and a slash alone every key.
-"""
+"""Lookups: the fingerprints under which references may name an object. A reference names a key in its realm, or in every realm
+if it has none. In a source that names folders, a reference with a trailing slash names every key with that prefix, and a slash
+alone every key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

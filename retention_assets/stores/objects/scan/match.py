@@ -108,8 +108,7 @@ def _no_names() -> pa.Array:
 @dataclass(frozen=True)
 class MatchedRanges:
     """Result of some ranges: the file of met fingerprints, and the numbers of distinct references in all, per source and
-    matched.
-    """
+    matched."""
 
     name: str
     distinct: int

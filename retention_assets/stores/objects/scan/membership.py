@@ -29,10 +29,8 @@ def distinct(values: Hashes) -> Hashes:
 
 
 class SortedFingerprints:
-    """Sorted, evenly distributed fingerprints with an index by their leading bits.
-
-    A lookup costs about two reads, whatever their number.
-    """
+    """Sorted, evenly distributed fingerprints with an index by their leading bits. A lookup costs about two reads, whatever
+    their number."""
 
     def __init__(self, values: Hashes) -> None:
         self._values = values

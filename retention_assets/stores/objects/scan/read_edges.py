@@ -1,7 +1,5 @@
-"""Reads edges, follows them, and writes what is retained over them as fingerprints.
-
-Following is a single task, which holds indexes for all edges, and each key once.
-"""
+"""Reads edges, follows them, and writes what is retained over them as fingerprints. Following is a single task, which holds
+indexes for all edges, and each key once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,8 +31,6 @@ OVER_EDGES = "edges/retained"
 
 @dataclass(frozen=True)
 class ReadEdgeShare:
-    """Result of reading a share of edges."""
-
     source: int
     end: ShareEnd
     part: str
@@ -52,8 +48,6 @@ def edge_counts(settings: ObjectsSettings, sources: Sequence[RowSource], read: S
 
 @dataclass(frozen=True)
 class ReadEdges:
-    """Task that reads a share of edges."""
-
     round: Round
     salt: bytes
     folder: ScanFolder
@@ -119,8 +113,6 @@ class FindKept:
 
 @dataclass(frozen=True)
 class CloseEdges:
-    """Single task that follows edges from references and kept objects."""
-
     parts: Sequence[str]
     merged: Sequence[MergedRange]
     named_by: NamedBy

@@ -31,8 +31,6 @@ class Run:
 
 @dataclass
 class ReadShare:
-    """Result of reading a share of references."""
-
     source: int
     end: ShareEnd
     runs: list[Run] = field(default_factory=list)
@@ -43,8 +41,6 @@ class ReadShare:
 
 @dataclass(frozen=True)
 class ReadReferences:
-    """Task that reads a share of references."""
-
     round: Round
     salt: bytes
     folder: ScanFolder
@@ -127,7 +123,6 @@ class MergedRange:
     of_sources: tuple[int, ...]
 
     def rows_of(self, hashes: Hashes) -> Ints:
-        """Indexes of the fingerprints in these ranges."""
         ranges = hashes >> np.uint64(RANGE_SHIFT)
         return np.flatnonzero((ranges >= np.uint64(self.first)) & (ranges < np.uint64(self.end)))
 

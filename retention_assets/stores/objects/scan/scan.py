@@ -85,10 +85,8 @@ class Scan:
 
 
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None = None) -> ScanResult:
-    """Scan a store into an empty folder. `last` is its last whole scan.
-
-    `refused` is the number of distinct references that a later scan was refused for (`ScanFailed.references`).
-    """
+    """Scan a store into an empty folder. `last` is its last whole scan. `refused` is the number of distinct references that a
+    later scan was refused for (`ScanFailed.references`)."""
     return _Course(tasks, scan, folder, last, refused).run()
 
 
@@ -146,7 +144,6 @@ class _Course:
         return result
 
     def _fit(self, known: "_Known") -> bool:
-        """Tell whether all references fit into a task's memory."""
         return known.bloom is None and known.values + known.over_edges <= _AT_ONCE
 
     def _judge_at_once(self, known: "_Known") -> "_Judged":
@@ -248,7 +245,6 @@ class _Course:
         return self._step("the references", step, len(bounds) if runs else 0)
 
     def _find_kept(self, listed: ListedObjects, parts: Sequence[str], rules: ClassRules) -> list[KeptObjects]:
-        """Objects at which edges begin and that rules or holds keep."""
         if not parts:
             return []
         tasks = min(self._tasks.slots, len(listed.parts))
@@ -339,8 +335,6 @@ class _Course:
 
 @dataclass(frozen=True)
 class _Known:
-    """Everything that objects are judged by."""
-
     listed: ListedObjects
     runs: Sequence[Run]
     merged: Sequence[MergedRange] | None
