@@ -25,7 +25,6 @@ NO_VERSION = "null"
 _TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
 # recorded, but not compared
 _LINKS = "links"
-# characters that JSON escapes
 _ESCAPED = r'["\\\x00-\x1f]'
 
 

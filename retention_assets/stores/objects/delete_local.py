@@ -86,7 +86,6 @@ def _delete_from(
     pace: DeletionPace,
     guarded: Guarded,
 ) -> list[SweptTarget]:
-    """Delete the objects of one folder. A fault of the folder fails all of them."""
     try:
         with _opened(top, folder, guarded) as here:
             return [_delete_file(here, one, conditional, permit, pace, guarded) for one in targets]

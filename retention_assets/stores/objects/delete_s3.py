@@ -218,7 +218,6 @@ def _code_of(fault: Exception) -> str:
 
 
 def _may_pass(fault: Exception) -> bool:
-    """Tell whether the same request may succeed later: the store was busy or was not reached."""
     if code := _code_of(fault):
         return code in _PASSING
     lasting = isinstance(fault, FileNotFoundError | PermissionError)

@@ -99,7 +99,6 @@ def _datasets(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.Array:
     }
     if len(values) > 1:
         return _dataset_names(template, values, len(batch), settings)
-    # Names repeat, so each distinct one is made once.
     [(asked, column)] = values.items()
     codes = column.dictionary_encode("encode")
     return _dataset_names(template, {asked: codes.dictionary}, len(codes.dictionary), settings).take(codes.indices)

@@ -52,8 +52,6 @@ Look = Callable[[Sequence[PlannedObject]], Seen]
 
 
 def notes_of(objects: pa.Table) -> pa.Array:
-    """Notes of objects (rows of `tables.OBJECTS`), as compact JSON."""
-    # Realms are few, so each is encoded once.
     realms = join_chunks(objects["realm"]).dictionary_encode()
     texts = pa.array([json.dumps(name, ensure_ascii=False) for name in realms.dictionary.to_pylist()], pa.string())
     realm = texts.take(realms.indices)

@@ -79,8 +79,6 @@ class Peak:
 
 @dataclass
 class ScanResult:
-    """A whole scan."""
-
     store: str
     started_at: datetime
     finished_at: datetime

@@ -18,7 +18,7 @@ from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSet
 
 # Younger objects are never judged, whatever the settings: clocks differ, and writers take time.
 FLOOR = Duration(seconds=300)
-# keys that do not affect which class an object gets
+# keys for how a scan is made and what follows from it, not for what it finds
 _JUDGING_NOTHING = {"name", "kind", "filter", "brakes", "rates", "delete", "rewrites", "rows_up_to", "scans_kept"}
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 

@@ -166,7 +166,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def read_some(
         self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
     ) -> pa.Table:
-        """Read objects by name as they are now, and judge them by their present references."""
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in wanted.items()}
         found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
@@ -191,7 +190,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Hold] = (),
     ) -> ObjectsLook:
-        """Find who refers to due objects now. Each source is read once."""
         order = replace(self._order(due), purging=purging, holds=holds, is_stopped=is_stopped)
         order = replace(order, last=ScanResult.from_json(last) if last else None)
         return look_in(tasks, order, ScanFolder(folder, opened))
@@ -207,7 +205,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     @contextmanager
     def _looked_at(self, objects: pa.Table, purging: Collection[str], holds: Sequence[Hold]) -> Iterator[ObjectsLook]:
-        """Use the sweep's look, or look at these objects alone."""
         if self._look is not None:
             yield self._look
             return
@@ -289,7 +286,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         )
 
     def close(self) -> None:
-        """Close connections; later calls reopen them."""
         if isinstance(self.settings.listing, SqlListing):
             self._database.close()
 

@@ -104,7 +104,6 @@ class InventoryObjects:
         return self._delivery is not None and all(file.form == "PARQUET" for file in self._delivery.files)
 
     def read(self, share: InventoryShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Objects of some files, each of which is downloaded and verified first."""
         pace = Pace.of_share(self.rate, share.of)
         for file in share.files:
             with self._copied(file) as copy:
@@ -289,7 +288,6 @@ def _unquoted(keys: pa.Array) -> pa.Array:
 
 
 def _current(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop older versions and delete markers."""
     for name, dropped in (("is_latest", False), ("is_delete_marker", True)):
         if name in batch.schema.names:
             batch = batch.filter(pc.fill_null(pc.not_equal(batch[name], dropped), True))

@@ -120,7 +120,7 @@ class LocalObjects:
         return [TreeShare(0, 0, 1)]
 
     def read(self, share: TreeShare) -> Iterator[pa.RecordBatch]:
-        """Files of a share. Raises Refused for an unreadable folder and for a mount below the root."""
+        """Raises Refused for an unreadable folder and for a mount below the root."""
         pace = Pace.of_share(self.rate, share.of)
         for found in self._walk(share):
             pace.take(len(found.keys))
@@ -305,10 +305,8 @@ def _is_in(key: str, share: TreeShare) -> bool:
 
 
 def _is_ours(key: str) -> bool:
-    """Tell whether a name in the root is that of retention's own files."""
     return is_own_file(key) or PROBE.fullmatch(key) is not None
 
 
 def _is_plain(key: str) -> bool:
-    """Tell whether a key can name a file: no folder, and no path that leads elsewhere."""
     return "\0" not in key and {"", ".", ".."}.isdisjoint(key.split(SEPARATOR))

@@ -46,7 +46,6 @@ class ParquetObjects:
         return self.files.as_of
 
     def shares(self, wanted: int) -> Sequence[ParquetShare]:
-        """Split into parts of about equal bytes, by row groups if there are fewer files than parts."""
         with self._refusing(self.files.files):
             parts = [FileRows(file, file.size) for file in files_matching(self.files.files)]
         if not parts:

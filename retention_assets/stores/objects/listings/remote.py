@@ -98,7 +98,6 @@ class RemoteObjects:
         return first_level_datasets(settings, names)
 
     def _open(self) -> tuple[FileSystem, str]:
-        """Return the file system, and the root with a trailing separator."""
         fs, path = open_file_system(self.place)
         return fs, f"{path.rstrip(SEPARATOR)}{SEPARATOR}"
 

@@ -144,7 +144,6 @@ class S3Objects:
                     yield self._batch(bucket, found)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """Datasets if the first part of each key tells them, from a listing that stops at separators."""
         return first_level_datasets(settings, lambda: self._bucket().first_level())
 
     def _batch(self, bucket: "_Bucket", found: Sequence[_Found]) -> pa.RecordBatch:
@@ -265,7 +264,6 @@ class _Bucket:
         return found, requests
 
     def _next(self, prefix: str, after: str) -> str | None:
-        """First key after a text that has the prefix."""
         page = self._ask("list_objects_v2", Prefix=prefix, StartAfter=after, MaxKeys=1)
         return next((str(one["Key"]) for one in page.get("Contents", ())), None)
 
@@ -294,7 +292,6 @@ class _Bucket:
                 more["VersionIdMarker"] = version
 
     def _is_ours(self, key: str) -> bool:
-        """Tell whether a key is that of the root's identity file, which is no object."""
         return key == self.prefix + IDENTITY
 
     def _ask(self, request: str, **said: Any) -> Answer:

@@ -33,6 +33,7 @@ class LookStopped(Refused):
 
 
 def check_stop(is_stopped: Callable[[], bool]) -> None:
+    """Raises LookStopped if a stop was requested."""
     if is_stopped():
         raise LookStopped
 

@@ -51,7 +51,6 @@ class ObjectsLook:
     folder: ScanFolder
     salt: bytes = field(repr=False)
     began: datetime
-    # time of the listing when the look began
     listed_as_of: datetime
     due: DueFingerprints
     hits: Hits

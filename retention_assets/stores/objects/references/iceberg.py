@@ -51,7 +51,6 @@ class TableFileSource:
         return [tuple(some) for some in equal_parts(entries, max(wanted, -(-len(entries) // _TABLES)))]
 
     def read(self, share: tuple[CatalogEntry, ...]) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """Files that each entry reaches; `from` is the entry and the class of the file."""
         rows, proof = 0, {}
         with self._opened() as store:
             for entry in share:

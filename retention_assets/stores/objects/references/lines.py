@@ -42,6 +42,7 @@ class LineSource:
         return EDGES if self.edges else REFERENCES
 
     def shares(self, wanted: int) -> Sequence[LogFile]:  # noqa: ARG002 - a file is read from its beginning to its end
+        """Raises SourceNotWhole if there are no files."""
         return whole_files(self.label, self.files)
 
     def shards_of(self, share: LogFile) -> Sequence[str]:

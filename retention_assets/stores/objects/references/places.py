@@ -72,7 +72,6 @@ class ListingRoot:
         return scheme, authority if said is None else said
 
     def _is_elsewhere(self, scheme: str, authority: str) -> bool:
-        """Tell whether the settings declare it a place of its own."""
         scheme = scheme.lower() or _LOCAL
         return _declared(self.equal_schemes, scheme) == scheme or _declared(self.equal_authorities, authority) == authority
 

@@ -111,7 +111,6 @@ class PluginSource:
         found = load_plugin(self.use)
         try:
             made = self._thread.call(f"`use: {self.use}`", lambda: found(**self.options))
-        # Options are validated by the plugin.
         except Exception as fault:
             given = ", ".join(self.options) or "none"
             raise Refused(
@@ -183,7 +182,6 @@ def load_plugin(use: str) -> Any:
             found: Any = import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-        # Importing a foreign module may raise anything.
         except Exception as fault:
             raise _unknown(use, f"can't be loaded: {type(fault).__name__}: {mask_text(str(fault))}") from fault
     else:

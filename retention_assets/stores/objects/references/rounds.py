@@ -39,7 +39,6 @@ class Round:
     """Shares that are read together; tasks are sent it as a value."""
 
     sources: Sequence[RowSource]
-    # pairs of the source's number and the share
     shares: Sequence[tuple[int, Any]]
     # distinguishes its files from those of earlier rounds
     number: int

@@ -28,7 +28,6 @@ class TransactionFolderSource:
     names_folders: bool = True
 
     def shares(self, wanted: int) -> Sequence[tuple[str, ...]]:  # noqa: ARG002 - datasets of one file are read together
-        """Group datasets whose logs are read together."""
         try:
             return [(), *self._log.shares(self._log.datasets())]
         except (BadInput, OSError, Refused) as fault:

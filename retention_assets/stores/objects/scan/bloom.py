@@ -64,7 +64,6 @@ class Bloom:
                 yield self._place(first, step, number)
 
     def _seeds(self, values: Hashes) -> tuple[Hashes, Hashes]:
-        """Two numbers per element, from which all of its bits follow."""
         step = values ^ (values >> np.uint64(30))
         step = step * np.uint64(0xBF58476D1CE4E5B9)
         step ^= step >> np.uint64(27)

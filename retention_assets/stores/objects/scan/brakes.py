@@ -27,8 +27,8 @@ def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | No
 
 def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
     """Sources that have probably lost something: files or shares since the last kept scan, or more references than the brake
-    allows since the largest one. A look counts rows, not distinct references. Rows may repeat, so it finds some losses but not
-    all."""
+    allows since the largest one. A look counts rows, not distinct references: as rows may repeat,
+    the losses that it finds are certain, but it may miss others."""
     if last is None:
         return []
     peaks, found = _most_before(brakes, last, at), list[str]()

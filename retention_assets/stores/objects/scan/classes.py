@@ -16,7 +16,6 @@ from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 
-# classes are stored as their index
 CLASSES = tuple(ObjectClass)
 # classes logged for every store, however large
 LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)

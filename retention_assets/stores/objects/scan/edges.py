@@ -137,7 +137,6 @@ def reach(graph: _Graph, start: Bools) -> Bools:
 
 
 def _one_by_one(graph: _Graph, seen: Bools, front: list[int]) -> Ints:
-    """Follow nodes one by one until none is left, or the front is large enough to be vectorized."""
     while front and len(front) < 2 * _FEW:
         node = front.pop()
         for target in graph.targets[graph.first[node] : graph.first[node + 1]].tolist():

@@ -135,8 +135,6 @@ def _text(keys: pa.Array) -> tuple[Ints, Ints, Hashes]:
 
 
 class _Block:
-    """Buffers reused for each block of rows."""
-
     def __init__(self, rows: int) -> None:
         # v0 and v2 share an array, and so do v1 and v3: most of a round processes both at once.
         self._even = np.empty((2, rows), dtype=np.uint64)

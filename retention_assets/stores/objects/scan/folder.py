@@ -39,7 +39,6 @@ LISTED = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
-# columns kept with the class
 KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
 CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
 _WORDS = ("realm", "kind", "dataset")

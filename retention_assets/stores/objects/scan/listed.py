@@ -22,7 +22,6 @@ from retention_assets.stores.objects.scan.folder import EVERY, LISTED, OBJECTS, 
 from retention_assets.stores.objects.settings import FromPattern, ObjectsSettings
 
 _LIST = "list.json"
-# columns of the list needed for naming
 _NAMES = ("key", "realm", "kind")
 
 
@@ -92,7 +91,6 @@ def part_name(number: int) -> str:
 
 
 def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
-    """Regroup batches into tables of this many rows; the last may have fewer."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:

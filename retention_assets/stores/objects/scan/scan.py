@@ -234,7 +234,6 @@ class _Course:
             return read_whole(self._tasks, sources, step)
 
     def _bounds(self, values: int) -> list[tuple[int, int]]:
-        """Split the fingerprints into ranges for a suitable number of tasks."""
         tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
@@ -259,7 +258,6 @@ class _Course:
         kept: Sequence[KeptObjects],
         read: Sequence[ReadShare],
     ) -> tuple[int, NamedBy]:
-        """Number of keys retained over edges alone, and how they are named."""
         if not parts or not (merged or kept):
             return 0, NamedBy()
         realms = sorted(frozenset[str]().union(*(share.realms for share in read), *(one.realms for one in kept)))
@@ -299,11 +297,9 @@ class _Course:
         return size
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
-        """Rate at which an unreferenced object is taken for referenced."""
         return size.rate(retained) if size else retained / 2**64
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
-        """See ClassRules."""
         settings = self._scan.settings
         # Settings tell whether a source provides realms, so that an empty one covers none.
         known = settings.references if len(settings.references) == len(self._scan.references) else self._scan.references
