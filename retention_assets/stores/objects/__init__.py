@@ -1,7 +1,4 @@
-"""The `objects` store: stored objects of which those may go that nothing refers to any more.
-
-Belongs here: what the registry has to know of this kind.
-"""
+"""The `objects` store: deletes stored objects that nothing refers to any more."""
 
 from typing import TYPE_CHECKING
 

@@ -1,12 +1,8 @@
-"""Conditions: what must still hold of an object when it is deleted, so that another one under its key is never hit.
+"""Conditions: the facts by which an object is recognized again, so that a new object under the same key is never deleted.
 
-Belongs here: the facts by which an object is known again, their text (compact JSON), whole columns of such texts, and whether
-an object is another one now.
-Does not belong here: asking a place for the facts (listings/), and deleting under them (delete*.py).
-
-The kinds, by the strongest fact: `version` of a bucket that keeps versions, `generation`, `etag`, `stat` (time of the last
-change in nanoseconds, size and inode) on disks, `row` (creation in microseconds, and size) where nothing better is known. A
-listing that somebody else made has no text for the last: there it is null, and the row's own `created_at` and `size` say it.
+By the strongest fact, the kinds are: `version` of a versioned bucket, `generation`, `etag`, `stat` (mtime in nanoseconds, size
+and inode) on disks, and `row` (creation time in microseconds, and size) where nothing better is known. Finished listings have
+null instead of a text of the kind `row`: the row's own `created_at` and `size` say the same.
 """
 
 import json
@@ -24,18 +20,17 @@ ConditionKind = Literal["version", "generation", "etag", "stat", "row"]
 
 ANOTHER = "another object now"
 _UNTOLD = "nothing tells whether it is another object now"
-# Of a bucket whose versions were suspended: each object that is written then has this version, in place of the last.
+# version id of objects written while versioning is suspended: each write replaces the last one
 NO_VERSION = "null"
 _TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
-# What is noted beside, and tells nothing from anything.
+# recorded, but not compared
 _LINKS = "links"
-# What JSON writes in another way than it is.
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
 @dataclass(frozen=True)
 class ObjectCondition:
-    """The facts of an object that were noted; those that its place does not have are none."""
+    """Recorded facts of an object; None where its place does not have one."""
 
     version: str | None = None
     generation: str | None = None
@@ -43,14 +38,14 @@ class ObjectCondition:
     mtime_ns: int | None = None
     size: int | None = None
     inode: int | None = None
-    # In microseconds.
+    # microseconds
     created_at: int | None = None
-    # How many names a file has, if more than one: without one of them nothing is freed.
+    # number of hard links if more than one: removing one of them frees nothing
     links: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The condition of a text. Raises Refused for one that is none."""
+        """Parse a condition. Raises Refused if the text is not one."""
         try:
             facts = json.loads(text)
         except ValueError:
@@ -61,14 +56,14 @@ class ObjectCondition:
 
     @classmethod
     def of(cls, facts: Any) -> Self:
-        """The condition of facts by their names, as JSON has them. Raises Refused for anything else."""
+        """Build a condition from its JSON object. Raises Refused for anything else."""
         if not (isinstance(facts, dict) and facts and all(_is_fact(name, value) for name, value in facts.items())):
             raise Refused(f"{quote(json.dumps(facts))} is no condition of an object. Plan the deletion anew.")
         return cls(**facts)
 
     @classmethod
     def of_row(cls, text: str | None, created_at: datetime | None, size: int | None) -> Self:
-        """The condition of a listed object: its text, or else what the row itself says. Raises Refused if that is nothing."""
+        """Build the condition of a listed object from its text, or else from the row. Raises Refused if both are missing."""
         if text is not None:
             return cls.parse(text)
         if created_at is None:
@@ -77,7 +72,6 @@ class ObjectCondition:
 
     @property
     def kind(self) -> ConditionKind:
-        """By the strongest fact."""
         if self.version is not None:
             return "version"
         if self.generation is not None:
@@ -88,25 +82,23 @@ class ObjectCondition:
 
     @property
     def text(self) -> str:
-        """As plans and listings note it."""
         facts = {name: value for name in (*_TEXTS, *_NUMBERS, _LINKS) if (value := getattr(self, name)) is not None}
         return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
 
 
 def changed(noted: ObjectCondition | str, present: ObjectCondition | str) -> str | None:
-    """Why an object is not certainly the one that was noted, or none if it is: every fact that both have is the same."""
+    """Reason why an object is not certainly the recorded one. None if all common facts agree, and size is not the only one."""
     one, other = (ObjectCondition.parse(found) if isinstance(found, str) else found for found in (noted, present))
     pairs = [(getattr(one, name), getattr(other, name)) for name in (*_TEXTS, *_NUMBERS)]
     common = [(was, now) for was, now in pairs if was is not None and now is not None]
     if any(was != now for was, now in common):
         return ANOTHER
-    # Two objects often have one size.
+    # Size alone does not identify an object.
     alone = all(getattr(one, name) is None or getattr(other, name) is None for name in (*_TEXTS, "mtime_ns", "created_at"))
     return _UNTOLD if alone else None
 
 
 def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: pa.Array) -> pa.Array:
-    """The texts for files of a disk."""
     size, inode = (_digits(numbers) for numbers in (sizes, inodes))
     several = pc.greater(links, 1)
     end: Any = "}"
@@ -116,17 +108,15 @@ def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: 
 
 
 def row_conditions(created_at: pa.Array, sizes: pa.Array) -> pa.Array:
-    """The texts for objects of which no more is known than when they were created and their size; null without the former."""
+    """Conditions of objects with no better facts than creation time and size; null without a creation time."""
     known = pc.coalesce(pc.binary_join_element_wise('"size":', _digits(sizes), ",", ""), "")
     created = _digits(created_at.cast(pa.int64()))
     return pc.binary_join_element_wise("{", known, '"created_at":', created, "}", "")
 
 
 def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.Array:
-    """The texts for objects by their version, else by their ETag: null where there is neither.
-
-    A version that says nothing (`null`) is noted together with the ETag.
-    """
+    """Conditions by version, else by ETag; null where there is neither. The version `null` of a suspended bucket identifies
+    nothing, so it is recorded together with the ETag."""
     version = None if versions is None else _fact("version", versions)
     etag = None if etags is None else _fact("etag", _bare(etags))
     if version is None or versions is None:
@@ -138,7 +128,7 @@ def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.A
 
 
 def _bare(etags: pa.Array) -> pa.Array:
-    """ETags as inventories have them: without the quotes that the answers of a server put around them."""
+    """Strip the quotes that servers put around ETags; inventories have none."""
     return pc.utf8_trim(etags, '"')
 
 

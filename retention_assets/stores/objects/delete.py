@@ -1,12 +1,6 @@
-"""Deleting objects, wherever they are: what a plan says of each is held against what is there, and then it goes or stays.
-
-Belongs here: the order for all kinds of places, the look right before a deletion where the place itself can't compare, and the
-choice between the ways to delete.
-Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py, delete_sql.py), and notes (notes.py).
-
-A disk compares at the file itself, a database in the transaction that deletes. Everywhere else objects are looked at
-right before each request, and only those go on that are what was planned: an ETag says nothing of the same bytes written anew.
-"""
+"""Deletes objects in any kind of place, after comparing each with its plan. A disk compares at the file itself, a database in
+the deleting transaction. Everywhere else objects are looked up right before each request and only unchanged ones are deleted:
+an ETag does not show that the same bytes were written anew."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,34 +23,30 @@ from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_
 
 
 def is_conditional(settings: ObjectsSettings) -> bool:
-    """Whether an object only goes if it still is what was planned."""
     return settings.delete.condition == "auto"
 
 
 def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
-    """How fast one of so many tasks deletes that work side by side."""
     return DeletionPace(settings.rates.delete / tasks)
 
 
 @dataclass(frozen=True)
 class ObjectDeletion:
-    """Where objects are deleted, and how they are found there: of some keys those that are there, as `tables.OBJECTS`.
+    """Place in which objects are deleted. `find` and `look` return the objects present under some keys, as `tables.OBJECTS`.
+    `find` is limited to one dataset; `look` may ignore datasets and is used for planned objects."""
 
-    `find` finds those of one dataset; `look` need not tell datasets apart, and is asked about what is planned.
-    """
-
-    # Either, or neither where a listing is all that is known.
+    # Either root or rows; neither if only a listing is known.
     root: str | None
     find: Callable[[Sequence[str]], pa.Table]
     look: Callable[[Sequence[str]], pa.Table]
     rows: ObjectRows | None
     conditional: bool
     pace: DeletionPace
-    # The places of others at which a removal stops.
+    # places of other stores, where a removal stops
     guarded: Sequence[str] = ()
 
     def execute(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-        """One outcome for each target. Raises nothing for what is wrong with any of them."""
+        """Delete targets, one outcome for each. Failures become outcomes; nothing is raised for a single target."""
         try:
             permit()
         except Withheld as fault:
@@ -67,14 +57,14 @@ class ObjectDeletion:
         return swept + self._attempt(noted, lambda: self._delete_noted(noted, parallelism, permit))
 
     def check_root(self) -> None:
-        """Raises Refused for a folder in which nothing is, for it tells nothing of what is gone."""
+        """Raises Refused for an empty folder: it looks like an unmounted disk and proves nothing about missing objects."""
         if self.rows is None and self.root is not None:
             fs, root = open_file_system(self.root)
             if is_local(fs):
                 check_root(root)
 
     def freed(self, gone: Sequence[PlannedObject]) -> list[str]:
-        """Of objects that are not there any more, and on which a sweep had begun, those whose bytes are nowhere either."""
+        """Keys of missing objects that an earlier sweep began to delete and that exist in no version either."""
         freed = [one for one in gone if one.freed_before]
         if freed and self.rows is None:
             fs, root = open_file_system(self.root or "")
@@ -82,7 +72,7 @@ class ObjectDeletion:
         return [one.key for one in freed]
 
     def _attempt(self, targets: Sequence[Target], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
-        """What an act says of some targets. One that raises says nothing of any: what is gone is found gone the next time."""
+        """Run an action. If it raises, all targets fail: objects that were deleted anyway are found missing the next time."""
         try:
             return act() if targets else []
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
@@ -104,7 +94,7 @@ class ObjectDeletion:
         if self.root is None:
             raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
         if "::" in self.root:
-            # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
+            # Such a place is a copy or an archive: removing there removes elsewhere, or nothing.
             raise Refused(f"Objects at {mask_secrets(self.root)} cannot be removed. Name the file system itself, without ::.")
         fs, root = open_file_system(self.root)
         if is_local(fs):
@@ -116,7 +106,6 @@ class ObjectDeletion:
     def _with_plans(
         self, targets: Sequence[Target], delete: Callable[[Sequence[PlannedObject]], list[SweptTarget]]
     ) -> list[SweptTarget]:
-        """What becomes of those whose notes can be read, and of the others that they cannot."""
         planned: list[PlannedObject] = []
         swept: list[SweptTarget] = []
         for target in targets:
@@ -125,11 +114,10 @@ class ObjectDeletion:
                     planned.append(one)
             except Refused as fault:
                 swept.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
-        # Where deleting raises, all has failed, also what was said here.
+        # delete() first: if it raises, all targets fail, also those counted here
         return swept + (delete(planned) if planned else [])
 
     def _look(self, objects: Sequence[PlannedObject]) -> Seen:
-        """What is there now of some objects."""
         present = present_of(self.look([one.key for one in objects]).to_pylist())
         seen = Seen([], [], [])
         for one in objects:

@@ -1,12 +1,9 @@
-"""Deleting objects from a disk: single files, each only if it is the one that was planned.
+"""Deletes local objects: single files, each only if it is the planned one.
 
-Belongs here: the one function that deletes local objects. It goes down from the root by directory descriptors, follows no
-symlink and enters no other mount: whoever swaps a folder for a symlink, or mounts something in it, leads it nowhere. A file is
-looked at by the descriptor of its folder, and removed by the same one microseconds later; a disk knows no deletion under a
-condition.
-Does not belong here: which objects may go (delete.py).
-
-Folders that become empty stay. Object stores have none, and a writer may be about to put something into one.
+It descends from the root by directory descriptors, follows no symlink and enters no other mount, so that swapping a folder for
+a symlink or mounting something in it leads nowhere. A file is compared and removed through the descriptor of its folder,
+microseconds apart; disks have no conditional deletion. Folders that become empty stay: object stores have none, and a writer
+may be about to use one.
 """
 
 import os
@@ -27,9 +24,9 @@ from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# A file of a local disk takes less; over a network it takes more.
+# seconds per file on a local disk; network disks take longer
 _QUICK = 0.002
-# So many of a folder are one piece of work.
+# files of one folder per piece of work
 _PIECE = 128
 
 
@@ -42,7 +39,7 @@ def delete_files(
     pace: DeletionPace,
     guarded: Guarded = frozenset(),
 ) -> list[SweptTarget]:
-    """Delete files that have notes, one outcome for each. Raises Refused for a root that is not there or that nobody knows."""
+    """Delete files, one outcome for each. Raises Refused if the root is missing or empty."""
     by_folder: dict[str, list[Target]] = {}
     for one in targets:
         by_folder.setdefault(one.transaction.rpartition("/")[0], []).append(one)
@@ -59,7 +56,7 @@ def delete_files(
 
 
 def check_root(root: str) -> None:
-    """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
+    """Raises Refused if the root is missing or empty, as that of an unmounted disk is."""
     with _opened_root(root):
         pass
 
@@ -72,7 +69,7 @@ def _opened_root(root: str) -> Iterator[int]:
         raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
     try:
         with os.scandir(top) as entries:
-            # What says which root it is (IDENTITY) is enough: the last objects may have gone.
+            # The IDENTITY file suffices: the last objects may be gone.
             if next(entries, None) is None:
                 raise Refused(f"The root {root} is empty. Is a disk not mounted? Nothing is taken for gone on it.")
         yield top
@@ -89,7 +86,6 @@ def _delete_from(
     pace: DeletionPace,
     guarded: Guarded,
 ) -> list[SweptTarget]:
-    """The objects of one folder; what is wrong with the folder is wrong with each of them."""
     try:
         with _opened(top, folder, guarded) as here:
             return [_delete_file(here, one, conditional, permit, pace, guarded) for one in targets]
@@ -99,7 +95,7 @@ def _delete_from(
 
 @contextmanager
 def _opened(top: int, folder: str, guarded: Guarded) -> Iterator[int | None]:
-    """A folder below the root, as a descriptor; none if it is not there. Raises Refused where the way leads elsewhere."""
+    """Open a folder below the root; yields None if it does not exist. Raises Refused where the path leaves the root's mount."""
     here, home = os.dup(top), mount_of(top)
     try:
         for segment in folder.split("/") if folder else ():
@@ -137,7 +133,7 @@ def _delete_file(
         if not stat.S_ISREG(found.st_mode):
             raise Refused(f"{quote(key)} is no file any more. Remove it by hand.")
         check_unguarded(name, found, guarded)
-        # Most notes say to the letter what is there; of the others is asked what the difference is.
+        # Fast path: most notes match the file literally; the others are compared fact by fact.
         if not (conditional and says_of_file(one.note, found)):
             planned = planned_of(one, conditional)
             why = NO_NOTE if planned is None else planned.change(_facts(found))
@@ -150,7 +146,7 @@ def _delete_file(
         return SweptTarget(key, Outcome.WITHHELD, error=str(fault))
     except (OSError, Refused) as fault:
         return SweptTarget(key, Outcome.FAILED, error=error_text(fault))
-    # A file with names elsewhere frees nothing.
+    # A file with other hard links frees nothing.
     return SweptTarget(key, Outcome.DELETED, found.st_size if found.st_nlink == 1 else 0)
 
 

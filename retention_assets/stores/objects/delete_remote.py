@@ -1,9 +1,5 @@
-"""Deleting objects from any file system that fsspec knows, beyond this machine's and S3: one after the other, by name.
-
-Belongs here: the one function that deletes there. What is planned was looked at right before (delete.py): between that and the
-deletion a writer has as long as it takes to get from one to the other, for fsspec knows no deletion under a condition.
-Does not belong here: S3 (delete_s3.py), and which objects may go (delete.py).
-"""
+"""Deletes objects from any fsspec file system except local disks and S3, one by one. fsspec has no conditional deletion: a
+writer may replace an object between the look in delete.py and its deletion."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +23,7 @@ def delete_places(
     permit: Permit,
     pace: DeletionPace,
 ) -> list[SweptTarget]:
-    """Delete objects below a root (as its file system writes it), one outcome for each. Each attempt is preceded by a look."""
+    """Delete objects below a root (in the file system's notation), one outcome for each. A look precedes each attempt."""
 
     def delete(one: PlannedObject) -> SweptTarget:
         place = f"{root.rstrip('/')}/{one.key}"
@@ -37,7 +33,7 @@ def delete_places(
             if seen.same:
                 permit()
                 fs.rm_file(place)
-            # Whether such a place keeps versions nobody knows, so nothing of what is gone counts as freed.
+            # The place may keep versions, so missing objects do not count as freed.
             return [*seen.spared, *(SweptTarget(gone.key, Outcome.ALREADY_GONE) for gone in seen.gone)]
 
         try:

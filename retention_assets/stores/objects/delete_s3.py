@@ -1,10 +1,8 @@
-"""Deleting objects from S3, or from what speaks like it: a thousand in one request, each under its condition.
+"""Deletes objects from S3 or a compatible server, a thousand per request, each under its condition.
 
-Belongs here: the requests, their answers key by key, and going slower where the store says so. Of a bucket that keeps versions
-the very version goes that was planned, by its id. Elsewhere the request names the ETag, by which AWS itself spares another
-object. A server that does not know such a condition takes no notice of it: then what was looked at right before (delete.py) is
-all that stands between a writer and the deletion of what it has just written anew.
-Does not belong here: looking, which objects may go (delete.py), and other file systems (delete_remote.py).
+In a versioned bucket exactly the planned version is deleted, by its id. Elsewhere the request names the ETag, with which AWS
+spares a changed object. Other servers may ignore that condition: then only the look right before the request (delete.py)
+protects what was just written anew.
 """
 
 import os
@@ -29,12 +27,12 @@ _TOO_FAST = {"SlowDown", "ServiceUnavailable", "503", "TooManyRequests", "Reques
 _PASSING = {*_TOO_FAST, "InternalError", "OperationAborted", "RequestTimeout", "ConditionalRequestConflict", "500"}
 _GONE = {"NoSuchKey", "NoSuchVersion", "NotFound", "404"}
 _CHANGED = {"PreconditionFailed", "412"}
-# Whose own exceptions say that a server could not be reached.
+# modules whose exceptions mean that a server was not reached
 _DRIVERS = {"aiobotocore", "aiohttp", "asyncio", "botocore", "urllib3"}
 
 
 class _PassingFault(Exception):
-    """Some keys of a request were refused for a reason that may pass."""
+    """Some keys of a request were refused for a transient reason."""
 
 
 PATIENCE = RetryPolicy(lambda fault: isinstance(fault, _PassingFault), attempts=6, pause=0.2, growth=2, longest=5)
@@ -49,7 +47,7 @@ def delete_keys(
     permit: Permit,
     pace: DeletionPace,
 ) -> list[SweptTarget]:
-    """Delete objects below a root (as its file system writes it), one outcome for each. Each request is preceded by a look."""
+    """Delete objects below a root (in the file system's notation), one outcome for each. A look precedes each request."""
     fs = _without_retries(fs, os.getpid())
     place = _Versions.of(fs, root)
     alone = [one for one in objects if NOT_IN_XML.search(one.key)]
@@ -61,27 +59,24 @@ def delete_keys(
 
 
 def not_kept(fs: FileSystem, root: str, gone: Sequence[PlannedObject]) -> list[PlannedObject]:
-    """Of objects that are not listed any more those of which the bucket has no version either."""
+    """Drop objects that the bucket still has in some version."""
     place = _Versions.of(fs, root)
     return [one for one in gone if not place.is_kept(one)]
 
 
 @dataclass(frozen=True)
 class _Versions:
-    """A prefix of a bucket, and what the bucket may have of objects that are not listed any more."""
-
     fs: FileSystem
     bucket: str
     prefix: str
 
     @classmethod
     def of(cls, fs: FileSystem, root: str) -> Self:
-        """A root, as its file system writes it."""
         bucket, prefix, _ = fs.split_path(root)
         return cls(fs, bucket, f"{prefix.rstrip('/')}/" if prefix else "")
 
     def is_kept(self, one: PlannedObject) -> bool:
-        """Whether a bucket that keeps versions has one of an object that is not listed, or may have it."""
+        """Tell whether the bucket has, or may have, a version of an object that is not listed."""
         version = _version_of(one)
         if version is None:
             return self._may_be_kept
@@ -102,7 +97,7 @@ class _Versions:
 
 
 class _Request:
-    """One request, made again for those of its keys that were refused for a reason that may pass."""
+    """One request, repeated for the keys that were refused for a transient reason."""
 
     def __init__(
         self, place: _Versions, objects: Sequence[PlannedObject], look: Look, permit: Permit, pace: DeletionPace
@@ -113,7 +108,7 @@ class _Request:
         self.found: list[SweptTarget] = []
 
     def send(self) -> list[SweptTarget]:
-        """The outcome of each object. Raises nothing: what could not be done is said of each that is left."""
+        """Return the outcome of each object. Raises nothing: a failure becomes the outcome of all remaining objects."""
         try:
             retry(self._attempt, PATIENCE)
         except Withheld as fault:
@@ -135,7 +130,7 @@ class _Request:
         self.permit()
         names = [_name_of(key, one) for key, one in self.left.items()]
         try:
-            # A request of its own, for what cannot be written in a list.
+            # Keys that XML cannot hold are sent alone.
             alone = NOT_IN_XML.search(names[0]["Key"]) is not None
             answer = self._delete_alone(names[0]) if alone else self._delete_together(names)
         except Exception as fault:
@@ -162,11 +157,11 @@ class _Request:
 
     def _delete_alone(self, name: Mapping[str, str]) -> Mapping[str, Any]:
         if not {".", ".."}.isdisjoint(name["Key"].split("/")):
-            # On its way such an address may become that of another object.
+            # HTTP clients may normalize the dots, which addresses another object.
             raise PermissionError(f"the object {quote(name['Key'], 200)} cannot be named in a request: remove it by hand")
         given = {fact: value for fact, value in name.items() if fact != "ETag"}
         if "ETag" in name:
-            # A header has it in quotes, a list without.
+            # The header needs quotes around the ETag, the XML list has none.
             given["IfMatch"] = f'"{name["ETag"]}"'
         try:
             answer = self.fs.call_s3("delete_object", Bucket=self.bucket, **given)
@@ -179,13 +174,12 @@ class _Request:
 
     def _say_deleted(self, one: PlannedObject, answer: Mapping[str, Any]) -> None:
         if answer.get("DeleteMarker") and not _version_of(one):
-            # The bucket keeps versions, and nobody noted which: it is not listed any more, and can still be read.
+            # The bucket keeps versions and none was recorded: the object is hidden, but still readable.
             self.found.append(SweptTarget(one.key, Outcome.HIDDEN, bytes_hidden=one.size))
         else:
             self.found.append(SweptTarget(one.key, Outcome.DELETED, one.size))
 
     def _say_gone(self, one: PlannedObject) -> SweptTarget:
-        """What an earlier sweep has deleted is freed, unless the bucket may still have it."""
         is_freed = one.freed_before and not self.place.is_kept(one)
         return already_gone(one) if is_freed else SweptTarget(one.key, Outcome.ALREADY_GONE)
 
@@ -207,7 +201,6 @@ class _Request:
 
 
 def _name_of(key: str, one: PlannedObject) -> dict[str, str]:
-    """A key with the condition by which the store itself knows the object again."""
     if version := _version_of(one):
         return {"Key": key, "VersionId": version}
     etag = one.condition.etag if one.condition else None
@@ -219,13 +212,12 @@ def _version_of(one: PlannedObject) -> str | None:
 
 
 def _code_of(fault: Exception) -> str:
-    """The code of an answer that was an error as a whole; the driver keeps it behind its own exception."""
+    """Code of a failed request; the driver keeps the response behind its own exception."""
     answer = getattr(fault.__cause__, "response", None) or {}
     return str(answer.get("Error", {}).get("Code", ""))
 
 
 def _may_pass(fault: Exception) -> bool:
-    """Whether the same request may well succeed: the store is busy, or it could not be reached."""
     if code := _code_of(fault):
         return code in _PASSING
     lasting = isinstance(fault, FileNotFoundError | PermissionError)
@@ -234,7 +226,7 @@ def _may_pass(fault: Exception) -> bool:
 
 @lru_cache(maxsize=8)
 def _without_retries(fs: FileSystem, process: int) -> FileSystem:  # noqa: ARG001 - a connection is of one process
-    """The same file system, which makes each request once: whoever repeats by himself is never told to slow down."""
+    """Copy of the file system without the driver's own retries, which would hide the server's requests to slow down."""
     own = type(fs)(*fs.storage_args, **{**fs.storage_options, "skip_instance_cache": True})
     own.retries = 1
     return own

@@ -1,12 +1,6 @@
-"""Deleting objects that are rows of a database: locked, compared and deleted in one transaction.
-
-Belongs here: the one statement that deletes rows of objects, and what becomes of a part of which anything fails: it is done
-again in halves, until what can't be done is alone.
-Does not belong here: which rows may go (delete.py).
-
-A row is named by its key and its realm, and is the one that was planned as long as its time of creation and its size are the
-same.
-"""
+"""Deletes objects that are rows of a database: locked, compared and deleted in one transaction. A batch that fails is repeated
+in halves until the failing row is alone. A row is named by key and realm, and is the planned one as long as its creation time
+and size are the same."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -53,7 +47,7 @@ _SEVERAL = "Several rows have its key now, so that nobody can say which of them 
 
 @dataclass(frozen=True)
 class _Deleting:
-    """A batch of one realm. `sent` are the keys of what a commit may have deleted whose answer was lost."""
+    """A batch of one realm. `sent` holds keys that a commit with a lost answer may have deleted."""
 
     cascades: Cascades
     realm: str | None
@@ -63,29 +57,27 @@ class _Deleting:
 
 @dataclass
 class ObjectRows:
-    """The table of a store's objects."""
+    """The database table of a store's objects."""
 
     database: ForeignDatabase
     settings: SqlObjects
-    # The column that says the realm, if one does: a key may be in several.
+    # realm column, if any: a key may exist in several realms
     realm: str | None
 
     @cached_property
     def table(self) -> Table:
-        """As it was when it was first asked for. Raises Refused if it is not there."""
+        """Reflected once. Raises Refused if the table does not exist."""
         return table_of(self.database, self.settings.table)
 
     @cached_property
     def key(self) -> Key:
-        """Its key."""
         return Key(self._column(self.settings.key), self.database.dialect)
 
     def cascades(self) -> Cascades:
-        """Read the foreign keys and triggers of the table as they are now."""
         return Cascades.of(self.database, self.settings.cascades, [DeletedTable(self.table, self.settings.key)])
 
     def delete(self, objects: Sequence[PlannedObject], permit: Permit, pace: DeletionPace) -> list[SweptTarget]:
-        """Delete rows, one outcome for each. Raises Refused where nothing of the table may be deleted."""
+        """Delete rows, one outcome for each. Raises Refused if the table forbids deletions."""
         cascades = self.cascades().check()
         swept: list[SweptTarget] = []
         for realm, mine in groupby(sorted(objects, key=lambda one: one.realm or ""), key=lambda one: one.realm):
@@ -108,10 +100,10 @@ class ObjectRows:
         return self._delete_part(deleting, part[:half]) + self._delete_part(deleting, part[half:])
 
     def _delete_in(self, connection: Connection, deleting: "_Deleting", part: Sequence[PlannedObject]) -> list[SweptTarget]:
-        """In a transaction of its own. Does the same when it is done twice."""
+        """Idempotent, because the transaction may be repeated."""
         ids = [one.key for one in part]
         mine = self._named(deleting.realm, ids)
-        # Locked first and read then, so that what is read is what is deleted.
+        # Lock before reading, so that exactly the compared rows are deleted.
         connection.execute(select(literal(1)).select_from(self.table).where(mine).with_for_update()).all()
         found = pa.Table.from_batches(
             stream(connection, self._facts().where(mine), _PRESENT, bytes_too=True), _PRESENT
@@ -134,12 +126,11 @@ class ObjectRows:
             deleting.cascades.check_gone(connection, lambda: has_rows(connection, self.table, named))
             if count < len(going):
                 raise WriteFailed(deleting.cascades.about_kept(), is_lost=False, is_transient=False)
-            # Only the commit is left: what fails before it deletes nothing.
+            # Only the commit is left: a failure before it deletes nothing.
             deleting.sent.update(going)
         return swept
 
     def _facts(self) -> Select[Any]:
-        """What tells a row from another one of its key, as it is listed."""
         dialect, created = self.database.dialect, self._column(self.settings.created_at)
         time = RecordTables(dialect, TableRows(self.table, self.key), (), {"created_at": created}).time("created_at")
         size = null() if self.settings.size is None else self._column(self.settings.size)

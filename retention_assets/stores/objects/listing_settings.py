@@ -1,8 +1,4 @@
-"""The settings of listings: where an `objects` store finds out which objects there are.
-
-Belongs here: the five kinds of listings and their keys.
-Does not belong here: listing (listings/).
-"""
+"""Settings of the five kinds of listings of an `objects` store."""
 
 from typing import Annotated
 

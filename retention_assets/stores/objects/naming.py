@@ -1,11 +1,8 @@
-"""What a key says: the realm, the kind and the dataset of each object, whole columns at a time.
+"""Derives the realm, kind and dataset of each object from its key, for whole columns.
 
-Belongs here: filling templates from parts of keys, kinds by a pattern, and the checks of names that come out.
-Does not belong here: listing (listings/), and the form of templates (settings.py).
-
-A template that can't be filled, because a key has too few parts or an object no realm or kind, gives nothing: no realm, or the
-dataset that is named as the store. Where a template says the realm, it alone does. Characters that globs of policies take for
-themselves, and those that can't be printed, are written as in a URL (%2A %3F %5B, and %25) in the names of datasets.
+A template that cannot be filled, because a key has too few parts or an object has no realm or kind, gives no realm, or the
+dataset named as the store. A realm template overrides the column. In the names of datasets, characters that policies' globs
+interpret and unprintable ones are percent-encoded (%2A %3F %5B, and %25).
 """
 
 import re
@@ -23,17 +20,17 @@ from retention_assets.stores.objects.tables import OBJECTS
 
 SEPARATOR = "/"
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
-# Names that begin so are the system's, and pass as they are.
+# Names starting with :: are the system's own.
 _REALM = r"^(::.*|[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*)$"
 _SIGNS = "%*?["
-# These, and what can't be printed.
+# _SIGNS and unprintable characters
 _HOSTILE = r"[%*?\[\p{C}\p{Zl}\p{Zp}]|[^ \PZ]"
-# What is written with a backslash or in brackets is no group; the second half is the beginning of one without a name.
+# Skips escapes and character classes; group 1 is the start of an unnamed group.
 _GROUP = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\((?!\?))", re.DOTALL)
 
 
 def with_names(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.RecordBatch:
-    """Objects with their realm and kind, and one column more: `dataset`. Raises Refused for a realm that can be none."""
+    """Fill in realm and kind, and append the column `dataset`. Raises Refused for an invalid realm."""
     if (realms := realms_of_keys(batch["key"], settings)) is not None:
         batch = _put(batch, "realm", realms)
     if batch["realm"].null_count < len(batch):
@@ -44,31 +41,31 @@ def with_names(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.RecordBat
 
 
 def realms_of_keys(keys: pa.Array, settings: ObjectsSettings) -> pa.Array | None:
-    """The realm of each key; none where keys do not tell it."""
+    """Realm of each key; None if the settings do not derive it from keys."""
     if not isinstance(settings.realm, str):
         return None
     return _filled(settings.realm, len(keys), lambda part: key_part(keys, part))
 
 
 def default_dataset(settings: ObjectsSettings) -> str:
-    """The dataset of whatever is in no other."""
+    """Dataset of objects that no template can name."""
     return f"{settings.name}{SEPARATOR}{settings.name}"
 
 
 def constant_dataset(settings: ObjectsSettings) -> str | None:
-    """The one dataset that there is, or none if it depends on objects."""
+    """The only dataset, or None if it depends on the objects."""
     if settings.dataset is None:
         return default_dataset(settings)
     return None if placeholders(settings.dataset) else f"{settings.name}{SEPARATOR}{_escaped(settings.dataset)}"
 
 
 def placeholders(template: str | None) -> set[str]:
-    """What a template asks for: numbers of parts, `realm`, `kind`."""
+    """Part numbers, `realm` and `kind` that a template uses."""
     return set(_PLACEHOLDER.findall(template or ""))
 
 
 def dataset_parts(settings: ObjectsSettings) -> set[str]:
-    """What the name of a dataset depends on in the end: numbers of parts, and what columns or a pattern say."""
+    """Part numbers, `realm` and `kind` on which the dataset depends, with a realm template resolved."""
     found = placeholders(settings.dataset)
     if "realm" in found and isinstance(settings.realm, str):
         found = found - {"realm"} | placeholders(settings.realm)
@@ -76,16 +73,16 @@ def dataset_parts(settings: ObjectsSettings) -> set[str]:
 
 
 def key_part(keys: pa.Array, name: str) -> pa.Array:
-    """The part of each key with that number, counted from 0; null where a key has fewer."""
+    """Part of each key by its number, from 0; null if the key has fewer."""
     above = f"(?:[^{SEPARATOR}]*{SEPARATOR}){{{int(name)}}}" if int(name) else ""
     return pc.struct_field(pc.extract_regex(keys, f"^{above}(?P<found>[^{SEPARATOR}]*)"), [0])
 
 
 def kinds_of(keys: pa.Array, pattern: str) -> pa.Array:
-    """What the one group of a pattern finds in each key; null where it finds nothing."""
+    """Text of the pattern's group in each key; null if empty or not found."""
     named = _named_group(pattern)
     if named is None:
-        # What only Python's expressions can say, such as a look ahead.
+        # Only Python's engine knows this pattern, such as a lookahead.
         search = re.compile(pattern).search
         found = [match[1] or None if (match := search(key)) else None for key in keys.to_pylist()]
         return pa.array(found, pa.string())
@@ -102,7 +99,6 @@ def _datasets(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.Array:
     }
     if len(values) > 1:
         return _dataset_names(template, values, len(batch), settings)
-    # Many objects have few names, and each is made once.
     [(asked, column)] = values.items()
     codes = column.dictionary_encode("encode")
     return _dataset_names(template, {asked: codes.dictionary}, len(codes.dictionary), settings).take(codes.indices)
@@ -110,14 +106,13 @@ def _datasets(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.Array:
 
 def _dataset_names(template: str, values: Mapping[str, pa.Array], size: int, settings: ObjectsSettings) -> pa.Array:
     names = _filled(template, size, lambda name: _escape(values[name]), _escaped)
-    # An empty part of a key makes no name.
     names = pc.if_else(pc.match_substring_regex(names, "^$|^/|/$|//"), pa.scalar(None, pa.string()), names)
     named = pc.binary_join_element_wise(settings.name, names, SEPARATOR)
     return pc.fill_null(named, default_dataset(settings))
 
 
 def _filled(template: str, size: int, value: Callable[[str], pa.Array], literal: Callable[[str], str] = str) -> pa.Array:
-    """A template for each of some objects; null where something that it asks for is not there."""
+    """Fill a template for each object; null if a value is missing."""
     texts = _PLACEHOLDER.split(template)
     pieces: list[Any] = [value(text) if number % 2 else literal(text) for number, text in enumerate(texts)]
     pieces = [piece for piece in pieces if not isinstance(piece, str) or piece]
@@ -157,7 +152,7 @@ def _escaped(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _named_group(pattern: str) -> str | None:
-    """The pattern with a name for its group, as Arrow's engine wants it; none if that engine does not know such a pattern."""
+    """Name the group for Arrow's engine; None if that engine does not support the pattern."""
     named = _GROUP.sub(lambda found: "(?P<found>" if found[1] else found[0], pattern)
     try:
         probe = pc.extract_regex(pa.array([""], pa.string()), named)
@@ -167,15 +162,13 @@ def _named_group(pattern: str) -> str | None:
 
 
 def first_level_datasets(settings: ObjectsSettings, names: Callable[[], Iterable[str]]) -> list[str] | None:
-    """The datasets where the first part of each key tells them, or none is needed; none where only a whole listing does.
-
-    `names` gives the first level: folders with a separator behind them, and files. An empty folder counts.
-    """
+    """Datasets if the first part of each key tells them, or a constant does; None if a whole listing is needed. `names` gives
+    the first level: folders with a trailing separator, and files. Empty folders count."""
     if (constant := constant_dataset(settings)) is not None:
         return [constant]
     if dataset_parts(settings) != {"0"}:
         return None
-    # What is in a folder has more parts than its own name.
+    # Keys in a folder have more parts than its name.
     keys = pa.array([f"{name}-" if name.endswith(SEPARATOR) else name for name in names()], pa.string())
     batch = pa.record_batch([keys, *(pa.nulls(len(keys), field.type) for field in list(OBJECTS)[1:])], schema=OBJECTS)
     return sorted(pc.unique(with_names(batch, settings)["dataset"]).to_pylist())

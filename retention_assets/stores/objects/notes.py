@@ -1,9 +1,5 @@
-"""Notes: what a plan says of an object, by which a sweep knows it again when it is to be deleted.
-
-Belongs here: the text of a note, and reading it. In it are the size that deleting frees, the realm, and every fact by which the
-object is told from another one under its key (conditions.py): two uploads of the same bytes have one ETag, but two times.
-Does not belong here: comparing (conditions.py), and deleting (delete.py).
-"""
+"""Notes: facts of a planned object, by which it is recognized when it is deleted. A note holds the size that deleting frees,
+the realm and all facts of conditions.py: two uploads of the same bytes have one ETag, but two times."""
 
 import json
 import os
@@ -22,30 +18,30 @@ from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.conditions import ObjectCondition, changed
 from retention_assets.stores.protocol import SweptTarget, Target
 
-# Of a target without a note, where there is something of its name.
+# for targets without a note that exist now
 NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
 
 
 @dataclass(frozen=True)
 class PlannedObject:
-    """An object that a plan has, as it was when it was looked at again before the plan was written."""
+    """An object as it was when the plan was written."""
 
     key: str
     size: int
     realm: str | None
-    # None: whatever is there may go (`delete: {condition: none}`).
+    # None: any object under the key may be deleted (`delete: {condition: none}`)
     condition: ObjectCondition | None
-    # What an earlier sweep has freed that had begun on it, if it is gone by now: a file with other names frees nothing.
+    # bytes freed if an earlier sweep had begun to delete it and it is gone; 0 for a file with other hard links
     freed_before: int = 0
 
     def change(self, present: ObjectCondition) -> str | None:
-        """Why what is there now is not certainly what was planned, or none if it is."""
+        """Reason why the present object is not certainly the planned one; None if it is."""
         return None if self.condition is None else changed(self.condition, present)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Some objects that were looked at: those that still are what was planned, those that are gone, what is said of others."""
+    """Objects after a look: unchanged, missing, and spared with a reason."""
 
     same: list[PlannedObject]
     gone: list[PlannedObject]
@@ -56,8 +52,6 @@ Look = Callable[[Sequence[PlannedObject]], Seen]
 
 
 def notes_of(objects: pa.Table) -> pa.Array:
-    """The notes of objects (rows of `tables.OBJECTS`), as compact JSON."""
-    # Few realms have many objects.
     realms = join_chunks(objects["realm"]).dictionary_encode()
     texts = pa.array([json.dumps(name, ensure_ascii=False) for name in realms.dictionary.to_pylist()], pa.string())
     realm = texts.take(realms.indices)
@@ -73,7 +67,8 @@ def notes_of(objects: pa.Table) -> pa.Array:
 
 
 def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
-    """What the plan says of a target; none where it was not there when it was planned. Raises Refused for another's note."""
+    """Parse a target's note; None if it has none because nothing existed when it was planned. Raises Refused for any other
+    text."""
     if target.note is None:
         return None
     try:
@@ -92,15 +87,13 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
 
 
 def already_gone(one: PlannedObject) -> SweptTarget:
-    """What is said of one that is not there any more, and whose bytes are no longer anywhere."""
+    """Outcome of an object that no longer exists in any version."""
     return SweptTarget(one.key, Outcome.ALREADY_GONE, one.freed_before)
 
 
 def says_of_file(note: str | None, found: os.stat_result) -> bool:
-    """Whether a note says of a file to the letter what is there now: then nothing has to be taken apart.
-
-    It is the same text as that of `notes_of`, with any realm.
-    """
+    """Tell whether a note matches a file literally, so that it needs no parsing. Must produce the text of `notes_of`, with any
+    realm."""
     if note is None:
         return False
     size, mtime = found.st_size, found.st_mtime_ns
@@ -109,11 +102,10 @@ def says_of_file(note: str | None, found: os.stat_result) -> bool:
 
 
 def present_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, ObjectCondition]:
-    """The facts of objects as they are now (rows of `tables.OBJECTS`), by key."""
+    """Facts of present objects (rows of `tables.OBJECTS`), by key."""
     return {row["key"]: present_facts(row["condition"], row["created_at"], row["size"]) for row in rows}
 
 
 def present_facts(text: str | None, created_at: datetime | None, size: int | None) -> ObjectCondition:
-    """Everything by which one is told from another."""
     known = ObjectCondition() if text is None else ObjectCondition.parse(text)
     return replace(known, created_at=None if created_at is None else micros(created_at), size=size)

@@ -1,7 +1,4 @@
-"""One of several kinds of settings, told apart by the key that each of them has.
-
-Belongs here: choosing the kind, so that a mistake in one is said once, and not once for each other kind.
-"""
+"""Chooses among kinds of settings by their key, so that an error is reported for that kind alone."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +9,6 @@ from retention_assets.errors import InvalidValue
 
 
 def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInfo], Any]:
-    """A validator that reads a mapping as the first kind whose key it has."""
     expected = f"a mapping with one of {', '.join(kinds)}"
 
     def read(value: Any, info: ValidationInfo) -> Any:

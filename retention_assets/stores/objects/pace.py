@@ -1,22 +1,18 @@
-"""Pace: so many objects a second, and fewer when the place says that it is too much.
-
-Belongs here: waiting for one's turn. One pace is shared by all threads of a program that work on a store.
-Does not belong here: how many that are (settings.py), and what is done in a turn.
-"""
+"""Limits deletions per second, and slows down when the place complains. All threads of a store share one pace."""
 
 from threading import Lock
 from time import sleep
 
 from retention_assets.clock import moment
 
-# Who is told to slow down and had no limit goes on at this rate: half of what S3 takes of one prefix.
+# rate after the first complaint if there was no limit: half of S3's rate for a prefix
 _USUAL = 1750.0
-# No slower than this, however often a place complains: a request that fails for good says so itself.
+# lower bound; lasting failures are reported by the requests themselves
 _SLOWEST = 1.0
 
 
 class DeletionPace:
-    """Turns at a rate a second; 0 is no limit."""
+    """Rate per second; 0 is unlimited."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
@@ -24,7 +20,6 @@ class DeletionPace:
         self._lock = Lock()
 
     def wait(self, amount: int) -> None:
-        """Come back when so many may go."""
         if not self.rate:
             return
         with self._lock:
@@ -35,6 +30,5 @@ class DeletionPace:
             sleep(begin - present)
 
     def halve(self) -> None:
-        """Half as many from now on."""
         with self._lock:
             self.rate = max(_SLOWEST, self.rate / 2 if self.rate else _USUAL)

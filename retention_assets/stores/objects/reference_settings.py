@@ -1,8 +1,4 @@
-"""The settings of references and edges: who says which objects are needed.
-
-Belongs here: the kinds of sources and their keys.
-Does not belong here: reading them (references/).
-"""
+"""Settings of the sources of references and edges."""
 
 from typing import Annotated, Any, Literal
 
@@ -78,7 +74,7 @@ class StoreReferences(SourceSettings):
     """What another store of the same settings lists or reaches."""
 
     store: Annotated[str, Field(min_length=1)]
-    # The settings of that store, once all of them are known.
+    # filled in once the settings of all stores are known
     settings: Annotated[StoreSettings | None, Field(exclude=True, repr=False)] = None
 
 

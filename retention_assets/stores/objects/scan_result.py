@@ -1,8 +1,4 @@
-"""What a scan found, in numbers: what the ledger keeps of it, and what brakes are held against.
-
-Belongs here: classes of objects, counts, and their form as JSON.
-Does not belong here: counting (classes.py), judging the numbers (scan/brakes.py), keeping them (the ledger).
-"""
+"""Result of a scan in numbers, as the ledger keeps it and brakes check it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,15 +22,13 @@ class ObjectClass(StrEnum):
     UNHANDLED = "unhandled"
 
 
-# Those whose age and kind let them be judged by references.
+# classes whose age and kind let references decide
 JUDGED = (ObjectClass.REFERENCED, ObjectClass.UNREFERENCED)
 
 
 class ScanFailed(Refused):
-    """A scan that is not whole, or can't be trusted: nothing is marked, and no realm is PURGED.
-
-    `references` is how many distinct ones were found where they were too many: the next scan can be sized for them.
-    """
+    """A scan that is not whole or cannot be trusted: nothing is marked, and no realm becomes PURGED. `references` is the number
+    of distinct ones if they were too many for the filter: the next scan is sized for it."""
 
     def __init__(self, store: str, why: str, references: int | None = None) -> None:
         super().__init__(f"The scan of the store {store} failed, and nothing of it is marked: {why}")
@@ -43,7 +37,7 @@ class ScanFailed(Refused):
 
 @dataclass
 class ClassCount:
-    """Objects of one class, of one realm and kind ("" is none), and their bytes."""
+    """Objects and bytes of a class, realm and kind ("" is none)."""
 
     realm: str
     kind: str
@@ -54,7 +48,7 @@ class ClassCount:
 
 @dataclass
 class ScannedDataset:
-    """A dataset of which something was listed: its realm ("" is none) and its rows in the log."""
+    """A dataset with listed objects: its realm ("" is none) and its rows in the log."""
 
     name: str
     realm: str
@@ -63,9 +57,8 @@ class ScannedDataset:
 
 @dataclass
 class SourceCount:
-    """What one source said: rows, distinct references, realms that it speaks for, how long it took to read, and of how many
-    files or shares it is; 0 where these come and go. Of edges the rows count.
-    """
+    """Counts of a source; `realms` are those it covers, `shards` its files or shares (0 if these come and go). Of edges, rows
+    are counted."""
 
     label: str
     rows: int = 0
@@ -77,7 +70,7 @@ class SourceCount:
 
 @dataclass
 class Peak:
-    """How many references a source had in a kept scan, and no later one had as many; "" is all sources together."""
+    """Number of references of a source in a kept scan that no later one reached; the label "" is all sources together."""
 
     label: str
     at: datetime
@@ -86,60 +79,54 @@ class Peak:
 
 @dataclass
 class ScanResult:
-    """One whole scan."""
-
     store: str
     started_at: datetime
     finished_at: datetime
     listing_as_of: datetime
     cut_off: datetime
-    # Hexadecimal, from the system's random source.
+    # hexadecimal
     salt: str
     filter: str
-    # The rate at which an object that nothing refers to is taken for referenced.
+    # rate at which an unreferenced object is taken for referenced
     effective_fpp: float
     scanned: int = 0
     scanned_bytes: int = 0
-    # Over all sources, each counted once; and those of them that name nothing that was listed.
+    # distinct over all sources; unresolved ones name nothing listed
     distinct_references: int = 0
     unresolved_references: int = 0
     classes: list[ClassCount] = field(default_factory=list)
     sources: list[SourceCount] = field(default_factory=list)
     edges: int = 0
     datasets: list[ScannedDataset] = field(default_factory=list)
-    # By what it was judged: digests of settings by their keys (ObjectsSettings.judging), and the realms that were PURGING.
+    # digests of settings by key (ObjectsSettings.judging), and realms that were PURGING
     judging: dict[str, str] = field(default_factory=dict)
     purging: list[str] = field(default_factory=list)
-    # What is retained over edges, and by no reference itself.
+    # retained over edges, but by no reference
     over_edges: int = 0
     edge_sources: list[SourceCount] = field(default_factory=list)
-    # What later scans are held against, and by which share references might be fewer in this one.
+    # compared with by later scans; `references_shrink` is the brake that applied to this one
     peaks: list[Peak] = field(default_factory=list)
     references_shrink: float = 1.0
 
     def total(self, *classes: ObjectClass) -> tuple[int, int]:
-        """Objects and bytes of some classes; of all that are counted where none is named."""
+        """Objects and bytes of the classes; by default of all but reserved ones."""
         wanted = classes or tuple(one for one in ObjectClass if one is not ObjectClass.RESERVED)
         found = [one for one in self.classes if one.name in wanted]
         return sum(one.objects for one in found), sum(one.bytes for one in found)
 
     def outdated(self, judging: Mapping[str, str], purging: Collection[str]) -> list[str]:
-        """Why it says nothing of the present any more: settings that are other ones by now, realms that are purged no longer.
-
-        Objects of those were asked neither for their age nor for references.
-        """
+        """Reasons why the result no longer holds: changed settings, and realms no longer PURGING. Objects in such realms were
+        checked neither for age nor for references."""
         keys = [key for key, digest in judging.items() if self.judging.get(key, digest) != digest]
         changed = [f"its settings are other ones by now ({', '.join(keys)})"] if keys else []
         stopped = sorted(set(self.purging).difference(purging))
         return changed + ([f"no longer PURGING: {', '.join(stopped)}"] if stopped else [])
 
     def as_json(self) -> str:
-        """As the ledger keeps it."""
         return _RESULT.dump_json(self).decode()
 
     @classmethod
     def from_json(cls, text: str) -> "ScanResult":
-        """What the ledger kept."""
         return _RESULT.validate_json(text)
 
 

@@ -1,9 +1,4 @@
-"""The second look, right before a sweep: some objects as they are now, and who refers to them by now.
-
-Belongs here: judging objects by what a look has found (look/), and saying it as lines of a log. It is what a scan finds, but
-for exact keys and with names: no fingerprint can err, and of what is needed it is said by whom.
-Does not belong here: finding the objects (listings/), and what a sweep makes of the answer (sweep/).
-"""
+"""The second look, right before a sweep: judges objects as they are now, by exact keys, and names who refers to them."""
 
 from collections.abc import Collection, Sequence
 
@@ -24,11 +19,9 @@ from retention_assets.stores.protocol import WITNESS
 def second_look(
     settings: ObjectsSettings, look: ObjectsLook, objects: pa.Table, datasets: Sequence[str], purging: Collection[str]
 ) -> pa.Table:
-    """Objects (rows of `tables.OBJECTS` with their dataset) as lines of a log, and a line about each dataset.
-
-    Raises SourceNotWhole unless every source proved that it was read to its end.
-    """
-    # Of what goes with its realm nobody asks who needs it.
+    """Judge objects (rows of `tables.OBJECTS` with their dataset); return log lines, with one about each dataset. Raises
+    SourceNotWhole unless every source proved that it was read completely."""
+    # References do not matter to objects that go with their realm.
     asked = ~within_realms(objects["realm"], purging)
     witnesses = pa.nulls(len(objects), pa.string())
     if asked.any():
@@ -39,7 +32,7 @@ def second_look(
     rules = rules_now(settings, look, purging)
     retained = pc.is_valid(witnesses).to_numpy(zero_copy_only=False)
     codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], retained, rules)
-    # What was purged with its realm when the look began, and is not any more, nobody has asked about.
+    # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
     unknown = np.flatnonzero(codes == NUMBER[ObjectClass.UNREFERENCED])
     covered = look.covers(objects["key"].take(pa.array(unknown)).combine_chunks()) if len(unknown) else unknown.astype(bool)
     codes[unknown[~covered]] = NUMBER[ObjectClass.UNHANDLED]
@@ -49,14 +42,13 @@ def second_look(
 
 
 def _placed(texts: pa.Array, places: np.ndarray[tuple[int], np.dtype[np.int64]], rows: int) -> pa.Array:
-    """Texts at their places among so many rows, which are null elsewhere."""
     at = np.full(rows, -1, dtype=np.int64)
     at[places] = np.arange(len(places))
     return texts.take(pa.array(at, mask=at < 0))
 
 
 def _about_datasets(objects: pa.Table, datasets: Sequence[str]) -> pa.Table:
-    """A line about each dataset, with its realm where all that is known of it has one."""
+    """Lines with the realm of each dataset, if all of its known objects have the same."""
     found = objects.group_by("dataset").aggregate([("realm", "min"), ("realm", "max"), ("realm", "count"), ("key", "count")])
     realms = {
         row["dataset"]: row["realm_min"]

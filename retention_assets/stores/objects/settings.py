@@ -1,8 +1,4 @@
-"""The settings of an `objects` store.
-
-Belongs here: its keys under `stores:` in `retention.yaml`, and what contradicts itself in them.
-Does not belong here: the kinds of listings and of references (listing_settings.py, reference_settings.py).
-"""
+"""Settings of an `objects` store under `stores:` in `retention.yaml`, and contradictions among them."""
 
 import hashlib
 import re
@@ -20,15 +16,14 @@ from retention_assets.stores.objects.reference_settings import EdgeSettings, Ref
 from retention_assets.stores.records.settings import ColumnName
 from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, tuple_of
 
-# Younger objects are never judged, whatever the settings say: clocks differ, and writers take their time.
+# Younger objects are never judged, whatever the settings: clocks differ, and writers take time.
 FLOOR = Duration(seconds=300)
-# Keys that say how a scan is made or what follows from it, and not what it finds.
+# keys for how a scan is made and what follows from it, not for what it finds
 _JUDGING_NOTHING = {"name", "kind", "filter", "brakes", "rates", "delete", "rewrites", "rows_up_to", "scans_kept"}
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 
 def _template(text: str) -> str:
-    """Parts of a key by their numbers, the realm and the kind."""
     rest = _PLACEHOLDER.sub("", text)
     names = _PLACEHOLDER.findall(text)
     if not text or "{" in rest or "}" in rest or not all(name.isdecimal() or name in ("realm", "kind") for name in names):
@@ -129,7 +124,6 @@ class DeleteSettings(SettingsPart):
 
 
 def _sources(value: object) -> object:
-    """Sources; or the word that says that there is none."""
     if value == "none":
         return ()
     if value in ([], ()):
@@ -147,14 +141,13 @@ Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of({"column": 
 
 
 def _realm(value: object, info: ValidationInfo) -> object:
-    """A template may stand alone."""
     if value is None:
         return None
     return _part_template(value) if isinstance(value, str) else one_of({"column": FromColumn})(value, info)
 
 
 def _columns_of(listing: Listing) -> Mapping[str, str | None] | None:
-    """The columns that a listing names for realm and kind; none if it has no columns."""
+    """Columns for realm and kind; None if the listing has no columns."""
     if isinstance(listing, SqlListing):
         return {"realm": listing.sql.realm, "kind": listing.sql.kind}
     if isinstance(listing, TableListing | ParquetListing):
@@ -205,7 +198,7 @@ class ObjectsSettings(StoreSettings):
 
     @model_validator(mode="after")
     def _columns_are_there(self) -> Self:
-        """A place has no columns; and of what an object's realm or kind is, one thing can tell."""
+        """Reject columns of a listing without any, and a realm or kind that is set twice."""
         for key, name, said in (("realm", "realm", self.realm), ("kind_of", "kind", self.kind_of)):
             columns = _columns_of(self.listing)
             if isinstance(said, FromColumn) and columns is None:
@@ -220,12 +213,11 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def data_root(self) -> str | None:
-        """The folder or prefix below which objects are deleted; none for rows of a database, or where nothing can be."""
+        """Folder or prefix below which objects are deleted; None for rows of a database, or if unknown."""
         return None if isinstance(self.listing, SqlListing) else self.listing.path
 
     @property
     def places(self) -> Mapping[str, str]:
-        """The root, by its key; or the file of a database."""
         if isinstance(self.listing, SqlListing):
             url = self.listing.sql.url
             return {"listing.sql.url": url} if url.startswith("sqlite") else {}
@@ -233,20 +225,16 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def reach(self) -> str | None:
-        """The key of the root."""
         return "listing.path" if self.data_root is not None else None
 
     @property
     def has_realms(self) -> bool:
-        """Whether objects have realms at all. Where none has, the realm of a reference says nothing."""
+        """If False, realms of references are ignored."""
         return self.realm is not None or (_columns_of(self.listing) or {}).get("realm") is not None
 
     @property
     def judging(self) -> dict[str, str]:
-        """Of each key that decides what an object is, and in which dataset, a digest: another one for another setting.
-
-        Without passwords, which decide nothing.
-        """
+        """Digest of each key that affects classes or datasets, without passwords."""
         texts = {
             key: mask_text(self.model_dump_json(include={key}))
             for key in type(self).model_fields
@@ -256,16 +244,15 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def refers_to(self) -> tuple[str, ...]:
-        """The stores whose references it reads: what they need is spared."""
         return tuple(one.store for one in self.references if isinstance(one, StoreReferences))
 
     @property
     def needs_grace(self) -> bool:
-        """Where writers use what they find, they find it before they refer to it."""
+        """Writers that reuse objects find them before they refer to them."""
         return self.rewrites
 
     def with_others(self, others: Mapping[str, StoreSettings]) -> Self:
-        """The same, with the settings of the stores that it refers to."""
+        """Fill in the settings of the stores that it refers to."""
         if not self.refers_to:
             return self
         found = []
@@ -283,7 +270,7 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
-        """The root or database; none where other servers are asked as well."""
+        """Root or database; None if other servers are asked as well."""
         if not isinstance(self.listing, PathListing | SqlListing):
             return None
         return (self.listing.sql.url if isinstance(self.listing, SqlListing) else self.listing.path,)

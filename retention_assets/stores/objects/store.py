@@ -1,12 +1,5 @@
-"""The `objects` store: the answers to the protocol of stores.
-
-Belongs here: datasets, the log as a scan in this process makes it, the second look at objects that are to go, plans, and the
-order to delete.
-Does not belong here: listing, references, classes (scan/), and the deletion itself (delete.py).
-
-An object is a transaction of type OBJECT, known by its key. Its note is what it was when it was looked at again before the
-plan: only that very object goes.
-"""
+"""The `objects` store: implements the protocol of stores. An object is a transaction of type OBJECT, named by its key. Its note
+records the object as the sweep's second look saw it: only that very object is deleted."""
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -66,14 +59,12 @@ _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 
 @dataclass(frozen=True)
 class _Reading:
-    """What was there of some transactions of a dataset when a sweep last asked about them."""
-
     asked: pa.Array
     found: pa.Table
 
 
 class ObjectsStore(LazyStore[ObjectsSettings]):
-    """A store over single objects. Travels as its settings."""
+    """A store of single objects. Pickled as its settings."""
 
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
@@ -82,7 +73,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         self._look: ObjectsLook | None = None
 
     def among(self, tasks: int) -> "ObjectsStore":
-        """The same store, with its part of what may be deleted in a second."""
         if tasks == 1:
             return self
         found = ObjectsStore(self.settings, tasks)
@@ -91,16 +81,14 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The log is the data itself, and each deletion asks whether it still is what was planned."""
         return Capabilities(log_is_complete=True, guards=True, parts_at="")
 
     @cached_property
     def listing(self) -> ObjectListing:
-        """Where objects are listed."""
         return open_listing(self.settings)
 
     def datasets(self) -> list[str]:
-        """The one of all objects; or those that names and keys of objects tell, for which all of them may have to be listed."""
+        """Datasets of the store; may have to list all objects."""
         known = self.listing.distinct_names(self.settings)
         if known is not None:
             return sorted(known)
@@ -111,11 +99,11 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return sorted(names)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """All together: a scan is one, whatever is asked for."""
+        """A single share: one scan reads all datasets."""
         return [tuple(sorted(set(datasets)))] if datasets else []
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """The log as a scan finds it. Raises Refused if one source is not whole."""
+        """Read the log by a scan in this process. Raises Refused if a source is not whole."""
         if not datasets:
             return LINES.empty_table()
         _, lines = read_here(
@@ -124,21 +112,19 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return lines.take(pc.sort_indices(lines, [("dataset", "ascending"), ("transaction", "ascending")]))
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """The settings and the day: whether anything changed tells only a scan, and of these there is one a day."""
+        """Digest of settings and day: only a scan can detect changes, so there is one per day."""
         text = f"{self.settings.model_dump_json()} {now().date().isoformat()}"
         token = hashlib.sha256(text.encode()).hexdigest()[:32]
         only = constant_dataset(self.settings)
         return {name: token for name in datasets if (name == only if only else name.startswith(f"{self.name}/"))}
 
     def present(self) -> datetime | None:
-        """What the object store says, or the database."""
         if isinstance(self.settings.listing, SqlListing):
             return self._database.present()
         root = self.settings.data_root
         return server_time(root) if root is not None else None
 
     def warnings(self) -> list[str]:
-        """What its settings give up, and what writers then have to keep to."""
         found = []
         if not self.settings.references:
             found.append(
@@ -180,7 +166,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def read_some(
         self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
     ) -> pa.Table:
-        """Objects by name as they are now, each judged by its references as they are now."""
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in wanted.items()}
         found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
@@ -192,7 +177,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     @property
     def has_looked(self) -> bool:
-        """Whether sources have been read for all that is asked from now on."""
         return self._look is not None
 
     def look(
@@ -206,24 +190,21 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Hold] = (),
     ) -> ObjectsLook:
-        """Who refers by now to any of what is due. Each source is read once."""
         order = replace(self._order(due), purging=purging, holds=holds, is_stopped=is_stopped)
         order = replace(order, last=ScanResult.from_json(last) if last else None)
         return look_in(tasks, order, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:
-        """Judge objects by what a look has found."""
         assert look is None or isinstance(look, ObjectsLook)
         self._look = look
 
     def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
-        """What the sources were asked about, and of what nobody asks them: that goes with its realm."""
+        """Mask of transactions that the look covers, or that go with their realm."""
         assert self._look is not None
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
 
     @contextmanager
     def _looked_at(self, objects: pa.Table, purging: Collection[str], holds: Sequence[Hold]) -> Iterator[ObjectsLook]:
-        """The look of the sweep; or one at these objects alone."""
         if self._look is not None:
             yield self._look
             return
@@ -237,7 +218,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return LookOrder(sources, edges, due, self.listing.begin, self.settings, rate=rate)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """What each was when it was judged; of what nobody asked about before, what it is now."""
+        """Targets as they were judged; those not read before, as they are now."""
         names = pa.array(transactions, pa.string())
         reading = self._read.get(dataset)
         if reading is None or not pc.all(pc.is_in(names, reading.asked)).as_py():
@@ -248,7 +229,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return [PreparedTarget(name, size, note) for name, size, note in there]
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - all of them have one place
-        """The table, or the root and by what it is known. Claimed: that is left in a folder of a disk."""
+        """Location of the table, or of the root and its identity. `claim` leaves an identity file in a local root."""
         if isinstance(self.settings.listing, SqlListing):
             return location_of(self._database, table_of(self._database, self.settings.listing.sql.table))
         root = self._root
@@ -257,18 +238,17 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         found = place_of_root(root)
         if not claim or KNOWN_BY in found:
             return found
-        # Where the root is not as it should be the sweep will say it.
+        # The sweep will report a faulty root.
         with suppress(OSError):
             if holds_anything(root):
                 leave_identity(root)
         return place_of_root(root)
 
     def store_place(self, claim: bool = False) -> str | None:
-        """All of them have one place."""
         return self.place("", claim)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What is there of each: all of it, or nothing, also where another object has its key."""
+        """ALL or NOTHING of each target; also NOTHING if another object has its key."""
         deletion = self._deletion(dataset)
         try:
             deletion.check_root()
@@ -279,7 +259,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         gone: list[PlannedObject] = []
         for target in targets:
             planned, there = None, present.get(target.transaction)
-            # What can't be told from another one by its note is as one without.
+            # A note that cannot be parsed counts as none.
             with suppress(Refused):
                 planned = planned_of(target, conditional=True)
             if there is None:
@@ -292,7 +272,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return found | dict.fromkeys(deletion.freed(gone), Remains.FREED)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete objects that are still what was planned."""
         return self._deletion(dataset).execute(targets, parallelism, permit)
 
     def _deletion(self, dataset: str) -> ObjectDeletion:
@@ -307,7 +286,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         )
 
     def close(self) -> None:
-        """Give back the connections. Asking the store again opens them again."""
         if isinstance(self.settings.listing, SqlListing):
             self._database.close()
 
@@ -330,7 +308,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return self.settings.data_root
 
     def _find(self, keys: Sequence[str]) -> pa.Table:
-        """Of some keys the objects that are there now, with their realm, kind and dataset."""
+        """Objects present now under the keys, with realm, kind and dataset. Raises Refused if one is listed twice."""
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
         found = pa.Table.from_batches(batches, _NAMED)
         if self._rows is None and (twice := _repeated(found["key"])) is not None:
@@ -343,7 +321,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return found
 
     def _look_at(self, dataset: str, keys: Sequence[str]) -> pa.Table:
-        """What is there now of keys that are known to be of a dataset. A place knows no other dataset of the same key."""
+        """Objects present now under keys of a dataset. A place has one dataset per key."""
         if self._rows is not None:
             return self._find_of(dataset, keys)
         place = self.listing.place if isinstance(self.listing, FinishedListing) and self.listing.place else self.listing
@@ -355,7 +333,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
 
 def _repeated(keys: pa.ChunkedArray) -> str | None:
-    """A key that stands there more than once, if one does."""
     counts = pc.value_counts(keys)
     often = counts.filter(pc.greater(counts.field("counts"), 1))
     return often[0]["values"].as_py() if len(often) else None

@@ -1,13 +1,10 @@
-"""The tables of a scan: what a listing finds, what references and edges say.
-
-Belongs here: the schemas in which listings, sources of references and the classes of a scan hand rows to each other.
-"""
+"""Schemas of the rows that listings, sources of references and edges hand on."""
 
 import pyarrow as pa
 
 from retention_assets.frames.log import INSTANT
 
-# One row per stored object. `condition` is what must still hold of it when it is deleted (conditions.py).
+# One row per stored object; for `condition` see conditions.py.
 OBJECTS = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -19,7 +16,7 @@ OBJECTS = pa.schema(
     ]
 )
 
-# One row per reference. Without a realm it names that key in every realm; `from` says who refers to it.
+# One row per reference; without a realm, it names the key in every realm. `from` is who refers to it.
 REFERENCES = pa.schema(
     [
         pa.field("object", pa.string(), nullable=False),
@@ -28,7 +25,7 @@ REFERENCES = pa.schema(
     ]
 )
 
-# What retains `from` retains `to`. Without a realm it holds in every realm.
+# What retains `from` retains `to`; without a realm, in every realm.
 EDGES = pa.schema(
     [
         pa.field("from", pa.string(), nullable=False),

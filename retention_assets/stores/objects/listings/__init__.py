@@ -1,8 +1,4 @@
-"""Listings: which objects there are, share by share, so that many tasks can list at once.
-
-Belongs here: what every kind of listing answers, and opening one from its settings.
-Does not belong here: any kind (its own module), and what a realm, a kind or a dataset is of a key (../naming.py).
-"""
+"""Listings: all objects of a store, in shares that many tasks read at once."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,29 +15,27 @@ _LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)
 
 
 class ObjectListing(Protocol):
-    """A listing. It travels to tasks as a value, and so do its shares; what it keeps open it opens where it is used."""
+    """A listing. It and its shares are sent to tasks by value, so connections are opened where they are used."""
 
     def begin(self) -> datetime:
-        """As of when what is listed from now on is known: the store's own clock, or when a finished listing was made."""
+        """Instant from which the listing is valid: the store's own clock, or the time at which a finished listing was made."""
 
     def shares(self, wanted: int) -> Sequence[Any]:
-        """The listing in about so many parts that do not overlap and leave nothing out; small values."""
+        """Split the listing into about this many small, disjoint parts that leave nothing out."""
 
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
-        """The objects of a share, as `tables.OBJECTS`. Realm and kind are filled where a column says them, and null elsewhere.
-
-        Whatever keeps it from listing all of the share raises.
-        """
+        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them. Raises if the share
+        cannot be listed completely."""
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of some keys those that are there now, as `tables.OBJECTS`, asked of the place itself and not of a finished list."""
+        """Objects present now under the given keys, as `tables.OBJECTS`, from the place itself and not from a finished list."""
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """The names of the datasets, sorted, where they are told without listing everything; none where only that tells."""
+        """Sorted names of the datasets; None if only a complete listing can tell."""
 
 
 def open_listing(settings: ObjectsSettings) -> ObjectListing:
-    """The listing of a store. Opens no place yet; what each kind needs is imported when it is asked for."""
+    """Create the listing of a store. Opens no place yet; each kind's dependencies are imported on demand."""
     listing, rate = settings.listing, settings.rates.scan
     if isinstance(listing, PathListing):
         return _open_place(listing.path, rate)
@@ -71,7 +65,6 @@ def open_listing(settings: ObjectsSettings) -> ObjectListing:
 
 
 def _open_place(place: str, rate: int) -> ObjectListing:
-    """The listing of a folder or of a prefix in an object store."""
     if is_on_s3(place):
         from retention_assets.stores.objects.listings.s3 import S3Objects
 
@@ -86,5 +79,5 @@ def _open_place(place: str, rate: int) -> ObjectListing:
 
 
 def is_on_s3(place: str) -> bool:
-    """Whether a place is in a bucket of S3, or of what speaks like it."""
+    """Also true of servers that are compatible with S3."""
     return place.lower().startswith(("s3:", "s3a:"))

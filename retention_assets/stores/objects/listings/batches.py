@@ -1,8 +1,4 @@
-"""Objects that are found one by one, as the batches of a listing.
-
-Belongs here: how many objects are together, and making columns of what was found.
-Does not belong here: columns that somebody else has made already (columns.py).
-"""
+"""Batches of objects that are found one by one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +8,12 @@ import pyarrow as pa
 from retention_assets.errors import Refused, quote
 from retention_assets.stores.objects.tables import OBJECTS
 
-# As many as a page of an object store has, some tens of times: columns of them cost little more than one of each.
+# rows: some tens of pages of an object store, which makes the cost of columns negligible
 BATCH = 50_000
 
 
 def objects_batch(keys: Sequence[str], where: str, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Objects by their keys and some of their columns; the others are null. Raises Refused for a key that is no text."""
+    """Build a batch; missing columns are null. Raises Refused for a key that is not UTF-8."""
     try:
         made = pa.array(keys, pa.string())
     except UnicodeEncodeError:
@@ -29,7 +25,7 @@ def objects_batch(keys: Sequence[str], where: str, columns: Mapping[str, pa.Arra
 
 
 def whole_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Columns as `tables.OBJECTS`; those that are not given are null."""
+    """Build a batch of `tables.OBJECTS`; missing columns are null."""
     found: dict[str, Any] = {"key": keys, **columns}
     size = len(keys)
     return pa.record_batch([found.get(field.name, pa.nulls(size, field.type)) for field in OBJECTS], schema=OBJECTS)

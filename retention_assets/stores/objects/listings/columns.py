@@ -1,9 +1,5 @@
-"""Objects out of the columns of a list that somebody else made: a file of Parquet, a table, an inventory.
-
-Belongs here: which column says what, and types made those of `tables.OBJECTS`. Columns that have the right type already are
-passed on as they are.
-Does not belong here: reading the list.
-"""
+"""Converts the columns of a finished list (Parquet, table, inventory) to `tables.OBJECTS`, without copying columns of the right
+type."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -22,23 +18,23 @@ from retention_assets.stores.objects.listings.batches import whole_batch
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 
 _NEEDED = ("key", "created_at")
-# What an object has only where the settings say by which column.
+# roles that an object has only if the settings name their column
 _DERIVED = ("realm", "kind")
 _ROLES = (*_NEEDED, "size", "etag", "version")
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The column of each role, by the role; those that must be there, and those that may be left out."""
+    """Pairs of role and column: those that a list must have, and those that it may lack."""
 
     needed: tuple[tuple[str, str], ...]
     optional: tuple[tuple[str, str], ...]
-    # Whether times are cut to whole seconds, as an object store says them when it is asked for one object.
+    # truncate times to seconds, the precision of an object store's answer about one object
     whole_seconds: bool = False
 
     @classmethod
     def of(cls, columns: ListedColumns, settings: ObjectsSettings, whole_seconds: bool) -> Self:
-        """As the settings name them. A column that is named has to be there."""
+        """Roles according to the settings. A column that is named there is needed."""
         named = {role: getattr(columns, role) for role in columns.model_fields_set} | derived_columns(settings)
         names = {role: named.get(role) or getattr(columns, role) or role for role in _ROLES}
         names |= {role: name for role in _DERIVED if (name := named.get(role))}
@@ -47,11 +43,10 @@ class ColumnRoles:
 
     @property
     def derived(self) -> bool:
-        """Whether columns say realms or kinds."""
         return any(role in _DERIVED for role, _ in self.needed)
 
     def among(self, there: Collection[str], where: str) -> dict[str, str]:
-        """The columns that a list has, by their roles. Raises Refused where one that is needed is missing."""
+        """Columns of a list by role. Raises Refused if a needed one is missing."""
         for role, name in self.needed:
             if name not in there:
                 raise Refused(
@@ -62,7 +57,7 @@ class ColumnRoles:
 
 
 def some_roles(roles: dict[str, str], columns: Collection[str] | None) -> dict[str, str]:
-    """The roles of some columns of objects, or all; the key is always one of them."""
+    """Restrict roles to the given columns, or keep all; the key always stays."""
     if columns is None:
         return roles
     wanted = {"key", *columns} | ({"etag", "version"} if "condition" in columns else set())
@@ -70,14 +65,11 @@ def some_roles(roles: dict[str, str], columns: Collection[str] | None) -> dict[s
 
 
 def derived_columns(settings: ObjectsSettings) -> dict[str, str]:
-    """The columns that `realm` and `kind_of` name."""
     given = {"realm": settings.realm, "kind": settings.kind_of}
     return {role: one.column for role, one in given.items() if isinstance(one, FromColumn)}
 
 
 def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool, where: str) -> pa.RecordBatch:
-    """The objects that some rows of a list name."""
-
     def typed(role: str, kind: pa.DataType) -> pa.Array | None:
         if role not in roles:
             return None
@@ -109,12 +101,12 @@ def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool
 
 
 def instants(column: pa.Array, where: str, name: str, whole_seconds: bool = False) -> pa.Array:
-    """A column of times as instants; a time that names no zone is UTC. Numbers are refused: nobody says of what."""
+    """Convert a column of times to instants; without a zone they are UTC. Raises Refused for numbers, whose unit is unknown."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     try:
         if pa.types.is_timestamp(column.type):
-            # Finer times are cut: none becomes younger by it.
+            # Truncation makes no object younger.
             times = (
                 column if column.type == INSTANT else column.cast(pa.timestamp("us", column.type.tz), safe=False).cast(INSTANT)
             )

@@ -1,11 +1,6 @@
-"""The newest complete inventory of a bucket, as S3 Inventory delivers it.
-
-Belongs here: which delivery is complete, its manifest and checksums, and its files, as CSV or Parquet.
-Does not belong here: what columns mean (columns.py), and asking the bucket itself (s3.py).
-
-A delivery is a folder named by its time with a manifest.json and its checksum; its files are in the folder `data` beside that.
-One that is not whole is passed over for an older one that is. Of versions only the latest are objects, and deletions are none.
-"""
+"""The newest complete inventory of a bucket, as S3 Inventory delivers it in CSV or Parquet. A delivery is a folder named by its
+time with a manifest.json and its checksum; its files are in the folder `data` beside it. Incomplete deliveries are skipped in
+favour of older complete ones. Only latest versions are objects; delete markers are not."""
 
 import gzip
 import hashlib
@@ -38,7 +33,7 @@ _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
 _ROWS = 131_072
 _PIECE = 1 << 20
 _AT_ONCE = 16
-# What the two forms call the same.
+# CSV names to Parquet names
 _CSV = {
     "Bucket": "bucket", "Key": "key", "VersionId": "version_id", "IsLatest": "is_latest", "IsDeleteMarker": "is_delete_marker",
     "Size": "size", "LastModifiedDate": "last_modified_date", "ETag": "e_tag",
@@ -49,20 +44,18 @@ _FILTERS = ("is_latest", "is_delete_marker")
 
 @dataclass(frozen=True)
 class InventoryFile:
-    """A file of a delivery: its place, bytes and MD5 as the manifest says them, and how it is written."""
+    """A file of a delivery; size and MD5 are the manifest's."""
 
     place: str
     size: int
     md5: str
     form: str
-    # The columns of CSV, which has no header.
+    # columns of CSV files, which have no header
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A complete delivery."""
-
     bucket: str
     made: datetime
     files: tuple[InventoryFile, ...]
@@ -70,33 +63,29 @@ class Delivery:
 
 @dataclass(frozen=True)
 class InventoryShare:
-    """What one task reads."""
-
     files: tuple[InventoryFile, ...]
     of: int
 
 
 class _Incomplete(Exception):
-    """What a delivery lacks."""
+    """A delivery lacks something."""
 
 
 @dataclass
 class InventoryObjects:
-    """A folder of deliveries, or the manifest of one; and the root of the objects, where that is not the whole bucket."""
+    """A folder of deliveries or one manifest; `path` is the root of the objects if it is not the whole bucket."""
 
     manifest: str
     path: str | None
     rate: int = 0
-    # That with which the listing began.
+    # delivery that begin() chose
     _delivery: Delivery | None = None
 
     def begin(self) -> datetime:
-        """When the newest complete inventory was begun."""
         self._delivery = self._newest()
         return self._delivery.made
 
     def shares(self, wanted: int) -> Sequence[InventoryShare]:
-        """Files of about equal bytes."""
         if self._delivery is None:
             self.begin()
         assert self._delivery is not None, "begin sets it"
@@ -111,11 +100,10 @@ class InventoryObjects:
 
     @property
     def is_fixed(self) -> bool:
-        """Each file has to have its checksum; CSV is dear to read."""
+        """False for CSV, which is slow to read; every file is verified by its checksum."""
         return self._delivery is not None and all(file.form == "PARQUET" for file in self._delivery.files)
 
     def read(self, share: InventoryShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The objects of some files, once each has come whole."""
         pace = Pace.of_share(self.rate, share.of)
         for file in share.files:
             with self._copied(file) as copy:
@@ -153,7 +141,7 @@ class InventoryObjects:
         return sorted((name for name in found if _DELIVERY.fullmatch(name.rpartition("/")[2])), reverse=True)
 
     def _complete(self, fs: FileSystem, folder: str) -> Delivery:
-        """The delivery of a folder, each of whose files is there. Raises _Incomplete, or Refused for what is no inventory."""
+        """Delivery of a folder, with all of its files. Raises _Incomplete, or Refused if it is no inventory."""
         try:
             text, checksum = fs.cat_file(f"{folder}/{_MANIFEST}"), fs.cat_file(f"{folder}/{_CHECKSUM}")
         except FileNotFoundError as fault:
@@ -164,7 +152,7 @@ class InventoryObjects:
             raise _Incomplete(f"{_CHECKSUM} is not that of {_MANIFEST}")
         delivery = self._read_manifest(fs, folder, text)
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            # Whatever the first that is not there raises.
+            # Consume the results, so that the first missing file raises.
             list(threads.map(partial(self._check_there, fs), delivery.files))
         return delivery
 
@@ -221,13 +209,12 @@ class InventoryObjects:
 
     @property
     def _prefix(self) -> str:
-        """What stands before keys below the root in the bucket."""
         key = without_scheme(self.path).lstrip("/").partition("/")[2].strip("/") if self.path else ""
         return f"{key}/" if key else ""
 
     @contextmanager
     def _copied(self, file: InventoryFile) -> Iterator[IO[bytes]]:
-        """A copy of a file on this machine, which has the checksum of the manifest."""
+        """Download a file. Raises Refused if its size or checksum is not the manifest's."""
         fs, path = open_file_system(file.place)
         digest, size = hashlib.md5(usedforsecurity=False), 0
         with tempfile.TemporaryFile() as copy:
@@ -277,10 +264,10 @@ def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatc
     read = pa_csv.ReadOptions(column_names=list(file.columns), block_size=8 * _PIECE)
     wanted = [name for name in (*_ROLES.values(), *_FILTERS) if name in file.columns]
     types = {name: pa.string() for name in wanted} | {name: pa.bool_() for name in _FILTERS} | {"size": pa.int64()}
-    # What an inventory leaves empty is nothing, whatever its type.
+    # Empty fields are null, whatever their type.
     convert = pa_csv.ConvertOptions(column_types=types, include_columns=wanted, null_values=[""], strings_can_be_null=True)
     with gzip.open(copy) as lines:
-        # A file without lines is none to Arrow.
+        # Arrow rejects an empty file.
         if not lines.peek(1):
             return
         with pa_csv.open_csv(lines, read, convert_options=convert) as batches:
@@ -290,8 +277,8 @@ def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatc
 
 
 def _unquoted(keys: pa.Array) -> pa.Array:
-    """Keys as they are, which CSV has as in a URL."""
-    # Most have nothing else that is written in another way.
+    """Decode keys, which CSV inventories write URL-encoded."""
+    # Most keys escape nothing but slashes.
     plain = pc.replace_substring_regex(keys, "%2[Ff]", "/")
     written = pc.match_substring_regex(plain, r"[%+]")
     if not pc.any(written).as_py():
@@ -301,7 +288,6 @@ def _unquoted(keys: pa.Array) -> pa.Array:
 
 
 def _current(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Without older versions and deletions."""
     for name, dropped in (("is_latest", False), ("is_delete_marker", True)):
         if name in batch.schema.names:
             batch = batch.filter(pc.fill_null(pc.not_equal(batch[name], dropped), True))
@@ -309,7 +295,7 @@ def _current(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _below(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
-    """What is below the root, by keys below it. What stands for the root itself is not."""
+    """Keep keys below the root, relative to it. The placeholder of the root itself is dropped."""
     if not prefix:
         return batch
     batch = batch.filter(pc.starts_with(batch["key"], prefix))

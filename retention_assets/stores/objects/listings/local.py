@@ -1,12 +1,10 @@
-"""The objects below a folder of this machine: its regular files, by their paths below it.
+"""Lists the regular files below a local folder, by their relative paths.
 
-Belongs here: walking by directory descriptors, so that no symlink is followed and no other mount entered, and the clock of the
-disk. Symlinks, sockets and folders are no objects; what is mounted below the root refuses the listing, for nobody could say
-what of it is listed. What goes while it is listed is not there.
-Does not belong here: deleting (../delete_local.py).
+The walk uses directory descriptors, so it follows no symlink and enters no other mount. Symlinks, sockets and folders are no
+objects. A mount below the root refuses the listing, which could not be complete. A file that disappears meanwhile is left out.
 
-Shares need no list of folders, and hold when folders come and go: each share is a part of the names on one level of the tree,
-told by a hash of them, with everything below these names.
+A share is the part of the names on one level of the tree that a hash selects, with everything below them: this needs no list of
+folders, and stays complete while folders come and go.
 """
 
 import errno
@@ -37,16 +35,16 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
-# Makes a file without a name, which is gone with its descriptor however the program ends. Some systems and disks have none.
+# Creates a file without a name, which disappears with its descriptor even after a crash. Not available everywhere.
 _NAMELESS: int | None = getattr(os, "O_TMPFILE", None)
 _NOT_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
-# A level with more names than this is split among the shares. Each of them reads all names above it.
+# names on a level that is split into shares; each share reads all names above it
 _ENOUGH = 4_000
 
 
 @dataclass(frozen=True)
 class TreeShare:
-    """Of the names on one level of the tree every `of`-th, and what is below them; of the files above that level as well."""
+    """Every `of`-th name on one level of the tree with everything below it, and every `of`-th file above that level."""
 
     level: int
     number: int
@@ -55,8 +53,6 @@ class TreeShare:
 
 @dataclass
 class _Files:
-    """Files that were found."""
-
     keys: list[str] = field(default_factory=list)
     mtimes: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -72,7 +68,7 @@ class _Files:
 
     def batch(self, root: str) -> pa.RecordBatch:
         mtimes, sizes = pa.array(self.mtimes, pa.int64()), pa.array(self.sizes, pa.int64())
-        # They may need all 64 bits.
+        # inode numbers may need all 64 bits
         inodes = pa.array(self.inodes, pa.uint64())
         created = pa.array(np.asarray(self.mtimes, np.int64) // 1000).cast(INSTANT)
         condition = stat_conditions(mtimes, sizes, inodes, pa.array(self.links, pa.int64()))
@@ -81,8 +77,6 @@ class _Files:
 
 @dataclass
 class _Open:
-    """A folder that is being walked: its descriptor, what stands before its names in keys, and folders yet to be entered."""
-
     descriptor: int
     prefix: str
     level: int
@@ -91,13 +85,11 @@ class _Open:
 
 @dataclass(frozen=True)
 class LocalObjects:
-    """A folder and everything below it."""
-
     root: str
     rate: int = 0
 
     def begin(self) -> datetime:
-        """The time of a file just written: that of the disk, which may be another machine's. Ours where no file may be."""
+        """Time of a file just written, as the disk may be another machine's; this machine's time if it is not writable."""
         with self._opened() as root:
             try:
                 written = _time_of_nameless(root)
@@ -108,7 +100,6 @@ class LocalObjects:
                 raise
 
     def shares(self, wanted: int) -> Sequence[TreeShare]:
-        """Parts of the first level that has enough names; the whole where none has."""
         with self._opened() as root:
             home = mount_of(root)
             folders, level = [""], 0
@@ -129,14 +120,13 @@ class LocalObjects:
         return [TreeShare(0, 0, 1)]
 
     def read(self, share: TreeShare) -> Iterator[pa.RecordBatch]:
-        """The files of a share. Raises Refused for a folder that can't be read, and for what is mounted below the root."""
+        """Raises Refused for an unreadable folder and for a mount below the root."""
         pace = Pace.of_share(self.rate, share.of)
         for found in self._walk(share):
             pace.take(len(found.keys))
             yield found.batch(self.root)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of some keys those at which a file is now."""
         with self._opened() as root:
             home = mount_of(root)
             found, folder = _Files(), ""
@@ -164,7 +154,6 @@ class LocalObjects:
                 yield found.batch(self.root)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """The datasets, where the names in the root tell them."""
         return first_level_datasets(settings, self._first_level)
 
     def _first_level(self) -> Iterator[str]:
@@ -206,7 +195,7 @@ class LocalObjects:
                     os.close(one.descriptor)
 
     def _names(self, here: _Open, share: TreeShare) -> Iterator[tuple[str, os.stat_result | None]]:
-        """Of a folder the files of the share, with their keys, and the folders to be entered, by their names alone."""
+        """Files of the share with their keys, and folders to enter (without a stat result) by their names."""
         prefix, is_root = here.prefix, here.level == 0
         picks_files = share.of > 1 and here.level <= share.level
         picks_folders = share.of > 1 and here.level == share.level
@@ -218,7 +207,7 @@ class LocalObjects:
                         try:
                             seen = entry.stat(follow_symlinks=False)
                         except FileNotFoundError:
-                            # It went after its name was read.
+                            # deleted after its name was read
                             continue
                         yield key, seen
                 elif entry.is_dir(follow_symlinks=False) and (not picks_folders or _is_in(prefix + entry.name, share)):
@@ -260,7 +249,6 @@ class LocalObjects:
             ) from None
 
     def _open_below(self, root: int, prefix: str, home: Mount) -> int | None:
-        """A folder some levels below the root; none if it is not there."""
         above, at = os.dup(root), ""
         for name in prefix.split(SEPARATOR)[:-1]:
             try:
@@ -273,7 +261,7 @@ class LocalObjects:
         return above
 
     def _open_one(self, above: int, name: str, prefix: str, home: Mount) -> int | None:
-        """A folder by its name; none if it is gone by now, or is something else."""
+        """Open a folder by its name; None if it is gone or no folder any more. Raises Refused for another mount."""
         with self._refusing(prefix + name), suppress(FileNotFoundError, NotADirectoryError):
             found = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
             if mount_of(found) != home:
@@ -287,7 +275,7 @@ class LocalObjects:
 
 
 def _time_of_nameless(folder: int) -> int | None:
-    """When a file without a name was written in a folder, in nanoseconds; none where there are no such files."""
+    """mtime of an unnamed file just written, in nanoseconds; None if unnamed files are not supported."""
     if _NAMELESS is None:
         return None
     try:
@@ -303,7 +291,6 @@ def _time_of_nameless(folder: int) -> int | None:
 
 
 def _time_of_named(folder: int) -> int:
-    """The same of a file that has a name for that moment."""
     name = f".retention-clock-{secrets.token_hex(16)}"
     probe = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
@@ -318,10 +305,8 @@ def _is_in(key: str, share: TreeShare) -> bool:
 
 
 def _is_ours(key: str) -> bool:
-    """Whether a name in the root is that of a file which retention left there itself."""
     return is_own_file(key) or PROBE.fullmatch(key) is not None
 
 
 def _is_plain(key: str) -> bool:
-    """Whether a key can be that of a file at all: no folder, and nothing that leads elsewhere."""
     return "\0" not in key and {"", ".", ".."}.isdisjoint(key.split(SEPARATOR))

@@ -1,7 +1,4 @@
-"""The pace of a listing: no more objects a second than the settings allow the whole store.
-
-Belongs here: waiting. The shares of a listing may all be read at once, so each has its part of the rate.
-"""
+"""Limits a listing to a rate in objects per second; each share has an equal part, as all may be read at once."""
 
 from dataclasses import dataclass, field
 from time import sleep
@@ -11,7 +8,7 @@ from retention_assets.clock import moment
 
 @dataclass
 class Pace:
-    """So many objects a second, or as many as there are where the rate is 0; counted from when it is made."""
+    """Rate in objects per second since its creation; 0 is unlimited."""
 
     rate: float
     _began: float = field(default_factory=lambda: moment().running)
@@ -19,11 +16,9 @@ class Pace:
 
     @classmethod
     def of_share(cls, rate: int, shares: int) -> "Pace":
-        """The pace of one of some shares."""
         return cls(rate / max(1, shares))
 
     def take(self, objects: int) -> None:
-        """Wait until so many more may have been listed."""
         if self.rate:
             self._taken += objects
             sleep(max(0.0, self._taken / self.rate - (moment().running - self._began)))

@@ -1,8 +1,4 @@
-"""A list of objects in Parquet files that somebody else made.
-
-Belongs here: finding the files, shares of them by files and groups of rows, and reading these.
-Does not belong here: what columns mean (columns.py), and where the objects are (finished.py).
-"""
+"""A finished list of objects in Parquet files, shared out by files and row groups."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +22,7 @@ _ROWS = 131_072
 
 @dataclass(frozen=True)
 class FileRows:
-    """Some groups of rows of a file: all of them where none are named. `weight` is what they cost."""
+    """Row groups of a file, or all of them if None. `weight` is in bytes."""
 
     file: LogFile
     weight: int
@@ -35,26 +31,21 @@ class FileRows:
 
 @dataclass(frozen=True)
 class ParquetShare:
-    """What one task reads."""
-
     files: tuple[FileRows, ...]
     of: int
 
 
 @dataclass(frozen=True)
 class ParquetObjects:
-    """Files, and what their columns say."""
-
     files: ParquetFiles
     roles: ColumnRoles
     rate: int = 0
 
     def begin(self) -> datetime:
-        """As the settings say: a file does not tell when it was listed."""
+        """From the settings: the files do not tell when they were listed."""
         return self.files.as_of
 
     def shares(self, wanted: int) -> Sequence[ParquetShare]:
-        """Files of about equal bytes; groups of rows where there are fewer files than parts."""
         with self._refusing(self.files.files):
             parts = [FileRows(file, file.size) for file in files_matching(self.files.files)]
         if not parts:
@@ -71,11 +62,10 @@ class ParquetObjects:
 
     @property
     def is_fixed(self) -> bool:
-        """Each file has to be the one that was found when the listing began."""
+        """Always true: a file that changed since the listing began raises."""
         return True
 
     def read(self, share: ParquetShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The objects of some files, in the columns that they have."""
         pace = Pace.of_share(self.rate, share.of)
         for part in share.files:
             where = part.file.shown
@@ -101,7 +91,7 @@ class ParquetObjects:
     def _opened(self, part: FileRows) -> Iterator[pq.ParquetFile]:
         fs, _ = open_file_system(self.files.files)
         with self._refusing(part.file.path):
-            # Before it is read and after: what is written between shows then.
+            # Checked before and after reading, to notice a file that is overwritten meanwhile.
             self._check(part.file)
             source: Any = part.file.path if is_local(fs) else fs.open(part.file.path, "rb")
             with pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file:

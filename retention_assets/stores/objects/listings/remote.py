@@ -1,11 +1,5 @@
-"""The objects of any other place that fsspec knows: gs://, abfs://, sftp://, memory:// and the like.
-
-Belongs here: listing by the driver, the few names that drivers have for times and generations, and asking for single keys. A
-place that says no time refuses the listing: the age of an object is not guessed.
-Does not belong here: S3 (s3.py), this machine's disks (local.py), and deleting (../delete_remote.py).
-
-What is listed together is in memory: everything below one name in the root.
-"""
+"""Lists objects of any other fsspec place: gs://, abfs://, sftp://, memory:// and so on. A place that does not provide
+modification times is refused: ages are not guessed. Everything below one name in the root is in memory at once."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,14 +26,14 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 
 Info = Mapping[str, Any]
 
-# What was written last first: a copy of an old object is a new one.
+# Last write first: a copy of an old object is a new object.
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeCreated", "creation_time", "created")
 _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class NamesShare:
-    """Of the names in the root every `of`-th, with what is below them."""
+    """Every `of`-th name in the root, with everything below it."""
 
     number: int
     of: int
@@ -47,21 +41,17 @@ class NamesShare:
 
 @dataclass(frozen=True)
 class RemoteObjects:
-    """A place, and everything below it."""
-
     place: str
     rate: int = 0
 
     def begin(self) -> datetime:
-        """The time of this machine: such places tell none."""
+        """This machine's time: such places tell none."""
         return now()
 
     def shares(self, wanted: int) -> Sequence[NamesShare]:
-        """Parts of the names in the root."""
         return [NamesShare(number, max(1, wanted)) for number in range(max(1, wanted))]
 
     def read(self, share: NamesShare) -> Iterator[pa.RecordBatch]:
-        """The files below the names of a share, one name after the other."""
         fs, root = self._open()
         pace, found = Pace.of_share(self.rate, share.of), list[Info]()
         for top in self._top(fs, root):
@@ -81,7 +71,6 @@ class RemoteObjects:
             yield self._batch(root, found)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of some keys those that are there now, asked for one by one."""
         fs, root = self._open()
         fs.invalidate_cache()
 
@@ -101,8 +90,6 @@ class RemoteObjects:
                     yield self._batch(root, found)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """The datasets, where the names in the root tell them."""
-
         def names() -> Iterator[str]:
             fs, root = self._open()
             for top in self._top(fs, root):
@@ -111,7 +98,6 @@ class RemoteObjects:
         return first_level_datasets(settings, names)
 
     def _open(self) -> tuple[FileSystem, str]:
-        """The file system, and the root with a separator behind it."""
         fs, path = open_file_system(self.place)
         return fs, f"{path.rstrip(SEPARATOR)}{SEPARATOR}"
 
@@ -167,7 +153,6 @@ def _name(info: Info) -> str:
 
 
 def _condition(info: Info, created: datetime) -> str:
-    """By what the driver says that tells one object from the next."""
     if generation := info.get("generation"):
         return ObjectCondition(generation=str(generation)).text
     if etag := info.get("etag") or info.get("ETag"):

@@ -1,12 +1,6 @@
-"""The objects below a prefix of a bucket, on S3 or on what speaks like it.
-
-Belongs here: listing by ranges of keys, the versions of a bucket that keeps them, and asking for single keys. By S3's own
-requests: a driver that makes folders of keys hides the objects that stand for folders, and those are objects.
-Does not belong here: other object stores (remote.py), and deleting (../delete_s3.py).
-
-A share is a range of keys: all ranges together leave nothing out, whatever was guessed of where many keys are. Times are whole
-seconds, for that is all that the answer to a question about one object says.
-"""
+"""Lists objects below a prefix of a bucket, on S3 or a compatible server. It uses S3's own requests: fsspec's driver hides
+folder placeholders, which are objects. A share is a range of keys; the ranges are complete wherever they are split. Times are
+whole seconds, the precision of an answer about one object."""
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +28,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 Answer = Mapping[str, Any]
 
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-# A server that cannot say anything about versions.
+# servers that do not support versioning
 _UNKNOWN = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
@@ -42,17 +36,17 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError) and not isinstance(error, _LASTING) and error.errno not in _UNKNOWN
 
 
-# A store that is busy says so for a while: 503 SlowDown, 500 InternalError.
+# Busy stores answer 503 SlowDown or 500 InternalError for a while.
 PATIENCE = RetryPolicy(_may_pass, attempts=8, pause=0.5, longest=30)
 PAGE = 1_000
 _AT_ONCE = 16
-# So many requests are made at most to find where to split, and so many beginnings of keys for each share.
+# most requests for finding splits, and candidate prefixes per share
 _PROBES, _SPLITS = 400, 8
-# So many keys are asked for before what was found of them is handed on.
+# keys asked for per batch of results
 _ASKED = 10_000
-# A page that says as much about keys that are asked for saves so many single questions.
+# A page of the listing is worth its request if it answers at least this many keys.
 _DENSE = 8
-# So many single questions are asked before a page is tried again.
+# single requests before a page is tried again
 _SPARSE = 64
 _LAST = "\U0010ffff"
 _DOTS = {".", ".."}
@@ -60,7 +54,7 @@ _DOTS = {".", ".."}
 
 @dataclass(frozen=True)
 class KeyRange:
-    """The keys after one and up to another, as the bucket has them; to the ends where there is none."""
+    """Keys after one and up to another (with the prefix); None is open."""
 
     after: str | None
     up_to: str | None
@@ -70,8 +64,6 @@ class KeyRange:
 
 @dataclass(frozen=True)
 class _Found:
-    """An object as an answer of a server has it."""
-
     key: str
     size: int
     created_at: datetime
@@ -86,7 +78,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Page:
-    """Some objects, and the last key that was looked at; none where nothing follows."""
+    """Some objects, and the last key covered; None at the end."""
 
     objects: Sequence[_Found]
     last: str | None
@@ -94,20 +86,18 @@ class _Page:
 
 @dataclass(frozen=True)
 class S3Objects:
-    """A bucket, or what begins with a prefix in it."""
-
     place: str
     rate: int = 0
 
     def begin(self) -> datetime:
-        """What the server says, to the second."""
+        """The server's time, in whole seconds."""
         try:
             return retry(lambda: server_time(self.place), PATIENCE) or now()
         except OSError as fault:
             raise self.refusal(fault) from fault
 
     def shares(self, wanted: int) -> Sequence[KeyRange]:
-        """Ranges of keys, split where beginnings of keys were found."""
+        """Split the keys into ranges at prefixes that were sampled."""
         bucket = self._bucket()
         versions = bucket.keeps_versions()
         splits: list[str | None] = [*bucket.splits(wanted)] if wanted > 1 else []
@@ -115,7 +105,7 @@ class S3Objects:
         return [KeyRange(after, up_to, versions, len(splits) + 1) for after, up_to in ends]
 
     def read(self, share: KeyRange) -> Iterator[pa.RecordBatch]:
-        """The objects of a range, page by page; of versions the latest, unless that is a deletion."""
+        """Objects of a range, page by page. Only latest versions count; a key whose latest is a delete marker is left out."""
         bucket, pace, found = self._bucket(), Pace.of_share(self.rate, share.of), list[_Found]()
         for page in bucket.pages(share.after, share.up_to, share.versions):
             pace.take(len(page.objects))
@@ -127,7 +117,8 @@ class S3Objects:
             yield self._batch(bucket, found)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of some keys those that are there now: one question for each, or a page of the listing where that says more."""
+        """Objects present now under the given keys, by one request each, or by a page of the listing where that answers more
+        keys."""
         bucket = self._bucket()
         wanted = sorted({bucket.prefix + key for key in keys if key and key != IDENTITY})
         versions = bool(wanted) and bucket.keeps_versions()
@@ -138,14 +129,14 @@ class S3Objects:
                 head = partial(bucket.head, versions=versions)
                 while some:
                     alone = len(some)
-                    # Of a bucket that keeps versions a page begins where its server thinks that a text stands among keys.
+                    # In versioned buckets the key marker follows the server's own order, so no pages there.
                     if len(some) >= _DENSE and not versions:
                         page = next(bucket.pages(_just_before(some[0]), some[-1], False))
                         known = {one.key: one for one in page.objects}
                         told = [key for key in some if page.last is None or key <= page.last]
                         found += [known[key] for key in told if key in known]
                         some = some[len(told) :]
-                        # Where a page says little so do the next ones, most likely, but not all that come.
+                        # A sparse page is probably followed by more, so ask for some keys one by one before the next page.
                         alone = _SPARSE if len(told) < _DENSE else 0
                     found += [one for one in threads.map(head, some[:alone]) if one is not None]
                     some = some[alone:]
@@ -153,7 +144,6 @@ class S3Objects:
                     yield self._batch(bucket, found)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """The datasets, where the first part of each key tells them: by a listing that stops at separators."""
         return first_level_datasets(settings, lambda: self._bucket().first_level())
 
     def _batch(self, bucket: "_Bucket", found: Sequence[_Found]) -> pa.RecordBatch:
@@ -172,7 +162,6 @@ class S3Objects:
         return _Bucket(self, fs, name, f"{key.rstrip(SEPARATOR)}{SEPARATOR}" if key.strip(SEPARATOR) else "")
 
     def refusal(self, fault: Exception) -> Refused:
-        """What to say of a request that failed."""
         return Refused(
             f"{mask_secrets(self.place)} can't be listed: {fault or type(fault).__name__}. Look at the bucket's name, its"
             " permissions (s3:ListBucket, s3:ListBucketVersions, s3:GetObject) and that the server is up."
@@ -181,7 +170,7 @@ class S3Objects:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """The requests to one bucket; every key is the bucket's own, with the prefix."""
+    """Requests to one bucket; keys include the prefix."""
 
     listing: S3Objects
     fs: FileSystem
@@ -189,7 +178,7 @@ class _Bucket:
     prefix: str
 
     def keeps_versions(self) -> bool:
-        """Whether it has ever kept versions. Where nobody may ask, objects are told apart by their ETags."""
+        """Tell whether the bucket ever kept versions. False if that may not be asked: then ETags tell objects apart."""
         try:
             return self._ask_again("get_bucket_versioning").get("Status") is not None
         except OSError as fault:
@@ -198,10 +187,9 @@ class _Bucket:
             raise self.listing.refusal(fault) from fault
 
     def pages(self, after: str | None, up_to: str | None, versions: bool) -> Iterator[_Page]:
-        """The objects after one key and up to another, some at a time."""
         for page in self._version_pages(after) if versions else self._key_pages(after):
             is_last = page.last is None or (up_to is not None and page.last >= up_to)
-            # What stands for the root itself is not below it.
+            # The placeholder of the root itself is not below it.
             yield _Page(
                 [
                     one
@@ -214,14 +202,13 @@ class _Bucket:
                 return
 
     def head(self, key: str, versions: bool) -> _Found | None:
-        """One object; none if it is not there."""
         if not _DOTS.isdisjoint(key.split(SEPARATOR)):
-            # On its way such an address may become that of another object; as the end of a range it is a text.
+            # HTTP clients may normalize the dots, which addresses another object; a listing sends the key as text.
             found = (one for page in self.pages(_just_before(key), key, versions) for one in page.objects)
             return next((one for one in found if one.key == key), None)
         try:
             said = self._ask_again("head_object", Key=key)
-            # Not every server says of such a bucket that an object has no version of its own.
+            # Some servers omit the version id `null`.
             return _Found.of(key, {"VersionId": NO_VERSION, **said} if versions else said, "ContentLength")
         except FileNotFoundError:
             return None
@@ -229,7 +216,7 @@ class _Bucket:
             raise self.listing.refusal(fault) from fault
 
     def first_level(self) -> Iterator[str]:
-        """What follows the prefix up to the first separator, which is at its end, and the keys that have none."""
+        """Prefixes up to the first separator (included), and keys without one."""
         more: dict[str, str] = {}
         while True:
             page = self._ask("list_objects_v2", Prefix=self.prefix, Delimiter=SEPARATOR, **more)
@@ -241,7 +228,7 @@ class _Bucket:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def splits(self, wanted: int) -> list[str]:
-        """Keys at which the listing may be split into so many parts: none where one page has it all."""
+        """Keys at which to split the listing into this many parts; none if one page holds everything."""
         asked = 1
         if not self._ask("list_objects_v2", Prefix=self.prefix, MaxKeys=PAGE).get("IsTruncated"):
             return []
@@ -258,10 +245,8 @@ class _Bucket:
         return sorted({edges[len(edges) * number // wanted] for number in range(1, wanted)}) if edges else []
 
     def _longer(self, prefix: str) -> tuple[list[str], int]:
-        """How keys go on after a beginning, and how many requests it took: by separators, or else by single letters.
-
-        Nothing where one page has them all.
-        """
+        """Longer prefixes below a prefix, by separators or else by single characters, and the number of requests made. Empty if
+        one page holds all keys."""
         page = self._ask("list_objects_v2", Prefix=prefix, Delimiter=SEPARATOR, MaxKeys=PAGE)
         folders = [one["Prefix"] for one in page.get("CommonPrefixes", ())]
         if not page.get("IsTruncated"):
@@ -279,7 +264,6 @@ class _Bucket:
         return found, requests
 
     def _next(self, prefix: str, after: str) -> str | None:
-        """The next key after a text, if there is one with that beginning."""
         page = self._ask("list_objects_v2", Prefix=prefix, StartAfter=after, MaxKeys=1)
         return next((str(one["Key"]) for one in page.get("Contents", ())), None)
 
@@ -308,7 +292,6 @@ class _Bucket:
                 more["VersionIdMarker"] = version
 
     def _is_ours(self, key: str) -> bool:
-        """Whether a key is that of the file by which a root is known, which is no object of anybody's."""
         return key == self.prefix + IDENTITY
 
     def _ask(self, request: str, **said: Any) -> Answer:
@@ -323,20 +306,19 @@ class _Bucket:
 
 
 def _common(one: str, other: str) -> str:
-    """What two keys begin with."""
     length = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     return one[:length]
 
 
 def _is_between(after: str | None, key: str, up_to: str | None) -> bool:
-    """Whether a key is in a range. Some servers begin with the very key that they are to begin after."""
+    """Tell whether a key is in a range. Needed because some servers include the key to start after."""
     return (after is None or key > after) and (up_to is None or key <= up_to)
 
 
 def _just_before(key: str) -> str:
-    """A text before a key, with little between the two."""
+    """A string shortly before a key, with few strings between the two."""
     number = ord(key[-1])
     if number == 0:
         return key[:-1]
-    # Between these two there are no characters.
+    # U+D800 to U+DFFF are surrogates, not characters.
     return key[:-1] + chr(0xD7FF if number == 0xE000 else number - 1) + _LAST

@@ -1,11 +1,5 @@
-"""Objects that are rows of a database.
-
-Belongs here: the queries, and ranges of keys that PostgreSQL's statistics tell without reading the table. Keys are the texts
-that the `records` store knows them by, so that any type of column can be found again.
-Does not belong here: streaming (../../../sql), and deleting rows (../delete_sql.py).
-
-Each share is one statement, which sees one state of the table.
-"""
+"""Lists objects that are rows of a database, in ranges of keys from PostgreSQL's statistics. Keys are texts as in the `records`
+store, so that columns of any type can be found again. Each share is one statement and sees one state of the table."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,15 +27,15 @@ from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text
 
-# Well below what any of the databases takes as parameters of one statement; SQLite takes three for each key.
+# keys per statement, well below every database's limit of parameters; SQLite uses three per key
 _PORTION = 5_000
-# The years that a datetime can say; PostgreSQL's infinity is outside.
+# microseconds of the years 1 to 9999; PostgreSQL's infinity is outside
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """The rows after one key and up to another, in the order of the column; to the ends where there is none."""
+    """Rows after one key and up to another, in the column's order; None is open."""
 
     after: str | None
     up_to: str | None
@@ -50,32 +44,28 @@ class RowRange:
 
 @dataclass(frozen=True)
 class DatabaseObjects:
-    """A table of a database."""
-
     database: ForeignDatabase
     table: SqlObjects
-    # The columns that say realm and kind.
+    # columns of realm and kind, by role
     derived: tuple[tuple[str, str], ...] = ()
     rate: int = 0
 
     @classmethod
     def of(cls, table: SqlObjects, settings: ObjectsSettings) -> "DatabaseObjects":
-        """As the settings say."""
         named = {"realm": table.realm, "kind": table.kind} | derived_columns(settings)
         derived = tuple((role, name) for role, name in named.items() if name is not None)
         return cls(ForeignDatabase(table.url, settings.name, table.row_security), table, derived, settings.rates.scan)
 
     def begin(self) -> datetime:
-        """What time it is by the server; by this machine where the database is a file."""
+        """The server's time; this machine's if the database is a file."""
         return self.database.present() or now()
 
     def shares(self, wanted: int) -> Sequence[RowRange]:
-        """Ranges of keys between bounds that the server knows from its last ANALYZE, if an index leads to them; else one."""
+        """Split at the bounds of the last ANALYZE if the key is indexed; a single share otherwise."""
         bounds: list[str | None] = [None, *self._bounds(wanted), None]
         return [RowRange(after, up_to, len(bounds) - 1) for after, up_to in pairwise(bounds)]
 
     def read(self, share: RowRange) -> Iterator[pa.RecordBatch]:
-        """The rows of a range."""
         rows, pace = self._rows(), Pace.of_share(self.rate, share.of)
         query = rows.query
         if share.after is not None:
@@ -87,13 +77,11 @@ class DatabaseObjects:
             yield batch
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Of some keys those of which there is a row now."""
         rows, wanted = self._rows(), sorted(set(keys))
         for at in range(0, len(wanted), _PORTION):
             yield from self._batches(rows.query.where(rows.key.exactly(wanted[at : at + _PORTION])), rows)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """The datasets, where columns alone tell them."""
         if (constant := constant_dataset(settings)) is not None:
             return [constant]
         rows, derived = self._rows(), dict(self.derived)
@@ -118,7 +106,7 @@ class DatabaseObjects:
         table = table_of(self.database, self.table.table)
         with self.database.reading() as connection:
             schema, name = place_on(connection, table)
-            # Of a table with partitions those of all of them together come first.
+            # Statistics of all partitions together come first.
             query = text(
                 "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = :schema AND tablename = :name"
                 " AND attname = :key ORDER BY inherited DESC LIMIT 1"
@@ -184,8 +172,6 @@ class DatabaseObjects:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The table as it is now, and what is asked of it."""
-
     key: Key
     query: Select[Any]
     schema: pa.Schema
@@ -197,7 +183,7 @@ class _Rows:
         derived: dict[str, Column[Any]],
     ) -> "_Rows":  # fmt: skip
         mine = Key(key, dialect)
-        # Both kinds of store read times in the same way.
+        # Same reading of times as in the `records` store.
         time = RecordTables(dialect, TableRows(table, mine), (), {"created_at": created}).time("created_at")
         texts = {role: attribute_text(one, dialect) for role, one in derived.items()}
         columns = {"key": mine.text, "created_at": time, **texts}

@@ -1,9 +1,4 @@
-"""A list of objects in an Iceberg table of a catalog, such as S3 Metadata's.
-
-Belongs here: opening the table, shares of its data files, and reading these. Everything is asked of the snapshot that was the
-current one when the listing began.
-Does not belong here: what columns mean (columns.py), and tables whose files are the objects (references/).
-"""
+"""A finished list of objects in an Iceberg table, such as S3 Metadata's, read at the snapshot current when it began."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +20,7 @@ from retention_assets.stores.objects.listings.pacing import Pace
 
 @dataclass(frozen=True)
 class TableShare:
-    """Of the data files of a snapshot, by their names, every `of`-th."""
+    """Every `of`-th data file of a snapshot, by name."""
 
     snapshot: int
     number: int
@@ -34,17 +29,14 @@ class TableShare:
 
 @dataclass
 class TableObjects:
-    """A table, and what its columns say."""
-
     store: str
     table: ListingTable
     roles: ColumnRoles
     rate: int = 0
-    # That with which the listing began.
+    # snapshot that begin() chose
     _snapshot: int | None = None
 
     def begin(self) -> datetime:
-        """When the current snapshot was made."""
         with self._opened() as table:
             snapshot = table.current_snapshot()
             if snapshot is None:
@@ -53,7 +45,6 @@ class TableObjects:
             return from_micros(snapshot.timestamp_ms * 1000)
 
     def shares(self, wanted: int) -> Sequence[TableShare]:
-        """Data files, one after the other to each part."""
         if self._snapshot is None:
             self.begin()
         assert self._snapshot is not None, "begin sets it"
@@ -65,11 +56,10 @@ class TableObjects:
 
     @property
     def is_fixed(self) -> bool:
-        """No data file of a snapshot is ever written anew."""
+        """Always true: data files of a snapshot are never rewritten."""
         return True
 
     def read(self, share: TableShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The objects that some data files list."""
         pace, where = Pace.of_share(self.rate, share.of), f"the table {self.table.name}"
         with self._opened() as table:
             scan, roles = self._scan(table, share.snapshot, columns)
@@ -95,7 +85,7 @@ class TableObjects:
                 catalog.close()
         except Refused:
             raise
-        # A catalog raises what its driver raises; whatever it is, nothing can be read through it.
+        # Catalogs raise their drivers' exceptions: any of them means that the table cannot be read.
         except Exception as fault:
             [line, *_] = str(fault).strip().splitlines() or [""]
             raise Refused(

@@ -1,9 +1,6 @@
-"""The look of a sweep: who refers now to any of the objects that are due, found once for all of them.
+"""The look of a sweep: finds, once for all due objects, who refers to them now.
 
-Belongs here: fingerprints of what is due, every source read once past them, edges, and the exact answers afterwards. What is
-due may be millions of keys, and references billions: each step is numbered tasks, which leave what they find in a folder.
-Does not belong here: what a sweep makes of the answers (../second_look.py), and the scan that finds what may become due.
-
-A fingerprint is of a key alone, for the ledger does not know realms. It only says what has to be written down: what counts is
-compared by whole keys and realms when an object is asked about. So two keys of one fingerprint cost a row, and change nothing.
+Due keys may be millions and references billions: so each step consists of numbered tasks that leave their results in a folder.
+A fingerprint covers the key alone, as the ledger does not know realms, and only selects what is written down. Answers compare
+whole keys and realms, so a collision of fingerprints costs a row and changes nothing.
 """

@@ -1,8 +1,5 @@
-"""Fingerprints of what is due: written by tasks as the ledger gives the keys, put in order, and looked up.
-
-Belongs here: these steps. With folders, the fingerprint of each folder that a due key lies in stands beside its own: a source
-may name a folder, and mean every key in it.
-"""
+"""Fingerprints of due keys: written by tasks, sorted, and looked up. If sources may name folders, each folder above a due key
+gets a fingerprint too, as naming it means every key in it."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,28 +21,26 @@ from retention_assets.stores.objects.scan.membership import SortedFingerprints, 
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions
 
-# So many fingerprints are held before they become a file, and put in order by one task.
+# fingerprints per file and per sorting task
 _RUN = 1 << 23
-# So many are looked up together: 8 bytes each, and 4 of an index.
+# fingerprints looked up together: 8 bytes each, and 4 for the index
 TOGETHER = 1 << 25
 
 
 class LookStopped(Refused):
-    """Whoever started it was asked to end."""
-
     def __init__(self) -> None:
         super().__init__("the look at references was stopped")
 
 
 def check_stop(is_stopped: Callable[[], bool]) -> None:
-    """Raises LookStopped once somebody said so."""
+    """Raises LookStopped if a stop was requested."""
     if is_stopped():
         raise LookStopped
 
 
 @dataclass(frozen=True)
 class DueRun:
-    """A file of fingerprints in order, each once."""
+    """A file of sorted, distinct fingerprints."""
 
     name: str
     values: int
@@ -53,19 +48,16 @@ class DueRun:
 
 @dataclass(frozen=True)
 class GivenKeys:
-    """Keys in hand."""
-
     keys: pa.ChunkedArray
     parts: int = 1
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
-        """All of them."""
         yield from pa.table({"transaction": self.keys}).to_batches()
 
 
 @dataclass(frozen=True)
 class WriteDue:
-    """What a task is sent: where keys are read, and the realms of whose objects nobody asks who needs them."""
+    """Task that writes fingerprints of due keys, except in realms being purged, where references do not count."""
 
     due: DueTransactions
     settings: ObjectsSettings | None
@@ -76,7 +68,6 @@ class WriteDue:
     is_stopped: Callable[[], bool]
 
     def __call__(self, part: int) -> list[DueRun]:
-        """Write the fingerprints of a part."""
         fingerprints, held, runs = Fingerprints(self.salt), list[Hashes](), list[DueRun]()
 
         def close() -> None:
@@ -98,26 +89,25 @@ class WriteDue:
 
 
 def write_run(folder: ScanFolder, name: str, values: Hashes) -> DueRun:
-    """Fingerprints in order as a file."""
     folder.write_values(name, values)
     return DueRun(name, len(values))
 
 
 def hashes_of(fingerprints: Fingerprints, keys: pa.Array, *, folders: bool) -> list[Hashes]:
-    """Everything by which references may name some keys, apart from realms."""
+    """Fingerprints of everything by which references may name the keys, apart from realms."""
     deepest = int(pc.max(pc.count_substring(keys, "/")).as_py() or 0) if folders and len(keys) else 0
     named_by = NamedBy(in_all=True, depths=frozenset(range(deepest + 1)) if folders else frozenset())
     return [way.hashes for way in lookups(fingerprints, keys, None, named_by)]
 
 
 def in_purging_realms(keys: pa.Array, settings: ObjectsSettings, purging: Collection[str]) -> Bools:
-    """Which keys say themselves that they are of a realm that is being purged."""
+    """Mask of the keys whose own text puts them in a realm being purged."""
     realms = realms_of_keys(keys, settings)
     return np.zeros(len(keys), dtype=bool) if realms is None else within_realms(realms, purging)
 
 
 def within_realms(realms: pa.Array | pa.ChunkedArray, purging: Collection[str]) -> Bools:
-    """Which realms are some others, or below them. None is none."""
+    """Mask of the realms that are, or lie below, a purged one. A null realm never is."""
     coded = join_chunks(realms).dictionary_encode()
     within = pa.array([is_within_any(name, purging) for name in coded.dictionary.to_pylist()], pa.bool_())
     return flags(within.take(coded.indices))
@@ -125,7 +115,7 @@ def within_realms(realms: pa.Array | pa.ChunkedArray, purging: Collection[str]) 
 
 @dataclass(frozen=True)
 class MergeDue:
-    """What a task is sent: all runs, of which it takes some ranges."""
+    """Task that merges some ranges of all runs."""
 
     runs: Sequence[DueRun]
     folder: ScanFolder
@@ -133,12 +123,11 @@ class MergeDue:
 
     @classmethod
     def of(cls, runs: Sequence[DueRun], folder: ScanFolder) -> "MergeDue":
-        """Cut into as many tasks as it takes."""
+        """Split the ranges into tasks of about _RUN fingerprints."""
         count = min(RANGES, max(1, -(-sum(run.values for run in runs) // _RUN)))
         return cls(runs, folder, list(pairwise(RANGES * number // count for number in range(count + 1))))
 
     def __call__(self, number: int) -> DueRun:
-        """Put some ranges in order."""
         first, end = self.bounds[number]
         values = [self.folder.read_values(run.name, first, end).values for run in self.runs]
         return write_run(self.folder, f"asked/{number:03d}", distinct(np.concatenate(values)))
@@ -146,14 +135,14 @@ class MergeDue:
 
 @dataclass(frozen=True)
 class DueFingerprints:
-    """Fingerprints in files that follow each other, of which as many as fit are in memory together."""
+    """Sorted fingerprints in files, grouped into buckets that fit in memory."""
 
     folder: ScanFolder
     buckets: tuple[tuple[DueRun, ...], ...] = ()
 
     @classmethod
     def of(cls, folder: ScanFolder, runs: Sequence[DueRun]) -> "DueFingerprints":
-        """Runs of ranges in their order."""
+        """Group runs, which must be in the order of their ranges."""
         buckets: list[list[DueRun]] = []
         for run in runs:
             if not buckets or sum(one.values for one in buckets[-1]) + run.values > TOGETHER:
@@ -162,7 +151,6 @@ class DueFingerprints:
         return cls(folder, tuple(map(tuple, buckets)))
 
     def load(self, bucket: int) -> SortedFingerprints:
-        """Those of a bucket."""
         runs = self.buckets[bucket]
         values = np.empty(sum(run.values for run in runs), dtype=np.uint64)
         at = 0
@@ -176,7 +164,7 @@ class DueFingerprints:
         return self.load(0)
 
     def has(self, wanted: Hashes) -> Bools:
-        """Whether each of some is there. A single bucket stays in memory, of more each is read once more."""
+        """Mask of the fingerprints that are due. A single bucket stays in memory; several are read again each time."""
         found = np.zeros(len(wanted), dtype=bool)
         for bucket in range(len(self.buckets) if len(wanted) else 0):
             found |= (self._only if len(self.buckets) == 1 else self.load(bucket)).has(wanted)

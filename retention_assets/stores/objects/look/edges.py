@@ -1,10 +1,8 @@
-"""Edges around what is due: from which keys they lead there, and which of these are referred to.
+"""Edges around due keys: which keys lead there, and which of these are referred to or kept.
 
-Belongs here: both walks, each in one task, which holds all edges; cycles are allowed. What is kept for what it is now retains
-what its edges lead to as what is referred to does. Realms are told apart on the way back:
-an edge with a realm holds in that realm, one without in every realm, and so it is with references. An object without a realm is
-kept over edges of whatever realms, for it is kept by mistake rather than lost.
-Does not belong here: reading edges from their sources (scan/read_edges.py).
+Each walk runs in one task that holds all edges; cycles are allowed. An object that is kept retains what its edges lead to, just
+as one that is referred to does. The walk back tells realms apart: edges and references with a realm count in that realm, those
+without one in every realm. An object without a realm is retained over edges of any realms: better kept by mistake than lost.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,16 +28,16 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, OBJECTS
 
 _LEADING, _AROUND = "leading", "edges/around.parquet"
-# What is said to name an object that is kept for what it is.
+# label of objects that are kept by rules or holds
 KEPT_LABEL = "edges"
 _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
-# Where a walk is: in every realm alike, across all realms, or in the realm of a number from here on.
+# scope of a walk: every realm alike, across all realms, or a realm's number plus _REALMS
 _EVERYWHERE, _ACROSS, _REALMS = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class _Arrows:
-    """Edges sorted by where they begin: those of a node stand together."""
+    """Edges grouped by their start node."""
 
     starts: Ints
     ends: Ints
@@ -52,7 +50,7 @@ class _Arrows:
         return cls(starts, end[order], realms[order])
 
     def step(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Along every edge of some nodes: places in `nodes`, and places in `ends`."""
+        """Follow all edges of the nodes: indexes into `nodes`, and indexes into `ends`."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
         origins = np.repeat(np.arange(len(nodes)), counts)
         places = np.arange(len(origins)) + np.repeat(self.starts[nodes] - (np.cumsum(counts) - counts), counts)
@@ -60,7 +58,7 @@ class _Arrows:
 
 
 def _coded(edges: pa.Table) -> tuple[pa.Array, Ints, Ints]:
-    """All keys, and as places among them where each edge begins and ends."""
+    """All distinct keys, and the indexes at which each edge begins and ends."""
     both = pa.chunked_array([*edges["from"].chunks, *edges["to"].chunks], pa.string())
     coded = join_chunks(both).dictionary_encode()
     numbers = integers(coded.indices, -1).astype(np.int64)
@@ -69,8 +67,6 @@ def _coded(edges: pa.Table) -> tuple[pa.Array, Ints, Ints]:
 
 @dataclass(frozen=True)
 class FindLeading:
-    """What the one task is sent: the edges, and what is due."""
-
     parts: Sequence[str]
     wanted: DueFingerprints
     salt: bytes
@@ -78,7 +74,7 @@ class FindLeading:
     folders: bool
 
     def __call__(self, number: int) -> DueRun | None:  # noqa: ARG002 - there is one
-        """Write down every key from which edges lead to what is due, and these edges; none if there are none."""
+        """Write all keys from which edges lead to due ones, and these edges; None if there are none."""
         tables = []
         for part in self.parts:
             with self.folder.reader(part) as source:
@@ -107,19 +103,17 @@ class FindLeading:
 
 @dataclass(frozen=True)
 class FindKeptNow:
-    """What a task is sent: by what objects are kept, and how many tasks ask for those at which edges begin."""
-
     settings: ObjectsSettings
     rules: ClassRules
     holds: Sequence[Hold]
-    # The number of their label.
+    # number of their label
     source: int
     tasks: int
     salt: bytes
     folder: ScanFolder
 
     def __call__(self, number: int) -> HitRun | None:
-        """Write down those that are kept as hits, with why; none if there are none."""
+        """Write kept objects as hits with the reason; None if there are none."""
         with self.folder.reader(_AROUND) as source:
             begins = pc.unique(source.read(columns=["from"], use_threads=False)["from"]).cast(pa.string())
         keys = begins.take(pa.array(np.arange(number, len(begins), self.tasks)))
@@ -127,7 +121,7 @@ class FindKeptNow:
         found = self._named(listing.find(keys.to_pylist()))
         kept = found.append_column("from_", why_kept(found, self.rules, self.holds))
         if isinstance(listing, FinishedListing) and listing.place is not None:
-            # A list names nothing that is newer than it is.
+            # A list does not name objects newer than itself.
             unlisted = self._named(listing.place.find(keys.filter(pc.invert(pc.is_in(keys, found["key"]))).to_pylist()))
             kept = pa.concat_tables([kept, unlisted.append_column("from_", pa.repeat("is not in the listing", len(unlisted)))])
         kept = kept.filter(pc.is_valid(kept["from_"]))
@@ -152,15 +146,13 @@ class FindKeptNow:
 
 @dataclass(frozen=True)
 class FollowEdges:
-    """What the one task is sent: the hits, and what the sources of them are called, the last of which are objects that are kept
-    for what they are. The edges are in the folder."""
+    """Task that follows edges from the hits. The last label stands for objects that are kept themselves."""
 
     hits: Hits
     labels: Sequence[str]
     folder: ScanFolder
 
     def __call__(self, number: int) -> HitRun | None:  # noqa: ARG002 - there is one
-        """Write down what is retained over edges, each with whom that goes back to."""
         with self.folder.reader(_AROUND) as source:
             edges = source.read(use_threads=False).cast(EDGES)
         keys, begin, end = _coded(edges)
@@ -199,18 +191,17 @@ class FollowEdges:
 
 
 def _filled(texts: pa.ChunkedArray, instead: pa.Array) -> pa.Array:
-    """Some texts, and others where one is missing or says nothing."""
     given = join_chunks(texts)
     return pc.if_else(pc.fill_null(pc.equal(given, ""), True), instead, given)
 
 
 def _realm_codes(realms: pa.Array, names: pa.Array) -> Ints:
-    """The number of each realm; -1 for none, which is all."""
+    """Number of each realm; -1 for null, which means every realm."""
     return integers(pc.index_in(realms, names, skip_nulls=True), -1).astype(np.int64)
 
 
 def _starts(named: pa.Table, realms: Ints, nodes: int, *, across: bool) -> tuple[Ints, pa.Table]:
-    """Where walks begin, each once and in order, and the hit with which each does. The nodes are `asked` of the hits."""
+    """Distinct sorted states in which walks begin, and the first hit of each."""
     node = named["asked"].to_numpy()
     states = np.where(realms < 0, _EVERYWHERE, realms + _REALMS) * nodes + node
     if across:
@@ -221,13 +212,14 @@ def _starts(named: pa.Table, realms: Ints, nodes: int, *, across: bool) -> tuple
 
 @dataclass(frozen=True)
 class _Walk:
-    """Walks along edges, of which each place is a node and where its realms are."""
+    """Walks along edges; a state is a scope and a node in one number."""
 
     arrows: _Arrows
     nodes: int
 
     def reached(self, front: Ints) -> tuple[Ints, Ints]:
-        """Every place that edges lead to from some, also one of those itself, and the number of the one from which."""
+        """All states that edges lead to from the front, including starts that are reached again, and the index of the start of
+        each."""
         seen, found, origins = _Seen(), [np.zeros(0, np.int64)], np.arange(len(front))
         roots = [np.zeros(0, np.int64)]
         while len(front):
@@ -245,13 +237,13 @@ class _Walk:
 
 
 class _Seen:
-    """Places that were reached, in pieces each of which is larger than the one behind it: to add costs little, however many."""
+    """Visited states in sorted pieces of decreasing size, so that adding stays cheap."""
 
     def __init__(self) -> None:
         self._pieces: list[Ints] = []
 
     def new(self, states: Ints) -> Bools:
-        """Which of some places, in order and each once, were never there; by now they are."""
+        """Mask of the states (sorted, distinct) not seen before; marks them as seen."""
         new = np.ones(len(states), dtype=bool)
         for piece in self._pieces:
             at = np.minimum(np.searchsorted(piece, states), len(piece) - 1)

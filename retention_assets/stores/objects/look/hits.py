@@ -1,9 +1,5 @@
-"""Hits: references to what is due, written down as they are found, and found again for whole keys.
-
-Belongs here: the files of hits, and which hits are of which keys, compared to the byte. Each file is in order of fingerprints,
-so that whoever asks reads of it the few rows that may be meant.
-Does not belong here: in which realms a reference counts (witnesses.py), and finding references (references.py).
-"""
+"""Hits: references to due keys, written in the order of fingerprints so that a lookup reads few rows. A lookup compares whole
+keys. Realms are decided in witnesses.py."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -20,17 +16,17 @@ from retention_assets.stores.objects.scan.lookups import NamedBy, lookups
 
 HITS = pa.schema(
     [
-        # As the reference has it: of a folder, with / at its end.
+        # as the reference names it; folders end with /
         pa.field("key", pa.string(), nullable=False),
         pa.field("realm", pa.string()),
         pa.field("from", pa.string()),
-        # The number of its source, and which of the rows of a share it was.
+        # number of the source, and row number in its share
         pa.field("source", pa.int32(), nullable=False),
         pa.field("at", pa.int64(), nullable=False),
         pa.field("folder", pa.bool_(), nullable=False),
-        # From where edges lead to it, if it is not named itself.
+        # start of the edge that leads here, unless named itself
         pa.field("over", pa.string()),
-        # Where edges of several realms lead to it it counts for objects without a realm alone.
+        # reached over edges of several realms: counts only for objects without a realm
         pa.field("across", pa.bool_(), nullable=False),
     ]
 )
@@ -39,14 +35,12 @@ _GROUP = 1 << 12
 
 @dataclass(frozen=True)
 class HitRun:
-    """A file of hits."""
-
     name: str
     rows: int
 
 
 def write_hits(folder: ScanFolder, name: str, hits: pa.Table, fingerprints: Hashes) -> HitRun:
-    """Hits as a file: in order of their fingerprints, which stand beside it."""
+    """Write hits in the order of their fingerprints, with these in a file beside."""
     order = np.argsort(fingerprints, kind="stable")
     folder.write_bytes(name, np.ascontiguousarray(fingerprints[order]))
     with folder.writer(f"{name}.parquet", HITS) as writer:
@@ -56,17 +50,17 @@ def write_hits(folder: ScanFolder, name: str, hits: pa.Table, fingerprints: Hash
 
 @dataclass(frozen=True)
 class Hits:
-    """All hits of a look: in memory are their fingerprints alone."""
+    """All hits of a look; only their fingerprints are in memory."""
 
     folder: ScanFolder
     runs: Sequence[HitRun]
     salt: bytes
-    # How deep the folders are that references name; 0 is everything.
+    # depths of folders that references name; 0 is everything
     depths: frozenset[int] = frozenset()
 
     @cached_property
     def _index(self) -> tuple[Hashes, Ints]:
-        """The fingerprints of all runs in order, and which hit each is of, counted through all runs."""
+        """Sorted fingerprints of all runs, and the global number of each one's hit."""
         values = np.empty(sum(run.rows for run in self.runs), dtype=np.uint64)
         for run, begin in zip(self.runs, self._begins, strict=True):
             values[begin : begin + run.rows] = np.frombuffer(self.folder.read_bytes(run.name), dtype=np.uint64)
@@ -78,7 +72,7 @@ class Hits:
         return np.cumsum([0, *(run.rows for run in self.runs)])[:-1].astype(np.int64)
 
     def of(self, keys: pa.Array) -> pa.Table:
-        """Every hit that names one of some keys in any realm: rows of HITS with `asked`, the place of the key, and `run`."""
+        """Hits that name the keys in any realm: rows of HITS with `asked`, the index of the key, and `run`."""
         values, order = self._index
         found = [_WITH_PLACES.empty_table()]
         if not len(values) or not len(keys):
@@ -100,7 +94,7 @@ class Hits:
         return pa.concat_tables(found)
 
     def _rows(self, numbers: Ints) -> tuple[pa.Table, Ints]:
-        """Some hits, each read once, and where each of those asked for is among them."""
+        """Distinct hits, and the index of each requested one among them."""
         wanted, at = np.unique(numbers, return_inverse=True)
         of_runs = np.searchsorted(self._begins, wanted, "right") - 1
         tables = []
@@ -122,7 +116,7 @@ _WITH_PLACES = HITS.append(pa.field("run", pa.int32())).append(pa.field("asked",
 
 
 def first_of_each(hits: pa.Table, places: Collection[int] | Ints) -> pa.Table:
-    """Of the hits of each place the first: who names it itself before edges do, then in the order of sources and their rows."""
+    """First hit of each place: direct references before edges, then in the order of sources and rows."""
     over = flags(pc.is_valid(hits["over"]))
     columns = (hits[name].to_numpy() for name in ("at", "run", "source"))
     where = np.asarray(places, dtype=np.int64)
@@ -132,5 +126,4 @@ def first_of_each(hits: pa.Table, places: Collection[int] | Ints) -> pa.Table:
 
 
 def text_of(column: pa.ChunkedArray) -> pa.Array:
-    """A column of texts as one array."""
     return join_chunks(column).cast(pa.string())

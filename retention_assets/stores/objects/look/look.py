@@ -1,11 +1,6 @@
-"""One look from its beginning to its end, and what it answers.
-
-Belongs here: the order of its steps, what becomes of a source that is not whole, and the value that travels to whoever asks.
-Does not belong here: each step (its own module), and running tasks (stores/tasks.py, pipeline/).
-
-The order keeps it safe: what time it is, then what is due, then edges, then references. What appears or is written anew later
-than that is young by the look's own time, and no key that the look was not asked about is ever judged by it.
-"""
+"""One look from beginning to end: the order of its steps, and its result as a value that tasks can be sent. The order keeps it
+safe: first the time, then due keys, then edges, then references. Whatever appears or is written anew later is young by the
+look's own time, and no key is judged by a look that did not ask about it."""
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -45,33 +40,32 @@ from retention_assets.stores.protocol import DueTransactions, error_text, never
 from retention_assets.stores.tasks import Tasks, TasksHere
 from retention_assets.stores.temporary import temporary_folder
 
-# What was true longer ago says nothing about now.
+# Older looks say nothing about the present.
 OLDEST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class ObjectsLook:
-    """What a look came to: where it has left what it found, and what that means. A small value."""
+    """Result of a look: a small value that refers to the files in its folder."""
 
     folder: ScanFolder
     salt: bytes = field(repr=False)
     began: datetime
-    # As of when the listing was known when it began.
     listed_as_of: datetime
     due: DueFingerprints
     hits: Hits
     labels: tuple[str, ...] = ()
-    # Of each source the realms that its references have; none if no source was asked, for nothing is due.
+    # per source the realms of its references; None if no source was read because nothing is due
     heard: tuple[frozenset[str | None], ...] | None = None
-    # Why nothing can be judged by it, if so.
+    # reason why the result must not be used
     fault: str | None = None
 
     def covers(self, keys: pa.Array) -> Bools:
-        """Which keys were asked about: everything that refers to one of them is among the hits."""
+        """Mask of the keys that the look covers: all references to them are among its hits."""
         return self.due.has(Fingerprints(self.salt).of(keys))
 
     def check(self) -> None:
-        """Raises SourceNotWhole if nothing can be judged by it, or not any more."""
+        """Raises SourceNotWhole if the look failed or is too old."""
         if self.fault is not None:
             raise SourceNotWhole(self.fault)
         if now() - self.began > OLDEST:
@@ -80,7 +74,7 @@ class ObjectsLook:
 
 @dataclass(frozen=True)
 class LookOrder:
-    """What is looked at: sources and edges, for what is due. `settings` say the realms of keys, if anything does."""
+    """Input of a look. `settings` provides the realms of keys, if anything does."""
 
     references: Sequence[RowSource]
     edges: Sequence[RowSource]
@@ -88,17 +82,16 @@ class LookOrder:
     begin: Callable[[], datetime] = now
     settings: ObjectsSettings | None = None
     purging: Collection[str] = ()
-    # Those in force: what is held keeps what its edges lead to.
+    # holds in force: what is held keeps what its edges lead to
     holds: Sequence[Hold] = ()
-    # What its last whole scan came to.
     last: ScanResult | None = None
-    # References a second, all tasks together; 0: no limit.
+    # references per second, all tasks together; 0 is unlimited
     rate: float = 0.0
     is_stopped: Callable[[], bool] = never
 
 
 def look_in(tasks: Tasks, order: LookOrder, folder: ScanFolder) -> ObjectsLook:
-    """Look, into an empty folder. What goes wrong is in the look: it is for those to hear whom it concerns."""
+    """Look, into an empty folder. A failure becomes the look's fault, so that it is raised where the look is used."""
     course = _Course(tasks, order, folder)
     try:
         course.run()
@@ -110,22 +103,19 @@ def look_in(tasks: Tasks, order: LookOrder, folder: ScanFolder) -> ObjectsLook:
 
 
 class _Course:
-    """One look on its way."""
-
     def __init__(self, tasks: Tasks, order: LookOrder, folder: ScanFolder) -> None:
         self._tasks, self._order, self._folder = tasks, order, folder
-        # Another one for each look: nobody can make keys that are taken for each other.
+        # A new salt for each look, so that nobody can craft colliding keys.
         salt, began = secrets.token_bytes(SALT_BYTES), now()
         self.look = ObjectsLook(folder, salt, began, began, DueFingerprints(folder), Hits(folder, (), salt))
 
     def run(self) -> None:
-        """All steps in their order."""
         order = self._order
         self.look = replace(self.look, labels=(*(source.label for source in order.references), KEPT_LABEL))
         due = self._due()
         if not due.buckets:
             return
-        # An order of its own: what is listed later is younger than this.
+        # Taken before listing: whatever is listed later is younger.
         self.look = replace(self.look, due=due, listed_as_of=min(order.begin(), now()))
         leading = self._leading(due)
         found = self._references(due, leading)
@@ -139,7 +129,6 @@ class _Course:
         self.look = replace(self.look, hits=hits)
 
     def _kept(self) -> list[HitRun]:
-        """Of the objects at which edges begin those that are kept for what they are now."""
         order, tasks = self._order, self._tasks.slots
         if order.settings is None:
             return []
@@ -178,7 +167,7 @@ class _Course:
         return DueFingerprints.of(self._folder, runs)
 
     def _references(self, due: DueFingerprints, leading: DueFingerprints) -> list[FoundReferences]:
-        """Every source read, once for as many keys as are in memory together."""
+        """Read every source once for each bucket of due keys."""
         order, found = self._order, list[FoundReferences]()
         for bucket in range(len(due.buckets)):
 
@@ -197,14 +186,12 @@ class _Course:
         return SourceCount(source.label, rows, rows, shards=shards)
 
     def _check_amounts(self, counts: Sequence[SourceCount]) -> None:
-        """Raises SourceNotWhole if a source has most likely lost what it had since it was scanned."""
+        """Raises SourceNotWhole if a source has probably lost references since its scan."""
         settings = self._order.settings
         if settings and (losses := find_losses(settings.brakes, counts, self._order.last, now())):
             raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
 
     def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
-        """Everything of some sources, unless somebody wants it to end."""
-
         def unless_stopped(each: Round) -> Callable[[int], R]:
             check_stop(self._order.is_stopped)
             return step(each)
@@ -213,7 +200,6 @@ class _Course:
 
 
 def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:
-    """By what the class of an object follows from a look."""
     return ClassRules(
         cut_off=micros(settings.min_age.before(look.listed_as_of)),
         purging=frozenset(purging),
@@ -224,13 +210,13 @@ def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[
 
 @contextmanager
 def look_here(order: LookOrder) -> Iterator[ObjectsLook]:
-    """Look in this process; what was found is there as long as the look is used."""
+    """Look in this process; its files exist as long as the context."""
     with temporary_folder("look") as place:
         yield look_in(TasksHere(), order, ScanFolder(place))
 
 
 def find_witnesses(sources: Sequence[RowSource], realm_keys: pa.Table, edges: Sequence[RowSource] = ()) -> pa.Table:
-    """Of some keys (realm, key) those that are referred to, each once: rows of WITNESSES. Raises SourceNotWhole."""
+    """Referenced ones of some keys (realm, key), each once: rows of WITNESSES. Raises SourceNotWhole."""
     asked = realm_keys.select(["realm", "key"]).group_by(["realm", "key"]).aggregate([]).select(["realm", "key"])
     if not len(asked):
         return WITNESSES.empty_table()

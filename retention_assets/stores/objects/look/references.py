@@ -1,7 +1,4 @@
-"""Reading every source past what is due: what may refer to it is written down, and what a source spoke of is noted.
-
-Belongs here: the step. What a source needs to prove that it was whole goes back to whoever asks it (look.py).
-"""
+"""Reads sources for a look: writes down possible references to due keys, and the realms of each source."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +19,12 @@ from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.lookups import EVERYTHING
 from retention_assets.stores.objects.scan.membership import SortedFingerprints
 
-# So many hits are held before they become a file.
+# hits per file
 _HELD = 1 << 17
 
 
 @dataclass(frozen=True)
 class FoundReferences:
-    """What reading a share of a source came to."""
-
     source: int
     end: ShareEnd
     runs: tuple[HitRun, ...]
@@ -39,35 +34,32 @@ class FoundReferences:
 
 @dataclass(frozen=True)
 class FindReferences:
-    """What a task is sent: what is read, and what is looked for."""
+    """Task that reads a share of a source for references to due keys."""
 
     round: Round
     wanted: DueFingerprints
-    # What leads to what is due over edges.
+    # keys from which edges lead to due ones
     leading: DueFingerprints
     bucket: int
     salt: bytes
     folder: ScanFolder
-    # References a second, all tasks together.
+    # references per second, all tasks together
     rate: float
     is_stopped: Callable[[], bool]
 
     @cached_property
     def _known(self) -> list[SortedFingerprints]:
-        """Loaded once for all numbers of a task."""
-        # What leads there is few, and asked about once.
+        # Leading keys are few, so they are only looked up with the first bucket.
         others = [self.leading.load(at) for at in range(len(self.leading.buckets))] if self.bucket == 0 else []
         return [self.wanted.load(self.bucket), *others]
 
     def has(self, hashes: Hashes) -> Bools:
-        """Which fingerprints are looked for."""
         first, *others = (known.has(hashes) for known in self._known)
         for more in others:
             first |= more
         return first
 
     def __call__(self, number: int) -> FoundReferences:
-        """Read one share."""
         at, source = self.round.source(number)
         found = _Found(self, at, f"hits/{at:04d}-{self.round.number}-{self.bucket:03d}-{number:06d}", source.names_folders)
         end = self.round.read(number, found.add, self.rate)
@@ -76,8 +68,6 @@ class FindReferences:
 
 
 class _Found:
-    """What a share refers to, on its way into files."""
-
     def __init__(self, step: FindReferences, source: int, name: str, names_folders: bool) -> None:
         self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
         self._fingerprints = Fingerprints(step.salt)
@@ -106,7 +96,7 @@ class _Found:
             self.realms.add(None)
 
     def _keep(self, batch: pa.RecordBatch, hashes: Hashes, rows: np.ndarray[Any, np.dtype[np.int64]] | None) -> None:
-        """The rows of a batch that are looked for. `rows` says which of a larger one they are, if they name folders."""
+        """Keep the rows that are looked for. `rows` are their numbers in the whole batch, if they name folders."""
         hit = np.flatnonzero(self._step.has(hashes))
         if not len(hit):
             return
@@ -130,7 +120,7 @@ class _Found:
             self.close()
 
     def close(self) -> None:
-        """What is held becomes a file. Of what a share says of a key in a realm the first line is enough."""
+        """Write the held hits. Only the first row of each key, realm and kind is kept."""
         if not self._held:
             return
         table = pa.concat_tables([table for table, _ in self._held])
@@ -144,7 +134,7 @@ class _Found:
 
 
 def _places_of_first(rows: pa.Table, first: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where those lines stand: a line is a row and whether it is meant as a folder."""
+    """Row numbers of `first` in `rows`; the folder flag is part of the identity."""
     numbers = [
         2 * join_chunks(table[name]).to_numpy() + flags(table["folder"]) for table, name in ((rows, "at"), (first, "at_min"))
     ]

@@ -1,9 +1,5 @@
-"""Sources of references: who says which objects are needed.
-
-Belongs here: opening the sources of a store. What every source answers is public (source.py): a package brings a source of its
-own by the entry point group `retention_assets.references`, or is named in the settings as `use: module:name`.
-Does not belong here: any kind (its own module).
-"""
+"""Sources of references: opens those of a store. Packages may add sources through the entry point group
+`retention_assets.references`, or settings name one as `use: module:name`; see source.py."""
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
@@ -38,12 +34,11 @@ _EQUAL_SCHEMES: dict[str, str] = dict(IcebergCatalog.model_fields["equal_schemes
 
 
 def open_references(settings: ObjectsSettings) -> list[RowSource]:
-    """The sources of references of a store, in the order of its settings. Nothing is read yet; plugins are loaded."""
+    """Open a store's sources of references in the order of its settings. Reads nothing yet, but loads plugins."""
     return _for_objects(settings, [_open(settings, one) for one in settings.references])
 
 
 def open_edges(settings: ObjectsSettings) -> list[RowSource]:
-    """The sources of edges of a store, in the order of its settings."""
     found: list[RowSource] = []
     for one in settings.edges:
         match one:
@@ -78,7 +73,7 @@ def _open(settings: ObjectsSettings, one: object) -> RowSource:
 
 
 def _open_catalog(settings: ObjectsSettings, given: IcebergCatalog) -> RowSource:
-    # A SQL catalog keeps its tables under a name; where the properties have none it is that of this store.
+    # SQL catalogs need a name; the default is the store's.
     catalog = IcebergSettings(name=settings.name, catalog=given.catalog, namespaces=given.namespaces)
     shown = next((given.catalog[key] for key in ("uri", "warehouse", "name") if key in given.catalog), settings.name)
     root = ListingRoot(_root_of(settings, "iceberg"), given.equal_schemes, given.equal_authorities)
@@ -89,7 +84,7 @@ def _open_store(settings: ObjectsSettings, given: StoreReferences) -> RowSource:
     label, other = f"store {given.store}", given.settings
     match other:
         case IcebergSettings():
-            # Other namespaces than that store's own may have files in the same folders.
+            # Other namespaces may have files in the same folders.
             whole = other.model_copy(update={"namespaces": ("*",)})
             return TableFileSource(label, whole, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
         case FilesSettings():

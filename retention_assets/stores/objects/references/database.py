@@ -1,9 +1,5 @@
-"""References and edges in columns of a database, read in one state of it.
-
-Belongs here: the query, and keys as text as a `records` store knows them (../../records/keys.py), so that a UUID or a number is
-the same key wherever it comes from.
-Does not belong here: how rows are streamed (sql/).
-"""
+"""References and edges in columns of a database, read in one snapshot. Keys are texts as in the `records` store, so that a UUID
+or a number is the same key in all sources."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -24,10 +20,8 @@ from retention_assets.stores.records.keys import Key
 
 @dataclass(frozen=True)
 class DatabaseSource:
-    """A table of references, or of edges, in one transaction that only reads: one share.
-
-    `columns` are those of the table, in the order of the schema's fields.
-    """
+    """A table of references or edges, read in one read-only transaction: one share. `columns` belong to the table, in the order
+    of the schema's fields."""
 
     url: Url | str
     table: str
@@ -38,15 +32,13 @@ class DatabaseSource:
 
     @property
     def label(self) -> str:
-        """The table and its database, without a password."""
         return f"sql {self.table} in {mask_secrets(self.url)}"
 
     def shares(self, wanted: int) -> Sequence[str]:  # noqa: ARG002 - two transactions would see two states
-        """All of it."""
         return [self.table]
 
     def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The rows whose keys are not empty."""
+        """Rows with a key."""
         rows = 0
         database = ForeignDatabase(self.url, self.label)
         try:
@@ -59,13 +51,13 @@ class DatabaseSource:
             raise
         except Refused as fault:
             raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
-        # Streams are read past SQLAlchemy, so that each driver raises its own.
+        # Rows are streamed past SQLAlchemy, so drivers raise their own exceptions.
         except Exception as fault:
             raise SourceNotWhole(f"{self.label} is not whole: it can't be read: {driver_message(fault)}") from fault
         return ShareEnd(share, rows)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[str]:
-        """A stream that was read to its end was whole."""
+        """A stream read to its end is complete."""
         return [] if ends else [self.table]
 
     @property
@@ -82,7 +74,7 @@ class DatabaseSource:
             if column is not None and not field.nullable
         ]
         query: Select[Any] = select(*(text.label(f"c{at}") for at, text in enumerate(texts))).where(and_(*required))
-        # On lines of its own, so that a comment in it ends with it.
+        # Line breaks end a trailing comment in the condition.
         return query if self.where is None else query.where(literal_column(f"(\n{self.where}\n)"))
 
     def _column(self, table: Table, name: str) -> Column[Any]:
@@ -94,7 +86,7 @@ class DatabaseSource:
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for field in self.schema:
-            # A key that is there and has no text must not be taken for none.
+            # An existing key without a text must not count as missing.
             if not field.nullable and batch[field.name].null_count:
                 raise SourceNotWhole(f"{self.label} has keys that are bytes, which have no text in SQLite. Write them as text.")
         return batch.cast(self.schema)

@@ -1,8 +1,4 @@
-"""Files by a glob, as they were when they were read and as they are in the end.
-
-Belongs here: which files must still be read before a source is whole.
-Does not belong here: finding files and their versions (../../files/listing.py), and what is in them.
-"""
+"""Files matching a glob, and which of them must be read again before a source is whole."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,12 +9,12 @@ from retention_assets.stores.objects.references.source import SourceNotWhole
 
 
 def whole_files(label: str, glob: str) -> Sequence[LogFile]:
-    """The files as they are now. Raises SourceNotWhole where there is none, or they can't be listed."""
+    """Files as they are now. Raises SourceNotWhole if there are none, or if they cannot be listed."""
     try:
         found = files_matching(glob)
     except (BadInput, Refused) as fault:
         raise SourceNotWhole(f"{label} can't be read: {fault}") from fault
-    # File systems of others raise what they like; all of it means that nobody knows which files there are.
+    # File systems raise their drivers' exceptions: any of them means that the files are unknown.
     except Exception as fault:
         raise SourceNotWhole(f"{label} can't be listed: {type(fault).__name__}: {mask_secrets(str(fault))}") from fault
     if not found:
@@ -27,12 +23,12 @@ def whole_files(label: str, glob: str) -> Sequence[LogFile]:
 
 
 def has_changed(label: str, glob: str, file: LogFile) -> bool:
-    """Whether a file is not any more what it was when it was listed, so that a fault in it may be that of a writer at work."""
+    """Tell whether a file changed since it was listed: then a fault in it may be due to a concurrent writer."""
     return file not in whole_files(label, glob)
 
 
 def unread_files(label: str, glob: str, seen: Iterable[LogFile], whole: Iterable[LogFile]) -> Sequence[LogFile]:
-    """The files that were not read to their end as they are now. Raises SourceNotWhole for one that was seen and is gone."""
+    """Files not completely read in their present version. Raises SourceNotWhole if a file that was seen is gone."""
     found = whole_files(label, glob)
     gone = sorted({file.shown for file in seen} - {file.shown for file in found})
     if gone:

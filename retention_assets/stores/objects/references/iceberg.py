@@ -1,9 +1,5 @@
-"""Everything that any table or view of an Iceberg catalog reaches, as references.
-
-Belongs here: tables as shares, locations as keys below the root of the listing, and the proof: a table whose metadata file is
-another one in the end than the one that was read is read again, as are tables and views that are new then.
-Does not belong here: which files a table reaches (../../iceberg/reached.py), two spellings of one place (places.py).
-"""
+"""References from an Iceberg catalog: every file that any of its tables or views reaches. Proof of wholeness: a table is read
+again if its metadata file changed meanwhile, and so are new tables and views."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,29 +19,26 @@ from retention_assets.stores.objects.tables import REFERENCES
 if TYPE_CHECKING:
     from retention_assets.stores.iceberg.store import IcebergStore
 
-# Tables of a share at most: a metadata read each, and the manifests.
+# most tables per share; each costs reading its metadata and manifests
 _TABLES = 64
 
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """A table or a view, by its name as the store of the catalog writes it."""
+    """A table or view, by the catalog store's name."""
 
     name: str
     is_view: bool = False
 
     @property
     def shown(self) -> str:
-        """For people."""
         return f"{'view' if self.is_view else 'table'} {self.name.partition('/')[2]}"
 
 
 @dataclass(frozen=True)
 class TableFileSource:
-    """The tables and views of a catalog, groups of them as shares.
-
-    The proof of a share is, of each entry, the place of its metadata: none of one that was listed and was not there any more.
-    """
+    """Tables and views of a catalog, in groups as shares. The proof maps each entry to the place of its metadata, or to None if
+    a listed entry no longer existed."""
 
     label: str
     settings: IcebergSettings
@@ -53,13 +46,11 @@ class TableFileSource:
     names_folders: bool = True
 
     def shares(self, wanted: int) -> Sequence[tuple[CatalogEntry, ...]]:
-        """All entries, in so many groups or more."""
         with self._opened() as store:
             entries = self._entries(store)
         return [tuple(some) for some in equal_parts(entries, max(wanted, -(-len(entries) // _TABLES)))]
 
     def read(self, share: tuple[CatalogEntry, ...]) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """What each entry reaches, with the entry and the class of the file as who refers to it."""
         rows, proof = 0, {}
         with self._opened() as store:
             for entry in share:
@@ -69,7 +60,7 @@ class TableFileSource:
         return ShareEnd(share, rows, proof)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[tuple[CatalogEntry, ...]]:
-        """What is new or was committed to meanwhile comes back."""
+        """Return entries that are new or were committed to meanwhile."""
         read: dict[CatalogEntry, set[str]] = {}
         for end in ends:
             for entry, place in end.proof.items():
@@ -108,7 +99,7 @@ class TableFileSource:
                     if len(batch):
                         yield batch
             except Unreadable as fault:
-                # Files of a snapshot that was expired meanwhile are gone, and it is in the metadata no more.
+                # Expected if the snapshot expired meanwhile: then the metadata has changed, too.
                 if place == before:
                     raise self._fault(entry, fault) from fault
                 before = place
@@ -117,7 +108,7 @@ class TableFileSource:
         raise SourceNotWhole(f"{self.label} is not whole: the {entry.shown} changed whenever it was read. Scan again later.")
 
     def _read_view(self, store: "IcebergStore", entry: CatalogEntry) -> Generator[pa.RecordBatch, None, tuple[str | None, int]]:
-        """Catalogs tell where a view is, and not which of its files is the current one: all of its folders are meant."""
+        """Refer to all of a view's folders, as catalogs do not tell which of its files is current."""
         folders = self._folders(store, entry)
         if not folders:
             return None, 0
@@ -139,7 +130,6 @@ class TableFileSource:
         return [*map(CatalogEntry, tables), *(CatalogEntry(name, is_view=True) for name in views)]
 
     def _places(self, store: "IcebergStore", entries: Sequence[CatalogEntry]) -> dict[CatalogEntry, str | None]:
-        """Where the metadata of each is now."""
         try:
             tokens = store.tokens([entry.name for entry in entries if not entry.is_view])
         except Refused as fault:
@@ -161,7 +151,6 @@ class TableFileSource:
 
     @contextmanager
     def _opened(self) -> Iterator["IcebergStore"]:
-        # PyIceberg is loaded only where a catalog is asked.
         from retention_assets.stores.iceberg.store import IcebergStore
 
         store = IcebergStore(self.settings)

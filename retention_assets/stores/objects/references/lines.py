@@ -1,9 +1,5 @@
-"""References and edges as JSON lines, in files of which each ends with a line that says how many there were.
-
-Belongs here: reading such files in blocks, and every fault by which a file does not prove that it is whole. Arrow parses the
-blocks; only where it finds a fault are lines looked at one by one, to say which of them it is.
-Does not belong here: where the files are (../../files/listing.py), and packed files (exchange/compression.py).
-"""
+"""References and edges as JSON lines; the last line of each file states their number. Arrow parses blocks of lines. Only if it
+finds a fault are lines parsed one by one, to name the faulty one."""
 
 import json
 from collections.abc import Generator, Iterator, Sequence
@@ -31,7 +27,7 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class LineSource:
-    """Files of references, or of edges, by a glob. Each file is a share."""
+    """Files of references or edges, by a glob. Each file is a share."""
 
     files: str
     edges: bool = False
@@ -39,24 +35,21 @@ class LineSource:
 
     @property
     def label(self) -> str:
-        """The glob."""
         return f"lines {mask_secrets(self.files)}"
 
     @property
     def schema(self) -> pa.Schema:
-        """What each line is a row of."""
         return EDGES if self.edges else REFERENCES
 
     def shares(self, wanted: int) -> Sequence[LogFile]:  # noqa: ARG002 - a file is read from its beginning to its end
-        """The files as they are now. Raises SourceNotWhole where there is none."""
+        """Raises SourceNotWhole if there are no files."""
         return whole_files(self.label, self.files)
 
     def shards_of(self, share: LogFile) -> Sequence[str]:
-        """The file."""
         return (share.path,)
 
     def read(self, share: LogFile) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The lines of a file up to its last, which must count them. One that is written to meanwhile is read again."""
+        """Rows of a file, whose last line must state their number. A file that is written meanwhile is read again."""
         reader = _LineReader(share.shown, self.schema)
         try:
             yield from self._read(share, reader)
@@ -67,7 +60,6 @@ class LineSource:
         return ShareEnd(share, reader.rows, proof=True)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[LogFile]:
-        """New and changed files come back."""
         whole = [end.share for end in ends if end.proof]
         return unread_files(self.label, self.files, [end.share for end in ends], whole)
 
@@ -84,18 +76,16 @@ class LineSource:
 
 
 class _LineReader:
-    """One file: how many of its lines were read, for what is said of the others."""
-
     def __init__(self, shown: str, schema: pa.Schema) -> None:
         self.shown, self.schema = shown, schema
         self.lines = self.rows = 0
 
     def read(self, plain: Path) -> Iterator[pa.RecordBatch]:
-        """The rows. Raises SourceNotWhole."""
+        """Raises SourceNotWhole if the file is not whole."""
         with plain.open("rb") as stream:
             last = b""
             for block in _blocks(stream):
-                # The last line may be any block's last, so that one is kept until there is another.
+                # Any block may end with the file's last line, so it is held back until the next block.
                 body, last = _without_last_line(last + block)
                 if body:
                     yield from self._rows(body)
@@ -114,7 +104,7 @@ class _LineReader:
                 raise self._fault(self.lines + 1, "or one of the lines behind it can't be read")
         self.lines += lines
         self.rows += len(table)
-        # The schema says which columns are never null, and Arrow's reader says it of none.
+        # Arrow's reader ignores that fields are not nullable.
         yield from table.cast(self.schema).to_batches()
 
     def _parsed(self, block: bytes) -> pa.Table:
@@ -128,7 +118,7 @@ class _LineReader:
         return table
 
     def _check_each(self, block: bytes) -> None:
-        """Raises for the first line with a fault. Blank lines are none."""
+        """Raises SourceNotWhole for the first faulty line. Blank lines are allowed."""
         for number, line in enumerate(block.split(b"\n"), self.lines + 1):
             if line.strip():
                 row = self._object(number, line)
@@ -175,7 +165,7 @@ class _LineReader:
 
 
 class _KeyTwice(ValueError):
-    """An object that says two things of one key."""
+    """A JSON object has a key twice."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -191,7 +181,7 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _without_last_line(text: bytes) -> tuple[bytes, bytes]:
-    """Whole lines, and the last line that is not blank, with all behind it."""
+    """Split before the last non-blank line."""
     end = len(text.rstrip())
     cut = text.rfind(b"\n", 0, end) + 1
     return text[:cut], text[cut:]

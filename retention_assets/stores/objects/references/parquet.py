@@ -1,8 +1,4 @@
-"""References and edges in columns of Parquet files, each whole by the number of rows in its footer.
-
-Belongs here: reading columns row group by row group, as text.
-Does not belong here: where the files are (../../files/listing.py).
-"""
+"""References and edges in columns of Parquet files; a file is whole if it has the rows of its footer."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +22,7 @@ _BATCH = 1 << 17
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Some row groups of a file, of how many; all of them, where it was not asked how many there are."""
+    """Row groups of a file, `of` is their total number. Without `end`, all of them."""
 
     file: LogFile
     first: int = 0
@@ -36,7 +32,7 @@ class RowGroups:
 
 @dataclass(frozen=True)
 class ParquetSource:
-    """Files of references, or of edges, by a glob. `columns` are those of the files, in the order of the schema's fields."""
+    """Files of references or edges, by a glob. `columns` belong to the files, in the order of the schema's fields."""
 
     files: str
     schema: pa.Schema
@@ -45,21 +41,19 @@ class ParquetSource:
 
     @property
     def label(self) -> str:
-        """The glob."""
         return f"parquet {mask_secrets(self.files)}"
 
     def shares(self, wanted: int) -> Sequence[RowGroups]:
-        """The files; where these are fewer than wanted, groups of rows of them. Raises SourceNotWhole where there is none."""
+        """Files, split into row groups if there are fewer files than wanted. Raises SourceNotWhole if there are none."""
         files = whole_files(self.label, self.files)
         each = -(-wanted // len(files))
         return [share for file in files for share in (self._parts(file, each) if each > 1 else [RowGroups(file)])]
 
     def shards_of(self, share: RowGroups) -> Sequence[str]:
-        """The file."""
         return (share.file.path,)
 
     def read(self, share: RowGroups) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The rows of some groups that have a key. A file that is written meanwhile is read again."""
+        """Rows with a key. A file that is written meanwhile is read again."""
         rows = 0
         try:
             for batch in self._read(share):
@@ -72,7 +66,7 @@ class ParquetSource:
         return ShareEnd(share, rows, proof=True)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[RowGroups]:
-        """New and changed files come back, and those of which a group was not read."""
+        """Return new and changed files, and files with unread row groups."""
         groups: dict[LogFile, set[int]] = {}
         whole = set()
         for share in (end.share for end in ends if end.proof):
@@ -113,12 +107,12 @@ class ParquetSource:
                 yield source
         except SourceNotWhole:
             raise
-        # What drivers of file systems raise is theirs; whatever it is, the file was not read.
+        # File systems raise their drivers' exceptions: any of them means that the file was not read.
         except Exception as fault:
             raise self._fault(file, f"{type(fault).__name__}: {mask_secrets(str(fault))}") from fault
 
     def _check_columns(self, file: LogFile, schema: pa.Schema) -> None:
-        """Raises SourceNotWhole unless all of them are there and can be keys."""
+        """Raises SourceNotWhole unless every column exists once and can hold keys."""
         for name in filter(None, self.columns):
             if schema.names.count(name) != 1:
                 guess = nearest(name, schema.names)

@@ -1,12 +1,6 @@
-"""Locations of files as keys below the root of a listing: when two spellings are one place.
-
-Belongs here: comparing scheme, authority and path, and refusing what can't be told apart. A location is taken to the letter,
-but on a local disk, where a folder may be reached by links as well.
-Does not belong here: who names these files.
-
-The same path under another scheme or authority is either the same file by another name, whose object would be taken for an
-orphan, or another file. Nobody can tell by looking, so the settings must say it.
-"""
+"""Maps locations of files to keys below the root of a listing. The same path under another scheme or authority is either the
+same file, whose object would be taken for an orphan, or another file. That cannot be detected, so the settings must declare it.
+Locations are compared literally, except on local disks, where links are resolved too."""
 
 import os
 import posixpath
@@ -22,7 +16,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.objects.references.source import SourceNotWhole
 
 _LOCAL = "file"
-# The same for every reader that there is.
+# synonyms in every reader
 _ALWAYS_EQUAL = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "wasb": "wasbs"}
 _PLACE = r"(?s)^(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?)?(?P<path>.*)$"
 _UNTIDY = r"//|/\.{1,2}(/|$)"
@@ -32,26 +26,26 @@ _ANYTHING = "+"
 
 @dataclass(frozen=True)
 class ListingRoot:
-    """Where a listing begins, and which schemes and authorities mean another one. What means itself is another place."""
+    """Root of a listing, and declared synonyms of schemes and authorities. A synonym of itself is a place of its own."""
 
     place: str
     equal_schemes: Mapping[str, str] = field(default_factory=dict)
     equal_authorities: Mapping[str, str] = field(default_factory=dict)
 
     def keys(self, locations: pa.Array, whose: str) -> pa.Array:
-        """The keys of the files that lie below the root, of some in two spellings. Raises SourceNotWhole for a doubtful one."""
+        """Keys of files below the root, some in two spellings. Raises SourceNotWhole for an ambiguous location."""
         paths = self._paths(locations, whose)
         return pa.concat_arrays([self._below(paths, root) for root in self._roots])
 
     def folders(self, locations: pa.Array, whose: str) -> pa.Array:
-        """Folders as references to everything in them: keys that end with /, or / alone where the root itself lies in one."""
-        # As places of something in them, so that links that are folders themselves are followed.
+        """References to everything in folders: keys that end with /, or / alone if the root lies in one of them."""
+        # A child is appended, so that a folder that is itself a link is resolved.
         inside = pc.binary_join_element_wise(pc.utf8_rtrim(locations, "/"), _ANYTHING, "/")
         paths = self._paths(inside, whose)
         keys = pa.concat_arrays([self._below(paths, root) for root in self._roots])
         above = sorted({f"{one}/{_ANYTHING}" for root in self._roots for one in _folders_above(root)})
         around = pc.any(pc.is_in(paths, pa.array(above, pa.string()))).as_py()
-        # The root itself is the first of those above.
+        # the root itself is covered by `above`
         keys = keys.filter(pc.not_equal(keys, _ANYTHING))
         return pa.concat_arrays([pc.utf8_slice_codeunits(keys, 0, -1), pa.array(["/"] if around else [], pa.string())])
 
@@ -65,7 +59,7 @@ class ListingRoot:
     @cached_property
     def _roots(self) -> tuple[str, ...]:
         scheme, _, path = self._origin
-        # A disk may be reached by links, and tables may say where they lead.
+        # Tables may record either the path through links or the real one.
         return tuple(dict.fromkeys((path, os.path.realpath(path)))) if scheme == _LOCAL else (path,)
 
     def _mapped(self, scheme: str, authority: str) -> tuple[str, str]:
@@ -78,12 +72,11 @@ class ListingRoot:
         return scheme, authority if said is None else said
 
     def _is_elsewhere(self, scheme: str, authority: str) -> bool:
-        """Whether the settings say that it is another place than any other."""
         scheme = scheme.lower() or _LOCAL
         return _declared(self.equal_schemes, scheme) == scheme or _declared(self.equal_authorities, authority) == authority
 
     def _paths(self, locations: pa.Array, whose: str) -> pa.Array:
-        """The paths of what is in the same place as the root."""
+        """Paths of the locations in the root's scheme and authority."""
         parts = pc.extract_regex(locations, _PLACE)
         path = pc.struct_field(parts, "path")
         spelled = pc.binary_join_element_wise(pc.struct_field(parts, "scheme"), pc.struct_field(parts, "authority"), "\0")
@@ -99,7 +92,7 @@ class ListingRoot:
         return _on_disk(path) if self._origin[0] == _LOCAL else path
 
     def _check_doubt(self, locations: pa.Array, paths: pa.Array, some: pa.Array, spelled: tuple[str, str], whose: str) -> None:
-        """Raises SourceNotWhole if any of these paths would lie below the root, were it in the same place."""
+        """Raises SourceNotWhole if any of these paths would lie below the root in the root's scheme and authority."""
         begin = f"{self._origin[2]}/"
         doubtful = locations.filter(pc.and_(some, pc.starts_with(paths, begin)))
         if not len(doubtful):
@@ -124,7 +117,7 @@ class ListingRoot:
 
 
 def _declared(equal: Mapping[str, str], name: str) -> str | None:
-    """What a name means by the settings, whose keys may be several names with commas between them."""
+    """Declared synonym of a name; a key may list several names separated by commas."""
     for names, meant in equal.items():
         if name in (one.strip() for one in names.split(",")):
             return meant
@@ -136,13 +129,12 @@ def _tidy(path: str) -> str:
 
 
 def _folders_above(root: str) -> list[str]:
-    """The root and every folder around it, as paths without a / at the end."""
     parts = root.rstrip("/").split("/")
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _on_disk(paths: pa.Array) -> pa.Array:
-    """Local paths in order, and once more as links lead to them. There are fewer folders than files."""
+    """Normalized local paths, plus the resolved path where a folder is a link. Links are resolved once per folder."""
     untidy = pc.or_(pc.match_substring_regex(paths, _UNTIDY), pc.invert(pc.starts_with(paths, "/")))
     if pc.any(untidy).as_py():
         tidy = pa.array([_tidy(path) for path in paths.filter(untidy).to_pylist()], pa.string())

@@ -1,8 +1,4 @@
-"""Sources that other packages bring: found by name, read share by share, and held to the number of rows that they return.
-
-Belongs here: loading such a class, calling its `shares`, `read` and `finish`, and checking the rows that it yields.
-Does not belong here: what a source proves (source.py), and reading until it is whole (rounds.py).
-"""
+"""Reference sources of other packages: loads them by name and checks the rows that they yield and the number they return."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,38 +23,35 @@ _EXPECTED = "a generator of references that ends with `return ShareEnd(share, ro
 
 @dataclass(frozen=True)
 class PluginSource:
-    """A class of somebody else's by its name, and its options. It is made anew wherever it is used."""
+    """A foreign class by its name, and its options. Each process creates its own instance."""
 
     use: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        # What is wrong in the settings is said before anything is read.
+        # Create it early, so that mistakes in the settings show before anything is read.
         _ = self._made
 
     def __reduce__(self) -> tuple[type["PluginSource"], tuple[str, Mapping[str, Any]]]:
-        """As its settings: what it is made of is made where it is used."""
+        """Pickle the settings, not the instance."""
         return type(self), (self.use, self.options)
 
     @property
     def label(self) -> str:
-        """Its own, or its name."""
         return str(getattr(self._made, "label", None) or f"use {self.use}")
 
     @property
     def names_folders(self) -> bool:
-        """What it says of itself; by itself no source names folders."""
         return bool(getattr(self._made, "names_folders", False))
 
     def shares(self, wanted: int) -> Sequence[Any]:
         return self._asked("shares", lambda: list(self._made.shares(wanted)))
 
     def shards_of(self, share: Any) -> Sequence[str]:
-        """As it names them, if it does."""
         return list(shards_of(self._made, share))
 
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """What it yields, as rows; its count must be theirs."""
+        """Rows of a share; their number must be the one that the plugin returns."""
         rows, given = 0, self._thread.call(self.label, lambda: self._made.read(share))
         if not isinstance(given, Generator):
             raise SourceNotWhole(f"{self.label} is not whole: its read() gave {type(given).__name__}; expected {_EXPECTED}.")
@@ -71,7 +64,7 @@ class PluginSource:
             except StopIteration as stop:
                 end = stop.value
                 break
-            # Whatever it raises means that it did not come to its end.
+            # Any exception means that the share was not read to its end.
             except Exception as fault:
                 done = f"after {rows + len(waiting):,} rows: {type(fault).__name__}: {mask_text(str(fault))}"
                 raise SourceNotWhole(f"{self.label} is not whole: it failed {done}") from fault
@@ -88,7 +81,7 @@ class PluginSource:
         yield from self._flushed(waiting, rows)
         rows += len(waiting)
         if not isinstance(end, ShareEnd) or type(end.rows) is not int or end.rows != rows:
-            # A share may be an address with a password.
+            # A share may contain a password, so it is not shown.
             returned = f"ShareEnd(share, {quote(end.rows)})" if isinstance(end, ShareEnd) else quote(end)
             raise SourceNotWhole(
                 f"{self.label} is not whole: its read() returned {returned} and yielded {rows:,} rows; expected {_EXPECTED}."
@@ -103,7 +96,6 @@ class PluginSource:
             found: list[Any] = self._thread.call(self.label, question)
         except SourceNotWhole:
             raise
-        # Whatever it raises, it did not say what it was asked.
         except Exception as fault:
             raise SourceNotWhole(
                 f"{self.label} is not whole: its {name}() failed: {type(fault).__name__}: {mask_text(str(fault))}"
@@ -119,7 +111,6 @@ class PluginSource:
         found = load_plugin(self.use)
         try:
             made = self._thread.call(f"`use: {self.use}`", lambda: found(**self.options))
-        # Its options are its own to judge.
         except Exception as fault:
             given = ", ".join(self.options) or "none"
             raise Refused(
@@ -134,7 +125,6 @@ class PluginSource:
         return made
 
     def _row(self, one: Any, number: int) -> tuple[Any, ...]:
-        """An object with its realm and who refers to it."""
         if isinstance(one, Mapping):
             if unknown := one.keys() - set(REFERENCES.names):
                 raise self._fault(number, f"has a key that is not known: {quote(min(map(str, unknown)))}")
@@ -185,14 +175,13 @@ class PluginSource:
 
 
 def load_plugin(use: str) -> Any:
-    """The class that is meant. Raises Refused where it is not there."""
+    """Load the class. Raises Refused if it does not exist."""
     module, colon, name = use.partition(":")
     if colon:
         try:
             found: Any = import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
-        # Whatever a foreign module raises while it is imported is its own fault.
         except Exception as fault:
             raise _unknown(use, f"can't be loaded: {type(fault).__name__}: {mask_text(str(fault))}") from fault
     else:
@@ -205,7 +194,6 @@ def load_plugin(use: str) -> Any:
         [point] = points.values()
         try:
             found = point.load()
-        # As above.
         except Exception as fault:
             text = f"{type(fault).__name__}: {mask_text(str(fault))}"
             raise _unknown(use, f"is {point.value}, which can't be loaded: {text}") from fault

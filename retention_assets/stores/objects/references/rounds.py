@@ -1,8 +1,4 @@
-"""Reading sources to their end: share by share in tasks, and what changed meanwhile again, until each says that it was whole.
-
-Belongs here: the rounds, for whoever reads sources, and the words for one that fails or never comes to rest.
-Does not belong here: what becomes of the rows (scan/, look/), and any kind of source.
-"""
+"""Reads sources share by share in tasks, and what changed meanwhile again, until each proves that it was whole."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,20 +15,20 @@ from retention_assets.stores.protocol import error_text
 from retention_assets.stores.tasks import Tasks
 
 _SHARES_PER_SLOT = 3
-# Rows are handed on in pieces that fit.
+# rows per piece
 _MOST = 1 << 18
 
 
 class ShareRead(Protocol):
-    """What reading a share came to, whatever else it says."""
+    """Result of reading a share; steps add their own fields."""
 
     @property
     def source(self) -> int:
-        """The number of its source."""
+        """Number of the source."""
 
     @property
     def end(self) -> ShareEnd:
-        """How it ended."""
+        """End of the share."""
 
 
 R = TypeVar("R", bound=ShareRead)
@@ -40,29 +36,26 @@ R = TypeVar("R", bound=ShareRead)
 
 @dataclass(frozen=True)
 class Round:
-    """Shares that are read together. It travels to tasks as a value."""
+    """Shares that are read together; tasks are sent it as a value."""
 
     sources: Sequence[RowSource]
-    # Of each share the number of its source.
     shares: Sequence[tuple[int, Any]]
-    # What tells this round from earlier ones.
+    # distinguishes its files from those of earlier rounds
     number: int
-    # How many tasks read at a time.
     together: int
 
     def source(self, number: int) -> tuple[int, RowSource]:
-        """The source of a share, and its number."""
         at = self.shares[number][0]
         return at, self.sources[at]
 
     def read(self, number: int, take: Callable[[pa.RecordBatch], None], rate: float = 0) -> ShareEnd:
-        """Read a share to its end. Of rows a second, all tasks together, its task has its part; 0: no limit."""
+        """Read a share to its end. `rate` is in rows per second for all tasks together; 0 is unlimited."""
         at, share = self.shares[number]
         pace = Pace(rate / max(1, self.together))
         with naming(self.sources[at]):
             rows = self.sources[at].read(share)
         while True:
-            # What `take` raises is no fault of the source.
+            # Exceptions of `take` are not the source's.
             with naming(self.sources[at]):
                 try:
                     batch = next(rows)
@@ -76,7 +69,7 @@ class Round:
 
 
 def read_whole(tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
-    """What reading each share of some sources came to. Raises SourceNotWhole for one that does not prove that it was whole."""
+    """Read all shares of the sources. Raises SourceNotWhole if one does not prove that it was whole."""
     wanted = _SHARES_PER_SLOT * tasks.slots if tasks.slots > 1 else 1
     found: list[R] = []
     shares: list[tuple[int, Any]] = []
@@ -100,14 +93,14 @@ def read_whole(tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round
 
 
 def shards_among(settings: Sequence[SourceSettings], number: int, source: RowSource, read: Iterable[ShareRead]) -> int:
-    """Of how many files or shares a source is, unless its settings say that these come and go."""
+    """Number of files or shares of a source; 0 if its settings say that they come and go."""
     is_changing = number < len(settings) and settings[number].shards is not None
     return 0 if is_changing else count_shards(source, (one.end for one in read if one.source == number))
 
 
 @contextmanager
 def naming(source: RowSource) -> Iterator[None]:
-    """Whatever a source raises says which source it was; it may be anybody's."""
+    """Name the source in exceptions, which foreign sources may raise at will."""
     try:
         yield
     except Refused:

@@ -1,9 +1,5 @@
-"""The folders of every transaction that the logs of a `files` store know, as references to everything in them.
-
-Belongs here: folders by the store's own template, its log and its marker, as keys below the root of the listing. What lies in
-the data and in no such folder is referred to by nothing.
-Does not belong here: reading logs (../../files/).
-"""
+"""References from a `files` store: the folder of every transaction in its logs, its log and its marker. Data in no such folder
+is not referred to."""
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -23,10 +19,8 @@ from retention_assets.stores.objects.tables import REFERENCES
 
 @dataclass(frozen=True)
 class TransactionFolderSource:
-    """The datasets of a log as shares, and one share, of none of them, for the log itself and the marker.
-
-    The proof of a share is the version of the log's files that it was read from.
-    """
+    """Datasets of a log as shares; the empty share stands for the log itself and the marker. The proof is the version of the
+    log's files that were read."""
 
     label: str
     settings: FilesSettings
@@ -34,18 +28,15 @@ class TransactionFolderSource:
     names_folders: bool = True
 
     def shares(self, wanted: int) -> Sequence[tuple[str, ...]]:  # noqa: ARG002 - datasets of one file are read together
-        """Datasets as they are read together."""
         try:
             return [(), *self._log.shares(self._log.datasets())]
         except (BadInput, OSError, Refused) as fault:
             raise self._fault(fault) from fault
 
     def shards_of(self, share: tuple[str, ...]) -> Sequence[str]:
-        """The datasets."""
         return share
 
     def read(self, share: tuple[str, ...]) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """A row for each transaction of some datasets."""
         rows = 0
         try:
             tokens = self._log.tokens(share)
@@ -58,7 +49,6 @@ class TransactionFolderSource:
         return ShareEnd(share, rows, tokens)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[tuple[str, ...]]:
-        """Datasets of files that are new or were written to come back."""
         try:
             datasets = self._log.datasets()
             tokens = self._log.tokens(datasets)

@@ -1,5 +1,2 @@
-"""A scan: what is listed, what refers to it, and so which class each object is in.
-
-Belongs here: fingerprints, membership, edges, classes, brakes, and the steps of a scan as numbered tasks.
-Does not belong here: who runs these tasks; Spark does (pipeline/scan_stage.py), or this process.
-"""
+"""A scan: lists objects, reads references and assigns each object a class. Its steps are numbered tasks, which Spark
+(pipeline/scan_stage.py) or this process runs."""

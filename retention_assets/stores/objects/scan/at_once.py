@@ -1,8 +1,5 @@
-"""Judging at once: where all references fit into the memory of a task, each object is looked up and judged as it is read.
-
-Belongs here: that step, which reads what was listed only once, and the count of references that name something.
-Does not belong here: more references than fit, and Bloom filters (match.py, judge.py).
-"""
+"""Judges objects as they are read, if all references fit into a task's memory. The listing is read only once. More references,
+and Bloom filters, take match.py and judge.py."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -24,8 +21,8 @@ from retention_assets.stores.objects.scan.read_references import Run
 
 @dataclass(frozen=True)
 class JudgedAtOnce:
-    """What came of some parts: their groups, how many references there are, each once, and how many each source has of them;
-    and the file that says which of them name something."""
+    """Result of some parts: groups, number of distinct references in all and per source, and the file of bits that says which
+    references name an object."""
 
     groups: dict[Group, list[int]]
     distinct: int
@@ -35,7 +32,7 @@ class JudgedAtOnce:
 
 @dataclass(frozen=True)
 class JudgeAtOnce:
-    """What a task is sent: what was listed, of which it takes every so many-th part, and all references."""
+    """Task that judges every `tasks`-th part of the listing against all references."""
 
     listed: ListedObjects
     tasks: int
@@ -49,11 +46,10 @@ class JudgeAtOnce:
     every: bool
 
     def __call__(self, number: int) -> JudgedAtOnce:
-        """Write the class of each object of some parts."""
         values, of_sources = self._references()
         retained = SortedFingerprints(values)
         beside = SortedFingerprints(self.folder.read_values(OVER_EDGES).values if self.over_edges else values[:0])
-        # One place more, for whatever is not found.
+        # one place more: find() returns -1 for missing values
         named = np.zeros(len(values) + 1, dtype=bool)
         fingerprints, groups = Fingerprints(self.salt), dict[Group, list[int]]()
         columns = [*KEPT, *(["fingerprint"] if self.listed.is_written else [])]
@@ -80,7 +76,7 @@ class JudgeAtOnce:
         return JudgedAtOnce(groups, len(values), of_sources, name)
 
     def _references(self) -> tuple[Hashes, tuple[int, ...]]:
-        """All of them in order, each once, in no more memory than that; and how many there are of each source."""
+        """Sorted distinct references in a single buffer, and the number per source."""
         held = np.empty(sum(run.values for run in self.runs), dtype=np.uint64)
         end, of_sources = 0, []
         for source in range(self.sources):
@@ -96,13 +92,12 @@ class JudgeAtOnce:
 
 @dataclass(frozen=True)
 class CountNamed:
-    """What the one task is sent that counts the references that name something, whichever task has met it."""
+    """Single task that counts the references that named an object in any task."""
 
     names: Sequence[str]
     folder: ScanFolder
 
     def __call__(self, _: int) -> int:
-        """Count them."""
         met = np.frombuffer(self.folder.read_bytes(self.names[0]), dtype=np.uint8)
         for name in self.names[1:]:
             met = met | np.frombuffer(self.folder.read_bytes(name), dtype=np.uint8)

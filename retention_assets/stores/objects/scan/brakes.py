@@ -1,14 +1,10 @@
-"""Brakes: numbers of a scan that look so odd that it must not mark.
+"""Brakes: a scan whose numbers look wrong must not mark. Pure functions of its result, the settings and the last whole scan.
 
-Belongs here: holding a result against the brakes of the settings and against the last whole scan, pure.
-Does not belong here: counting (classes.py), and what becomes of a scan that is braked (ledger/scans.py).
-
-There are two degrees. A source that is empty, or that shrank, has most likely lost what it had: the scan failed, for what was
-read of it can't be trusted (`find_source_faults`). If each source looks as usual, and the whole does not, the scan is braked
-(`find_brakes`): its counts are published, and a person may accept it. So where one source is all there is, references that
-shrank fail the scan. Small steps add up: each scan carries on what the largest ones of the last days had (`peaks_of`). The
-shares are limits that may be reached: only what is beyond one brakes. A scan in which nothing was old enough to be judged marks
-nothing, so nothing brakes it; and nothing shrinks in the first one.
+There are two degrees. A source that is empty or shrank has probably lost references: the scan fails, as its input cannot be
+trusted (`find_source_faults`). If every source looks usual but the whole does not, the scan is braked (`find_brakes`): its
+counts are published, and a person may accept it. With a single source, shrunken references therefore fail the scan. Small steps
+add up: each scan carries on the largest counts of the last days (`peaks_of`). Shares are inclusive limits. A scan in which
+nothing was old enough to be judged marks nothing, so nothing brakes it; and nothing shrinks in the first scan.
 """
 
 from collections.abc import Iterable
@@ -21,7 +17,7 @@ from retention_assets.stores.objects.settings import Brakes
 
 
 def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
-    """Why sources can't be trusted, with their numbers: the scan failed."""
+    """Reasons why sources cannot be trusted, with their numbers; any of them fails the scan."""
     is_empty = {source.label: source.rows == 0 and brakes.empty_source == "refuse" for source in result.sources}
     remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
     found = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
@@ -30,11 +26,9 @@ def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | No
 
 
 def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
-    """Which sources have most likely lost what they had: files or shares since the last kept scan, or more references since the
-    largest one than the brake allows.
-
-    A look counts rows for distinct references. They may repeat, so that it is certain of these, and not of others.
-    """
+    """Sources that have probably lost something: files or shares since the last kept scan, or more references than the brake
+    allows since the largest one. A look counts rows, not distinct references: as rows may repeat,
+    the losses that it finds are certain, but it may miss others."""
     if last is None:
         return []
     peaks, found = _most_before(brakes, last, at), list[str]()
@@ -53,16 +47,14 @@ def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult
 
 
 def own_peaks(result: ScanResult) -> list[Peak]:
-    """The memory of a scan that begins it anew, as one does that a person has accepted."""
+    """Peaks of a scan alone, as after a person accepted it."""
     counts = ((one.label, one.distinct) for one in (*result.sources, *result.edge_sources))
     return [Peak(label, result.started_at, count) for label, count in (("", result.distinct_references), *counts)]
 
 
 def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[Peak]:
-    """The memory of a kept scan: its own numbers, and what earlier ones of the last days had more.
-
-    What was kept only because somebody has let references be fewer since begins it anew.
-    """
+    """Peaks of a kept scan: its own counts, and larger ones of the last days. Peaks that the last scan's brake would have
+    refused are dropped: the brake was relaxed since, so they start anew."""
     own = own_peaks(result)
     if last is None:
         return own
@@ -76,7 +68,7 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
 
 
 def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Peak]:
-    """By label the largest number of references; that of the last scan counts however old it is."""
+    """Largest number of references by label; the last scan counts whatever its age."""
     found: dict[str, Peak] = {}
     for one in last.peaks or own_peaks(last):
         is_remembered = one.at == last.started_at or one.at >= brakes.within.before(at)
@@ -86,7 +78,7 @@ def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Pe
 
 
 def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
-    """What about the scan as a whole is odd, each with both numbers; nothing: it is as usual."""
+    """Reasons, with numbers, why the scan as a whole looks wrong; empty if it is usual."""
     objects, size = result.total(*JUDGED)
     if not objects:
         return []
@@ -95,7 +87,7 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     if last and (shrunk := _shrunk(brakes, before, result.distinct_references, last)):
         found.append(f"all sources together {shrunk}")
     unreferenced, unreferenced_size = result.total(ObjectClass.UNREFERENCED)
-    # Without a source nothing refers to anything, as the settings say.
+    # Without sources, nothing is referred to by definition.
     most = brakes.unreferenced_fraction if result.sources else 1.0
     if _is_beyond(unreferenced, objects, most):
         found.append(
@@ -126,7 +118,7 @@ def _shrunk(brakes: Brakes, before: Peak | None, now: int, last: ScanResult) -> 
 
 
 def _is_beyond(part: int, whole: int, most: float) -> bool:
-    """Whether a part of a whole is more than a share, exactly: 0.29 of 100 is 29."""
+    """Exact comparison: 0.29 of 100 is 29."""
     return part > Fraction(str(most)) * whole
 
 

@@ -1,8 +1,5 @@
-"""The class of each object: the first that fits, in the order of `ObjectClass`.
-
-Belongs here: the rules, on columns, and why an object is kept whoever refers to it. What names it is known already when they
-are asked.
-"""
+"""The class of each object: the first that fits, in the order of `ObjectClass`. References are resolved before these rules are
+applied."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,9 +16,8 @@ from retention_assets.policy.realms import REALM, is_reserved, is_within_any
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 
-# The number by which a class is written down.
 CLASSES = tuple(ObjectClass)
-# Those that have lines in the log of every store, however large.
+# classes logged for every store, however large
 LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
 _WHY = {
@@ -35,12 +31,12 @@ _WORDS = pa.array([_WHY.get(name) for name in CLASSES], pa.string())
 
 @dataclass(frozen=True)
 class ClassRules:
-    """What the class of an object depends on besides itself.
+    """Rules for classes.
 
-    `handled`: the realms that some source speaks for; none where one speaks for all of them. A source speaks for each realm
-    that one of its references names. It speaks for all realms if one of its references has none, or if it had no reference at
-    all and is of those that give no realms. An object without a realm, where others have one, is spoken for by a source that
-    speaks for all. Where no object has one, every source speaks for all of them.
+    `handled`: realms that some source covers; None if one covers all. A source covers the realms of its references. It covers
+    all realms if one of its references has none, or if it had no reference at all and provides no realms. If objects have
+    realms, an object without one is covered only by a source that covers all. If no object has a realm, every source covers all
+    objects.
     """
 
     cut_off: int
@@ -50,7 +46,7 @@ class ClassRules:
 
 
 def spoken_for(settings: ObjectsSettings, heard: Iterable[tuple[Collection[str | None], object]]) -> frozenset[str] | None:
-    """What is `handled` by some sources: of each the realms of its references, and what says where its realms are."""
+    """Compute `handled` from each source's realms and settings."""
     if not settings.has_realms or not settings.references:
         return None
     found: set[str] = set()
@@ -68,7 +64,7 @@ def classes_of(
     retained: Bools,
     rules: ClassRules,
 ) -> Small:
-    """The number of the class of each object. One whose age is not known is young: it is not guessed."""
+    """Index of each object's class. Objects of unknown age are young."""
     names, realm = words_of(realms)
     reserved = np.array([is_reserved(name) for name in names] + [False])[realm]
     purging = np.array([is_within_any(name, rules.purging) for name in names] + [False])[realm]
@@ -88,7 +84,7 @@ def classes_of(
 
 
 def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Hold]) -> pa.Array:
-    """Why each of some objects is kept: a text about it, null where it is not. Their columns are those of `KEPT`."""
+    """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
     unnamed = np.zeros(len(objects), dtype=bool)
     why = _WORDS.take(pa.array(classes_of(objects["realm"], objects["kind"], objects["created_at"], unnamed, rules)))
     return pc.coalesce(why, _held_by(objects, holds)) if holds else why
@@ -112,7 +108,7 @@ def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
 
 
 def words_of(column: pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:
-    """The words of a column, and which of them each row has; the place behind the last one where it has none."""
+    """Distinct texts of a column, and the index of each row's text; null is the index after the last."""
     array = join_chunks(column)
     if array.null_count == len(array):
         return [], np.zeros(len(array), dtype=np.int64)

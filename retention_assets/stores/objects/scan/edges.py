@@ -1,8 +1,6 @@
-"""Edges, followed to the end: what retains `from` retains `to`.
-
-Belongs here: that closure, exact by the texts of keys. An edge with a realm holds in that realm, one without in every realm.
-What is retained in every realm is so in each. Cycles are allowed; each key is visited once in a realm.
-"""
+"""Closure over edges: what retains `from` retains `to`, exact by whole keys. An edge with a realm holds in that realm, one
+without in every realm. What is retained in every realm is retained in each. Cycles are allowed; each key is visited once per
+realm."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,15 +14,15 @@ from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 
-# Keys of one realm (or of none, which is all realms).
+# keys of one realm; None means all realms
 RealmKeys = tuple[str | None, pa.Array]
-# Fewer than so many keys are followed one by one, more of them all at once: a long chain has few at a time.
+# Small fronts are followed node by node, as in long chains; larger ones vectorized.
 _FEW = 64
 
 
 @dataclass(frozen=True)
 class CodedEdges:
-    """Edges by the numbers of their keys; each key is there once, whatever number of edges it has."""
+    """Edges as indexes into distinct keys."""
 
     begins: Ints
     ends: Ints
@@ -33,10 +31,8 @@ class CodedEdges:
 
 
 def code_edges(read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> CodedEdges:
-    """Edges that are read again and again in the same batches, of which one is in memory at a time.
-
-    Keys are told apart by fingerprints. That these are of as many keys is looked at: where they are not, this raises Refused.
-    """
+    """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time. Keys
+    are told apart by fingerprints. Raises Refused if two keys have the same one."""
     ends = ("from", "to")
     batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
     known = distinct(np.concatenate([one for both in batches for one in both]))
@@ -73,11 +69,8 @@ def close_edges(
     named: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
     kept: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
 ) -> list[RealmKeys]:
-    """What is retained over edges and by no reference itself.
-
-    `realms` are those of references and of what is kept. `named` says of some keys which of them references name, `kept` which
-    are objects that are kept for what they are: edges are followed from both.
-    """
+    """Keys that are retained over edges, but by no reference. `realms` are those of references and kept objects. `named` tells
+    which keys references name, `kept` which are objects kept by rules or holds; edges are followed from both."""
     begins, ends, keys = edges.begins, edges.ends, edges.keys
     graphs = _by_realm(edges.realms, realms)
     nodes = [np.unique(begins[rows]) for _, rows in graphs]
@@ -103,21 +96,19 @@ def close_edges(
 
 
 def _by_realm(column: pa.Array, realms: Sequence[str]) -> list[tuple[str | None, Ints]]:
-    """The edges that hold in every realm, and for each realm of which more is known all that hold there."""
+    """Edges that hold in every realm, and all edges that hold in each known realm."""
     names, realm = words_of(column)
     everywhere = np.flatnonzero(realm == len(names))
     by_realm = np.argsort(realm, kind="stable")
     first = np.searchsorted(realm[by_realm], np.arange(len(names) + 1))
     own = {name: by_realm[first[at] : first[at + 1]] for at, name in enumerate(names)}
-    # Where every edge has its realm, no other realm has any.
+    # If every edge has a realm, other realms have no edges.
     known = sorted({*names, *realms}) if len(everywhere) else sorted(names)
     return [(None, everywhere), *((name, np.append(everywhere, own.get(name, everywhere[:0]))) for name in known)]
 
 
 @dataclass(frozen=True)
 class _Graph:
-    """Edges by where they begin."""
-
     first: Ints
     targets: Ints
 
@@ -130,7 +121,7 @@ class _Graph:
 
 
 def reach(graph: _Graph, start: Bools) -> Bools:
-    """Everything that some nodes lead to, themselves included."""
+    """Mask of all nodes reachable from the start, including it."""
     seen = start.copy()
     front = np.flatnonzero(seen)
     while len(front):
@@ -146,7 +137,6 @@ def reach(graph: _Graph, start: Bools) -> Bools:
 
 
 def _one_by_one(graph: _Graph, seen: Bools, front: list[int]) -> Ints:
-    """Follow some nodes until there is nothing more, or so much that it is better done at once."""
     while front and len(front) < 2 * _FEW:
         node = front.pop()
         for target in graph.targets[graph.first[node] : graph.first[node + 1]].tolist():

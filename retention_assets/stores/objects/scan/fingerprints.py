@@ -1,10 +1,6 @@
-"""Fingerprints: 64 bits of a keyed hash of a realm and a key, so that references are eight bytes each and nobody can craft two
-that are taken for one.
-
-Belongs here: that hash, for whole columns at once. It is SipHash-1-3, keyed by the salt of a scan, of a text that no two pairs
-of realm and key share: the length of the realm (0 where there is none, else one more than it; with its highest bit set for a
-folder), the realm, filled up with zeros to whole words of eight bytes, and then the key.
-"""
+"""Fingerprints: 64-bit keyed hashes of realm and key, which make references eight bytes each and collisions uncraftable. The
+hash is SipHash-1-3, keyed by the salt of a scan, over an unambiguous text: the length of the realm plus one (0 without a realm;
+highest bit set for a folder), the realm, zeros up to a multiple of eight bytes, and the key."""
 
 from collections.abc import Sequence
 
@@ -18,7 +14,7 @@ Hashes = npt.NDArray[np.uint64]
 
 SALT_BYTES = 16
 _WORD = 8
-# So many rows at a time that all that is computed of them stays in a cache.
+# rows per block, so that its arrays stay in a cache
 _BLOCK = 8192
 _MASK = (1 << 64) - 1
 _START = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
@@ -27,8 +23,6 @@ _FOLDER = 1 << 63
 
 
 class Fingerprints:
-    """The fingerprints of one scan, by its salt."""
-
     def __init__(self, salt: bytes) -> None:
         if len(salt) != SALT_BYTES:
             raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
@@ -38,10 +32,8 @@ class Fingerprints:
     def of(
         self, keys: pa.Array, realms: pa.Array | None = None, ends: Ints | None = None, folders: Bools | None = None
     ) -> Hashes:
-        """The fingerprint of each key in its realm; without realms, in none.
-
-        With `ends`, of so many bytes of each key. Where `folders` says so, of a folder of that name and not of the key.
-        """
+        """Fingerprint of each key in its realm, or in none. `ends` limits each key to that many bytes. `folders` marks rows
+        that are folders of that name instead of keys."""
         starts, lengths, words = _text(keys)
         lengths = lengths if ends is None else ends
         names: list[str | None] = [None]
@@ -66,7 +58,7 @@ class Fingerprints:
             return out
         count = lengths // _WORD
         most = int(count.max())
-        # Rows of as many words stand together, so that a block is as good as always of one length.
+        # Rows are grouped by word count, so that nearly every block has rows of one length.
         order = None
         if most != int(count.min()):
             order = np.argsort(
@@ -82,7 +74,6 @@ class Fingerprints:
         return out
 
     def _after(self, prefix: bytes) -> Sequence[int]:
-        """The state once the words of a prefix are taken in."""
         state: Sequence[int] = self._start
         for at in range(0, len(prefix), _WORD):
             state = _absorbed(state, int.from_bytes(prefix[at : at + _WORD], "little"))
@@ -119,7 +110,7 @@ def _turned(word: int, by: int) -> int:
 
 
 def _text(keys: pa.Array) -> tuple[Ints, Ints, Hashes]:
-    """Where each text begins, how long it is, and the bytes of all of them as words of eight."""
+    """Start and length of each text in bytes, and all bytes as 64-bit words."""
     if pa.types.is_dictionary(keys.type):
         keys = keys.dictionary_decode()
     if not (pa.types.is_string(keys.type) or pa.types.is_large_string(keys.type)):
@@ -133,7 +124,7 @@ def _text(keys: pa.Array) -> tuple[Ints, Ints, Hashes]:
     places = np.frombuffer(offsets, dtype=width)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     first, last = int(places[0]) & ~(_WORD - 1), int(places[-1])
     held = np.frombuffer(data, dtype=np.uint8)
-    # Whole words, and one more of them than there are.
+    # one more word, as each is read with the next
     end = first + (-(-(last - first) // _WORD) + 2) * _WORD
     if end <= len(held) and held.ctypes.data % _WORD == 0:
         part = held[first:end]
@@ -144,10 +135,8 @@ def _text(keys: pa.Array) -> tuple[Ints, Ints, Hashes]:
 
 
 class _Block:
-    """Memory for so many rows, used again for each block."""
-
     def __init__(self, rows: int) -> None:
-        # v0 and v2 beside each other, and v1 and v3: most of a round is done to both at once.
+        # v0 and v2 share an array, and so do v1 and v3: most of a round processes both at once.
         self._even = np.empty((2, rows), dtype=np.uint64)
         self._odd = np.empty((2, rows), dtype=np.uint64)
         self._spare = np.empty((2, rows), dtype=np.uint64)
@@ -162,7 +151,7 @@ class _Block:
         count: Ints,
         total: Ints,
     ) -> Hashes:
-        """The hash of each row, of which those with fewer words stand first."""
+        """Hash rows, which must be sorted by word count."""
         rows = len(starts)
         even, odd, spare = self._even[:, :rows], self._odd[:, :rows], self._spare[:, :rows]
         place = starts >> 3
@@ -175,13 +164,13 @@ class _Block:
         ends = (total.astype(np.uint64) & np.uint64(255)) << np.uint64(56)
         apart = False
         for number in range(int(count[-1]) + 1):
-            # Rows that ended before this word are left alone; those that end with it have their length in it.
+            # Rows that ended before this word stay; in a row's last word its length is mixed in.
             begin, end = np.searchsorted(count, (number, number + 1)).tolist()
             place[begin:] += 1
             words.take(place[begin:], out=ahead[begin:], mode="clip")
             now = word[begin:]
             np.right_shift(here[begin:], shift[begin:], now)
-            # A shift by all 64 bits leaves nothing, as it should.
+            # NumPy shifts by 64 give 0, as needed.
             np.left_shift(ahead[begin:], back[begin:], here[begin:])
             np.bitwise_or(now, here[begin:], now)
             here, ahead = ahead, here
@@ -189,7 +178,7 @@ class _Block:
                 word[begin:end] &= mask[begin:end]
                 word[begin:end] |= ends[begin:end]
             elif not apart and state.ndim == 1 and (now == now[0]).all():
-                # As long as all rows begin alike they are as one.
+                # While all rows have the same words, one state serves them all.
                 state = np.array(_absorbed(state.tolist(), int(now[0])), dtype=np.uint64)
                 continue
             if not apart:
@@ -219,7 +208,6 @@ def _absorb(even: Hashes, odd: Hashes, spare: Hashes, word: Hashes) -> None:
 
 
 def _rounds(even: Hashes, odd: Hashes, spare: Hashes) -> None:
-    """One round, in place."""
     add, xor, either, left, right = np.add, np.bitwise_xor, np.bitwise_or, np.left_shift, np.right_shift
     v0, v2, one, crossed = even[0], even[1], spare[0], even[::-1]
     add(even, odd, even)
@@ -241,7 +229,7 @@ def _rounds(even: Hashes, odd: Hashes, spare: Hashes) -> None:
 
 
 def folder_ends(keys: pa.Array, depth: int) -> Ints:
-    """How many bytes of each key its first so many folders have, with the slash behind them; 0 where it is not so deep."""
+    """Bytes of each key up to and including its `depth`-th slash; 0 if it has fewer."""
     starts, lengths, words = _text(keys)
     slashes = np.flatnonzero(words.view(np.uint8) == ord("/"))
     if not len(slashes):
@@ -253,7 +241,6 @@ def folder_ends(keys: pa.Array, depth: int) -> Ints:
 
 
 def beginnings(keys: pa.Array, ends: Ints) -> pa.Array:
-    """So many bytes of each key."""
     starts, _, words = _text(keys)
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
     np.cumsum(ends, out=offsets[1:])

@@ -1,9 +1,8 @@
-"""The folder of a scan: what its tasks leave to each other, and to those who want to see it later.
+"""The folder of a scan: names and formats of the files that its tasks leave.
 
-Belongs here: names and formats. `objects/` has objects, one Parquet file per share: everything that was listed, or what of a
-finished list has lines in the log. `classes/` has for each of these files one with the class of each row, and `every/` for each
-share of a finished list one with the class of each object. `references/`, `asked/`, `retained/`, `edges/` and `matched/` hold
-fingerprints on the way.
+`objects/` has a Parquet file per share, with everything listed, or of a finished list only what has lines in the log.
+`classes/` has the class of each of these rows, and `every/` the class of each object of a finished list. `references/`,
+`asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +18,10 @@ from retention_assets.frames.arrays import Ints
 from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.stores.objects.scan.fingerprints import Hashes
 
-# Fingerprints are cut into so many ranges of one width, of which a task takes some that lie beside each other.
+# Fingerprints are cut into ranges of equal width; a task takes consecutive ones.
 RANGES = 1 << 8
 RANGE_SHIFT = 64 - 8
-# So many rows are read and judged together.
+# rows read and judged together
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES, EVERY = "objects", "classes", "every"
@@ -40,37 +39,33 @@ LISTED = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
-# Of an object what is kept with its class.
 KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
 CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
 _WORDS = ("realm", "kind", "dataset")
 
 
 def open_local(place: str) -> tuple[pafs.FileSystem, str]:
-    """A path on this machine."""
     return pafs.LocalFileSystem(), place
 
 
 @dataclass(frozen=True)
 class ScanFolder:
-    """A folder, and how a path or URI is opened where tasks run."""
+    """A folder, and how its path or URI is opened where tasks run."""
 
     root: str
     open: Callable[[str], tuple[pafs.FileSystem, str]] = open_local
 
     def place(self, name: str) -> tuple[pafs.FileSystem, str]:
-        """A file in it."""
         files, root = self.open(self.root)
         return files, f"{root}/{name}"
 
     def make(self, *names: str) -> None:
-        """Make folders in it."""
         for name in names:
             files, path = self.place(name)
             files.create_dir(path, recursive=True)
 
     def writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
-        """Begin a Parquet file. On a disk to pack it costs more than it saves."""
+        """Open a Parquet file for writing; uncompressed on local disks, where compression costs more than it saves."""
         files, path = self.place(name)
         words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
         packed = "none" if isinstance(files, pafs.LocalFileSystem) else "lz4"
@@ -79,40 +74,34 @@ class ScanFolder:
         )
 
     def reader(self, name: str) -> pq.ParquetFile:
-        """Open a Parquet file."""
         files, path = self.place(name)
         words = list(_WORDS) if name.startswith(f"{OBJECTS}/") else None
         return pq.ParquetFile(path, filesystem=files, read_dictionary=words, pre_buffer=False)
 
     def parts(self, name: str) -> list[str]:
-        """The names of the Parquet files of a folder in it."""
         files, path = self.place(name)
         found = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         return sorted(one.base_name for one in found if one.base_name.endswith(".parquet"))
 
     def write_bytes(self, name: str, *parts: Any) -> None:
-        """A file of bytes."""
         files, path = self.place(name)
         with files.open_output_stream(path) as stream:
             for part in parts:
                 stream.write(part)
 
     def read_bytes(self, name: str) -> pa.Buffer:
-        """A file of bytes, whole."""
         files, path = self.place(name)
         with files.open_input_file(path) as source:
             return source.read_buffer()
 
     def write_values(self, name: str, values: Hashes) -> None:
-        """Fingerprints in order, with where each range begins."""
+        """Write sorted fingerprints, after the offset of each range."""
         begins = np.searchsorted(values, np.arange(RANGES, dtype=np.uint64) << np.uint64(RANGE_SHIFT)).astype(np.int64)
         self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
 
     def write_ranges(self, name: str, values: Hashes) -> Ints:
-        """Fingerprints range by range, in any order within each: putting them in order is left to who merges them.
-
-        Returns which of those that were given stands at each place.
-        """
+        """Write fingerprints grouped by range, unsorted within each; merging sorts them. Returns the index of the fingerprint
+        at each place."""
         ranges = (values >> np.uint64(RANGE_SHIFT)).astype(np.uint8)
         begins = np.zeros(RANGES + 1, dtype=np.int64)
         np.cumsum(np.bincount(ranges, minlength=RANGES), out=begins[1:])
@@ -143,7 +132,7 @@ class RangedValues:
 
 
 def read_classes(folder: ScanFolder, columns: Sequence[str] = KEPT) -> Iterator[pa.Table]:
-    """Every object that is kept with its class, batch by batch: some columns of `KEPT`, and `class`."""
+    """Yield kept objects in batches: some columns of `KEPT`, and `class`."""
     for part in folder.parts(CLASSES):
         with folder.reader(f"{OBJECTS}/{part}") as objects, folder.reader(f"{CLASSES}/{part}") as classes:
             for group in range(objects.num_row_groups):

@@ -1,7 +1,4 @@
-"""A scan in this process: for small stores, for explanations and for runs that change nothing.
-
-Belongs here: running the tasks of a scan one after the other, in a folder that is gone afterwards.
-"""
+"""Runs a scan in this process and a temporary folder: for small stores, explanations and dry runs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +17,12 @@ from retention_assets.stores.temporary import temporary_folder
 def scan_here(
     scan: Scan, last: ScanResult | None = None, refused: int | None = None
 ) -> Iterator[tuple[ScanResult, ScanFolder]]:
-    """Scan a store: the numbers, and the folder with what was found, as long as it is looked at."""
+    """Scan a store: the result, and its folder, which exists as long as the context."""
     with temporary_folder("scan") as place:
         folder = ScanFolder(place)
         yield scan_in(TasksHere(), scan, folder, last, refused), folder
 
 
 def read_here(scan: Scan, datasets: Sequence[str], last: ScanResult | None = None) -> tuple[ScanResult, pa.Table]:
-    """Scan a store: the numbers, and the lines of the log of some of its datasets."""
     with scan_here(scan, last) as (result, folder):
         return result, log_lines(folder, result, scan.settings, datasets)

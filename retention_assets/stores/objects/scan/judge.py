@@ -1,8 +1,4 @@
-"""Judging what was listed: each object that something names is in a class, and so is each other.
-
-Belongs here: the steps, and what they count and write.
-Does not belong here: the rules (classes.py), and what names an object (match.py).
-"""
+"""Judges listed objects: assigns classes, counts groups and writes both."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -31,26 +27,23 @@ BLOOM = "retained/bloom"
 _KEPT = pa.schema([LISTED.field(name) for name in KEPT])
 _WORDS = pa.array([str(name) for name in NAMES], pa.string())
 _IS_LOGGED = np.array([name in LOGGED for name in NAMES])
-# So many groups at most are counted one beside the other.
+# most groups counted in a dense array
 _FEW = 1 << 16
-# What has been listed in part may have changed only if somebody writes to a finished list.
+# A row count can only differ if a finished list was written to meanwhile.
 _CHANGED = "What lists the objects changed while it was read: {}. Scan again, and put a list in place only once it is finished."
 
-# Realm, kind, dataset and class, "" where there is none.
+# realm, kind, dataset and class; "" for none
 Group = tuple[str, str, str, ObjectClass]
 
 
 @dataclass(frozen=True)
 class FillBloom:
-    """What the one task is sent that makes the filter."""
-
     size: BloomSize
     merged: Sequence[MergedRange]
     over_edges: bool
     folder: ScanFolder
 
     def __call__(self, _: int) -> None:
-        """Add everything that is retained."""
         bloom = Bloom(self.size)
         for name in [part.name for part in self.merged] + [OVER_EDGES] * self.over_edges:
             bloom.add(self.folder.read_values(name).values)
@@ -59,10 +52,8 @@ class FillBloom:
 
 @dataclass(frozen=True)
 class JudgeObjects:
-    """What a task is sent: what was listed, what was asked and met of it, and what it is judged by.
-
-    Of a finished list objects with lines in the log are written down; all of them if `every` has lines.
-    """
+    """Task that judges a part by what was asked and met. Of a finished list only objects with lines in the log are written;
+    with `every`, all of them."""
 
     listed: ListedObjects
     asked: Sequence[AskedPart]
@@ -76,10 +67,10 @@ class JudgeObjects:
     every: bool
 
     def __call__(self, number: int) -> dict[Group, list[int]]:
-        """Write the class of each object of a part; how many objects and bytes each group has."""
+        """Write the class of each object of a part; return objects and bytes of each group."""
         groups: dict[Group, list[int]] = {}
         part, runs = self.listed.parts[number], self.asked[number].runs
-        # Where in the files of what was met the runs of this part begin.
+        # offset of this part's runs in the files of met fingerprints
         before = sum(len(one.runs) for one in self.asked[:number])
         tables = self.listed.read(number, KEPT)
         with ExitStack() as files:
@@ -103,7 +94,7 @@ class JudgeObjects:
         return groups
 
     def _hit(self, number: int, run: AskedRun) -> tuple[Hashes, Ints, Bools]:
-        """What was asked of a run, of which rows, and which rows something names."""
+        """Fingerprints asked of a run, their rows, and a mask of the rows that something names."""
         values, rows = self.folder.read_values(run.name), rows_of(self.folder, run)
         hit = np.zeros(run.rows, dtype=bool)
         if self.bloom:
@@ -119,7 +110,7 @@ class JudgeObjects:
         return values.values, rows, hit
 
     def _check(self, part: str, values: Hashes, rows: Ints, logged: Ints, picked: Sequence[pa.Table]) -> None:
-        """What may be marked has to be what was asked about: the same is asked of it once more."""
+        """Raises Refused unless the objects to be logged are the ones that were asked about."""
         table = pa.concat_tables(picked).unify_dictionaries().combine_chunks()
         keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
         again = list(lookups(Fingerprints(self.salt), keys, realms, self.named_by))
@@ -127,19 +118,19 @@ class JudgeObjects:
         wanted = np.zeros(int(rows.max(initial=-1)) + 1, dtype=bool)
         wanted[logged[logged < len(wanted)]] = True
         mine = wanted[rows]
-        # Among others that have realms an object without one is asked about twice.
+        # An object without a realm is asked about twice where others have one.
         asked = distinct(values[mine] ^ _mixed(rows[mine]))
         if not np.array_equal(asked, distinct(expected ^ _mixed(logged if places is None else logged[places]))):
             raise Refused(_CHANGED.format(f"{part} has other objects"))
 
 
 def _mixed(rows: Ints) -> Hashes:
-    """Numbers of rows as bits all over a word, so that a fingerprint with its row is one value."""
+    """Spread row numbers over all bits, so that fingerprint and row combine into one value."""
     return rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
 class JudgedPart:
-    """What a part leaves: of a finished list the class of each object, and what has lines in the log."""
+    """Files of a judged part: classes, and objects with lines in the log."""
 
     def __init__(
         self, listed: ListedObjects, number: int, rules: ClassRules, folder: ScanFolder, every: bool, files: ExitStack
@@ -154,7 +145,7 @@ class JudgedPart:
             self._all = files.enter_context(folder.writer(f"{EVERY}/{part}", CLASS))
 
     def add(self, table: pa.Table, hit: Bools, groups: dict[Group, list[int]]) -> Ints:
-        """Write and count a batch, of which something names some objects; which of them have lines in every log."""
+        """Write and count a batch; return the rows that have lines in every log."""
         classes = classes_of(table["realm"], table["kind"], table["created_at"], hit, self._rules)
         add_groups(groups, count_groups(table, classes))
         logged = np.flatnonzero(_IS_LOGGED[classes])
@@ -170,7 +161,6 @@ class JudgedPart:
 
 
 def add_groups(groups: dict[Group, list[int]], more: Mapping[Group, Sequence[int]]) -> None:
-    """Count some groups with others."""
     for name, (objects, size) in more.items():
         counts = groups.setdefault(name, [0, 0])
         counts[0] += objects
@@ -178,7 +168,6 @@ def add_groups(groups: dict[Group, list[int]], more: Mapping[Group, Sequence[int
 
 
 def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]]:
-    """Objects and bytes of each realm, kind, dataset and class."""
     code = classes.astype(np.int64)
     words: list[list[str]] = []
     for name in ("realm", "kind", "dataset"):
@@ -190,7 +179,7 @@ def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]
     else:
         code, place = np.unique(code, return_inverse=True)
     sizes = integers(table["size"], 0).astype(np.int64)
-    # In two halves, whose sums of so many rows doubles have exactly.
+    # Summed in two halves, as doubles are exact for these.
     halves = [np.bincount(place, half).astype(np.int64) for half in (sizes >> 32, sizes & 0xFFFFFFFF)]
     counts = np.bincount(place)
     there = np.flatnonzero(counts)

@@ -1,8 +1,4 @@
-"""Listing a share: what is stored there, with its names and fingerprints, as one Parquet file.
-
-Belongs here: the step, and what it tells of itself.
-Does not belong here: finished lists, which are not written again (listed.py).
-"""
+"""Lists a share into a Parquet file of objects with names and fingerprints. Finished lists are not copied (listed.py)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +16,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 
 @dataclass(frozen=True)
 class ListedShare:
-    """The file of a share, its rows, and how many of them are of no reserved realm."""
+    """File of a share, its rows, and those not in a reserved realm."""
 
     part: str
     rows: int
@@ -29,8 +25,6 @@ class ListedShare:
 
 @dataclass(frozen=True)
 class ListObjects:
-    """What a task is sent: the listing and its shares."""
-
     settings: ObjectsSettings
     listing: ObjectListing
     salt: bytes
@@ -38,7 +32,6 @@ class ListObjects:
     shares: Sequence[Any]
 
     def __call__(self, number: int) -> ListedShare:
-        """List one share."""
         from retention_assets.stores.objects.naming import constant_dataset, with_names
 
         fingerprints = Fingerprints(self.salt)

@@ -1,10 +1,6 @@
-"""What was listed, as often as a scan reads it: from the files that it was written into, or from a finished list itself.
-
-Belongs here: reading both alike, in an order that stays the same. A list that is finished, and from whose columns nothing has
-to be worked out, is not written again: it was made before anything else of the scan, and each reading holds its files against
-what they were when the scan began.
-Does not belong here: listing (list_objects.py), and kinds of lists (../listings/).
-"""
+"""Listed objects, in parts that a scan reads repeatedly: from its own files, or from a finished list itself. A finished list
+from whose columns nothing must be derived is not copied: it was made before the scan, and each reading checks that its files
+have not changed since."""
 
 import hashlib
 import json
@@ -26,35 +22,31 @@ from retention_assets.stores.objects.scan.folder import EVERY, LISTED, OBJECTS, 
 from retention_assets.stores.objects.settings import FromPattern, ObjectsSettings
 
 _LIST = "list.json"
-# Columns that are worked out of the list, and of those the ones that it may have itself.
 _NAMES = ("key", "realm", "kind")
 
 
 class ListedObjects(Protocol):
-    """What was listed, in parts. It travels to tasks as a value."""
+    """Listed objects in parts; tasks are sent it as a value."""
 
     @property
     def parts(self) -> Sequence[str]:
-        """The name of each part."""
+        """Names of the parts."""
 
     @property
     def is_written(self) -> bool:
-        """Whether all of it is in the folder of the scan already."""
+        """True if all objects are in the folder of the scan."""
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of `LISTED` of a part, each time in the same batches of at most `ROWS` rows."""
+        """Yield some columns of `LISTED` of a part, each time in the same batches of at most `ROWS` rows."""
 
 
 @dataclass(frozen=True)
 class WrittenObjects:
-    """Files in the folder of the scan."""
-
     folder: ScanFolder
     parts: Sequence[str]
     is_written: bool = True
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Group of rows by group of rows."""
         with self.folder.reader(f"{OBJECTS}/{self.parts[number]}") as source:
             for group in range(source.num_row_groups):
                 yield source.read_row_group(group, columns=list(columns), use_threads=False)
@@ -62,8 +54,6 @@ class WrittenObjects:
 
 @dataclass(frozen=True)
 class FinishedObjects:
-    """Shares of a finished list."""
-
     settings: ObjectsSettings
     listing: FinishedListing
     shares: Sequence[Any]
@@ -71,11 +61,10 @@ class FinishedObjects:
 
     @property
     def parts(self) -> Sequence[str]:
-        """Numbered as the shares are."""
         return [part_name(number) for number in range(len(self.shares))]
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """The list once more. Fingerprints are in none."""
+        """Read the list again, without fingerprints."""
         fields = [LISTED.field(name) for name in columns if name != "fingerprint"]
         wanted = [name for name in columns if name in ("size", "created_at")]
         only = constant_dataset(self.settings)
@@ -86,7 +75,7 @@ class FinishedObjects:
 
 
 def can_be_read_again(settings: ObjectsSettings, listing: ObjectListing) -> bool:
-    """Whether a listing is a finished list with whatever a scan needs in its columns, which nobody wants to be read slowly."""
+    """Tell whether a listing is an unchanging list that provides all that a scan needs, with no limit on its rate."""
     return (
         isinstance(listing, FinishedListing)
         and listing.is_fixed
@@ -98,12 +87,10 @@ def can_be_read_again(settings: ObjectsSettings, listing: ObjectListing) -> bool
 
 
 def part_name(number: int) -> str:
-    """The name of a part."""
     return f"part-{number:05d}.parquet"
 
 
 def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
-    """Batches of any size as tables of so many rows, the last one of less."""
     held: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -126,7 +113,6 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def column_of(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
-    """A column as `LISTED` has it."""
     if field.name == "dataset" and only_dataset is not None:
         places = pa.array(np.zeros(len(table), dtype=np.int32))
         return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
@@ -139,7 +125,6 @@ def column_of(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.
 
 
 def reserved_rows(realms: pa.ChunkedArray) -> int:
-    """How many objects are in reserved realms."""
     if realms.null_count == len(realms):
         return 0
     names, codes = words_of(realms)
@@ -147,16 +132,13 @@ def reserved_rows(realms: pa.ChunkedArray) -> int:
     return sum(int((codes == number).sum()) for number in reserved)
 
 
-# --- after the scan ---------------------------------------------------------------------------------------------------
-
-
 def note_list(folder: ScanFolder, shares: Sequence[Any], wanted: int, *, every: bool) -> None:
-    """Write down which list it was, so that it is known again; and whether every object of it is in the folder."""
+    """Record the list's identity, and whether the folder has every object of it."""
     folder.write_bytes(_LIST, json.dumps({"wanted": wanted, "shares": _digest(shares), "every": every}).encode())
 
 
 def read_every_class(folder: ScanFolder, settings: ObjectsSettings, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Every listed object with its class: some columns of `KEPT`, and `class`. Raises Refused if the list has changed since."""
+    """Yield every listed object: some columns of `KEPT`, and `class`. Raises Refused if the list has changed since."""
     noted = json.loads(bytes(folder.read_bytes(_LIST))) if folder.parts(EVERY) else {"every": True}
     if noted.get("every"):
         yield from read_classes(folder, columns)
@@ -168,7 +150,7 @@ def read_every_class(folder: ScanFolder, settings: ObjectsSettings, columns: Seq
     )
     if not isinstance(listing, FinishedListing):
         raise changed
-    # Only then it is known whether it can be read again.
+    # only known after begin()
     listing.begin()
     shares = listing.shares(noted["wanted"])
     if not can_be_read_again(settings, listing) or _digest(shares) != noted["shares"]:

@@ -1,9 +1,6 @@
-"""From a scan to lines of a log: a line for each object that has one, and for each dataset one about its realm.
-
-Belongs here: which classes have lines, and what a line says. Only what a policy may select is COMMITTED; of what must not be
-judged (too young, of an unknown kind, of a realm that no source speaks for, reserved) the lines are OPEN and have no time of
-opening, so that no policy whatever selects them.
-"""
+"""Log lines of a scan: one per logged object, and one per dataset about its realm. Only what a policy may select is COMMITTED.
+Lines of objects that must not be judged (too young, of an unknown kind or an uncovered realm, reserved) are OPEN without an
+opening time, so that no policy selects them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +17,7 @@ from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
 
-# The attribute that says whether a scan found a reference, by class; of others nobody asked.
+# attribute `referenced` by class; unknown for all others
 REFERENCED = {
     ObjectClass.UNREFERENCED: "false",
     ObjectClass.REALM_PURGE: "false",
@@ -32,7 +29,6 @@ _COLUMNS = ("key", "realm", "kind", "dataset", "size", "created_at")
 
 
 def log_lines(folder: ScanFolder, result: ScanResult, settings: ObjectsSettings, datasets: Sequence[str]) -> pa.Table:
-    """The lines of some datasets."""
     tables = [LINES.empty_table(), _about_datasets(result, datasets)]
     classes = tuple(CLASSES) if result.scanned <= settings.rows_up_to else LOGGED
     for rows in _chosen(folder, classes, datasets):
@@ -49,7 +45,6 @@ def _chosen(folder: ScanFolder, classes: Sequence[ObjectClass], datasets: Sequen
 
 
 def _is_in(column: pa.ChunkedArray, words: pa.Array) -> Bools:
-    """Whether the word of each row of a dictionary column is one of those."""
     array = join_chunks(column)
     there = np.append(pc.is_in(array.dictionary, words).to_numpy(zero_copy_only=False), False)
     kept: Bools = there[integers(array.indices, len(array.dictionary))]
@@ -64,14 +59,13 @@ def _about_datasets(result: ScanResult, datasets: Sequence[str]) -> pa.Table:
 
 
 def object_lines(rows: pa.Table) -> pa.Table:
-    """Objects with their classes as lines."""
     words = join_chunks(rows["class"]).dictionary_decode().cast(pa.string())
     created = join_chunks(rows["created_at"])
     judged = pc.is_in(words, pa.array([str(name) for name in _JUDGED]))
     columns = {
         "dataset": join_chunks(rows["dataset"]).cast(pa.string()),
         "transaction": join_chunks(rows["key"]),
-        # Without this the line before would be its parent.
+        # Otherwise the previous line would become the parent.
         "parent_given": pa.repeat(True, len(rows)),
         "type": pa.repeat("OBJECT", len(rows)),
         "status": pc.if_else(judged, "COMMITTED", "OPEN"),
@@ -84,7 +78,7 @@ def object_lines(rows: pa.Table) -> pa.Table:
 
 
 def lines_of(columns: dict[str, pa.Array], rows: int) -> pa.Table:
-    """A table of lines from some of its columns; the others are empty."""
+    """Build a table of lines; missing columns are null."""
     return pa.table(
         [columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type) for field in LINES],
         schema=LINES,
@@ -92,12 +86,10 @@ def lines_of(columns: dict[str, pa.Array], rows: int) -> pa.Table:
 
 
 def _witnesses_of(rows: pa.Table) -> pa.Array:
-    """Who refers to each object, where its keys were asked about alone."""
     return join_chunks(rows[WITNESS]) if WITNESS in rows.column_names else pa.nulls(len(rows), pa.string())
 
 
 def _attributes(classes: pa.Array, kinds: pa.Array, realms: pa.Array, witnesses: pa.Array) -> pa.Array:
-    """`class` and `referenced` of every object; `kind`, `realm` and a witness where there is one."""
     said = pa.array([REFERENCED.get(name, UNKNOWN) for name in CLASSES])
     number = pc.index_in(classes, pa.array([str(name) for name in CLASSES]))
     texts = {"class": classes, "referenced": said.take(number), "kind": _text(kinds), "realm": _text(realms)}

@@ -1,9 +1,6 @@
-"""Look-ups: as what an object may be named.
-
-Belongs here: the rules. A reference names a key in its realm, or in every realm if it has none. One of a source that names
-folders, and that ends with a slash, means every key that begins so; a slash alone means every key.
-Does not belong here: how references are kept (membership.py, bloom.py).
-"""
+"""Lookups: the fingerprints under which references may name an object. A reference names a key in its realm, or in every realm
+if it has none. In a source that names folders, a reference with a trailing slash names every key with that prefix, and a slash
+alone every key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +11,12 @@ import pyarrow as pa
 from retention_assets.frames.arrays import Ints
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, beginnings, folder_ends
 
-# The reference that means every key.
 EVERYTHING = "/"
 
 
 @dataclass(frozen=True)
 class NamedBy:
-    """How references name objects: in realms, in all of them, as folders of some depths (0 is everything)."""
+    """Ways in which references name objects: in a realm, in all realms, or as folders of some depths (0 is everything)."""
 
     in_realms: bool = False
     in_all: bool = False
@@ -32,20 +28,19 @@ class NamedBy:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Fingerprints under which rows may be named, with the names they are of for whoever compares texts."""
+    """Fingerprints under which rows may be named, and the names themselves."""
 
     hashes: Hashes
-    # Which rows they are of; all of them where this is none.
+    # row of each fingerprint; None if they are all rows in order
     rows: Ints | None
     names: Callable[[], pa.Array]
-    # Whether the names are folders.
     folders: bool = False
 
 
 def lookups(
     fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, named_by: NamedBy, own: Hashes | None = None
 ) -> Iterator[Lookup]:
-    """Everything that could name some keys. `own` are their fingerprints in their realms, if these are known."""
+    """All lookups of some keys. `own` are their fingerprints in their realms, if known."""
     lonely = realms is None or realms.null_count == len(realms)
     spaces = [realms] if named_by.in_realms or lonely else []
     if named_by.in_all and not lonely:

@@ -1,9 +1,4 @@
-"""Matching: objects and references, both cut into ranges of fingerprints, meet range by range.
-
-Belongs here: what is asked of each object, range by range, and which of that references name. A range of each is small enough
-for a cache, and all of them together cost in proportion to how many there are.
-Does not belong here: what an object may be named (lookups.py), and what becomes of those that are named (judge.py).
-"""
+"""Matches objects and references range by range of fingerprints, each small enough for a CPU cache."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +18,15 @@ from retention_assets.stores.objects.scan.read_references import Run, in_order
 
 Rows = npt.NDArray[np.uint32]
 
-# So many objects are asked about at a time.
+# objects per run
 _ASKED = 1 << 22
-# So many references at least are looked up in together: fewer cost more calls than look-ups.
+# least references looked up together; for fewer, calls cost more than lookups
 _CELL = 1 << 16
 
 
 @dataclass(frozen=True)
 class AskedRun:
-    """A file of what is asked of some objects that follow each other in a part, how many these are, and how much is asked."""
+    """A file of the fingerprints of consecutive objects; `rows` counts the objects, `values` the fingerprints."""
 
     name: str
     rows: int
@@ -40,7 +35,7 @@ class AskedRun:
 
 @dataclass
 class AskedPart:
-    """What is asked of a part, its rows, and how many of them are of no reserved realm."""
+    """Runs of a part, its rows, and those not in a reserved realm."""
 
     runs: list[AskedRun] = field(default_factory=list)
     rows: int = 0
@@ -49,7 +44,7 @@ class AskedPart:
 
 @dataclass(frozen=True)
 class AskObjects:
-    """What a task is sent: what was listed, and how references name objects."""
+    """Task that writes the fingerprints under which a part's objects may be named."""
 
     listed: ListedObjects
     named_by: NamedBy
@@ -58,9 +53,8 @@ class AskObjects:
     folder: ScanFolder
 
     def __call__(self, number: int) -> AskedPart:
-        """Write down under which fingerprints each object of a part may be named."""
         found, fingerprints = AskedPart(), Fingerprints(self.salt)
-        # Without folders, and with one way to name an object, its own fingerprint says it all.
+        # If objects are named in one way and not by folders, their own fingerprints suffice.
         bare = not (self.named_by.depths or (self.named_by.in_all and self.has_realms))
         columns = ["realm"] + ["fingerprint"] * self.listed.is_written + ["key"] * (not (bare and self.listed.is_written))
         held: list[list[Lookup]] = []
@@ -72,7 +66,7 @@ class AskObjects:
             else:
                 keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
                 ways = lookups(fingerprints, keys, realms, self.named_by, own)
-                # `names` would keep the keys of every table in memory.
+                # `names` would keep every table's keys in memory.
                 held.append([Lookup(way.hashes, way.rows, _no_names) for way in ways])
             rows.append(len(table))
             found.rows += len(table)
@@ -93,7 +87,7 @@ class AskObjects:
 
 
 def gathered(held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> tuple[Hashes, Rows | None]:
-    """The fingerprints of look-ups of some batches, and the row of each; none where each is of its own."""
+    """Concatenate the fingerprints of batches, with the row of each; None if each row has exactly its own."""
     hashes = [way.hashes for ways in held for way in ways]
     values = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
     if all(len(ways) == 1 and ways[0].rows is None for ways in held):
@@ -113,8 +107,8 @@ def _no_names() -> pa.Array:
 
 @dataclass(frozen=True)
 class MatchedRanges:
-    """What came of some ranges: the file that says what was met, and how many references there are, each once, how many each
-    source has of them, and how many name something that was listed."""
+    """Result of some ranges: the file of met fingerprints, and the numbers of distinct references in all, per source and
+    matched."""
 
     name: str
     distinct: int
@@ -124,7 +118,7 @@ class MatchedRanges:
 
 @dataclass(frozen=True)
 class MatchObjects:
-    """What a task is sent: all references and all that is asked, of which it takes some ranges."""
+    """Task that matches all references and fingerprints of some ranges."""
 
     references: Sequence[Run]
     sources: int
@@ -134,7 +128,6 @@ class MatchObjects:
     bounds: Sequence[tuple[int, int]]
 
     def __call__(self, number: int) -> MatchedRanges:
-        """Look up whatever is asked of some ranges."""
         first, end = self.bounds[number]
         references = [
             [self.folder.read_values(run.name, first, end) for run in self.references if run.source == source]
@@ -170,7 +163,7 @@ class MatchObjects:
 
 
 def read_met(folder: ScanFolder, name: str, runs: int, number: int, asked: int) -> Bools:
-    """Of so many that were asked in one of some runs those that were met, as a file of matched ranges says."""
+    """Mask of a run's fingerprints in a task's ranges that were met; `asked` is their number."""
     files, path = folder.place(name)
     with files.open_input_file(path) as source:
         begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
@@ -179,7 +172,7 @@ def read_met(folder: ScanFolder, name: str, runs: int, number: int, asked: int) 
 
 
 def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Ranges that are looked up together."""
+    """Group ranges into cells of about _CELL references."""
     sizes = np.zeros(RANGES, dtype=np.int64)
     for one in references:
         sizes += np.diff(one.begins)
@@ -194,11 +187,9 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
 
 
 def _distinct(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
-    """Distinct references of a few ranges, and how many of them each source has."""
     sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
     return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
 
 
 def rows_of(folder: ScanFolder, run: AskedRun) -> Ints:
-    """Which row each is of that is asked in a run."""
     return np.frombuffer(folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)

@@ -1,9 +1,5 @@
-"""Reading edges, and following them: what is retained over them is written down as references are.
-
-Belongs here: these steps, and finding the objects that are kept for what they are, where edges begin at them. To follow edges
-is one task: of all edges it holds the numbers of their keys, and each key once.
-Does not belong here: the closure itself (edges.py).
-"""
+"""Reads edges, follows them, and writes what is retained over them as fingerprints. Following is a single task, which holds
+indexes for all edges, and each key once."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -35,8 +31,6 @@ OVER_EDGES = "edges/retained"
 
 @dataclass(frozen=True)
 class ReadEdgeShare:
-    """What reading a share of a source of edges came to."""
-
     source: int
     end: ShareEnd
     part: str
@@ -44,7 +38,6 @@ class ReadEdgeShare:
 
 
 def edge_counts(settings: ObjectsSettings, sources: Sequence[RowSource], read: Sequence[ReadEdgeShare]) -> list[SourceCount]:
-    """What each source of edges came to."""
     found = []
     for number, source in enumerate(sources):
         rows = sum(one.rows for one in read if one.source == number)
@@ -55,14 +48,12 @@ def edge_counts(settings: ObjectsSettings, sources: Sequence[RowSource], read: S
 
 @dataclass(frozen=True)
 class ReadEdges:
-    """What a task is sent: what is read, and where it is written."""
-
     round: Round
     salt: bytes
     folder: ScanFolder
 
     def __call__(self, number: int) -> ReadEdgeShare:
-        """Read one share. Beside it stand the fingerprints of the keys at which its edges begin, without realms."""
+        """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
         at, _ = self.round.source(number)
         part = f"edges/{at:02d}-{self.round.number}-{number:05d}.parquet"
         rows, begins, fingerprints = 0, [np.zeros(0, dtype=np.uint64)], Fingerprints(self.salt)
@@ -81,7 +72,7 @@ class ReadEdges:
 
 @dataclass(frozen=True)
 class KeptObjects:
-    """Objects that are kept for what they are and at which edges begin, as references to them would be."""
+    """Objects at which edges begin and that rules or holds keep, in the form of references."""
 
     part: MergedRange
     named_by: NamedBy
@@ -90,7 +81,7 @@ class KeptObjects:
 
 @dataclass(frozen=True)
 class FindKept:
-    """What a task is sent: what was listed, of which it takes every so many-th part, and by what an object is kept."""
+    """Task that finds kept objects in every `tasks`-th part of the listing."""
 
     listed: ListedObjects
     tasks: int
@@ -101,7 +92,6 @@ class FindKept:
     folder: ScanFolder
 
     def __call__(self, number: int) -> KeptObjects:
-        """Write down those of some parts."""
         fingerprints, hashes, names = Fingerprints(self.salt), list[Hashes](), list[pa.Array]()
         begins = SortedFingerprints(
             distinct(np.concatenate([self.folder.read_values(f"{part}.begins").values for part in self.edges]))
@@ -123,8 +113,6 @@ class FindKept:
 
 @dataclass(frozen=True)
 class CloseEdges:
-    """What the one task is sent: the edges, and what they begin at: references, and objects that are kept for what they are."""
-
     parts: Sequence[str]
     merged: Sequence[MergedRange]
     named_by: NamedBy
@@ -134,7 +122,7 @@ class CloseEdges:
     folder: ScanFolder
 
     def __call__(self, _: int) -> tuple[int, NamedBy]:
-        """Follow them. How much is retained over them alone, and how that is named."""
+        """Return how many keys are retained over edges alone, and how they are named."""
         fingerprints = Fingerprints(self.salt)
         kept_by = reduce(or_, (one.named_by for one in self.kept), NamedBy())
         found = close_edges(
@@ -159,7 +147,7 @@ class CloseEdges:
                     yield source.read_row_group(group, use_threads=False).cast(EDGES)
 
     def _among(self, asked: Sequence[RealmKeys], parts: Sequence[MergedRange], named_by: NamedBy) -> list[Bools]:
-        """Which keys some parts name. Each part is read once for all of them."""
+        """Masks of the keys that the parts name. Each part is read once."""
         fingerprints = Fingerprints(self.salt)
         found: list[Bools] = []
         ways: list[tuple[Bools, Lookup]] = []

@@ -1,7 +1,4 @@
-"""Reading references: each share into fingerprints by ranges; and these merged, in order and each once.
-
-Belongs here: both steps. What a source needs to prove that it was whole goes back to whoever asks it (scan.py).
-"""
+"""Reads references into files of fingerprints grouped by range, and merges these into sorted distinct ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,13 +16,13 @@ from retention_assets.stores.objects.scan.folder import RANGE_SHIFT, ScanFolder
 from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
 from retention_assets.stores.objects.scan.membership import distinct
 
-# So many rows of a share are held at a time.
+# rows of a share held in memory
 _RUN = 1 << 22
 
 
 @dataclass(frozen=True)
 class Run:
-    """A file of fingerprints, range by range."""
+    """A file of fingerprints grouped by range."""
 
     source: int
     name: str
@@ -34,8 +31,6 @@ class Run:
 
 @dataclass
 class ReadShare:
-    """What reading a share of a source came to."""
-
     source: int
     end: ShareEnd
     runs: list[Run] = field(default_factory=list)
@@ -46,16 +41,13 @@ class ReadShare:
 
 @dataclass(frozen=True)
 class ReadReferences:
-    """What a task is sent: what is read, and where it is written."""
-
     round: Round
     salt: bytes
     folder: ScanFolder
-    # References a second, all tasks together.
+    # references per second, all tasks together
     rate: float
 
     def __call__(self, number: int) -> ReadShare:
-        """Read one share."""
         began = moment().running
         at, source = self.round.source(number)
         found = _Runs(self, at, f"references/{at:02d}-{self.round.number}-{number:05d}", source.names_folders)
@@ -68,8 +60,6 @@ class ReadReferences:
 
 
 class _Runs:
-    """The references of a share on their way into files."""
-
     def __init__(self, step: ReadReferences, source: int, name: str, names_folders: bool) -> None:
         self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
         self._fingerprints = Fingerprints(step.salt)
@@ -95,7 +85,7 @@ class _Runs:
             self.close()
 
     def _folders(self, keys: pa.Array) -> Bools | None:
-        """Which references name folders, of which the depths are noted."""
+        """Mask of the references that name folders; records their depths."""
         are = flags(pc.ends_with(keys, "/"))
         if not are.any():
             return None
@@ -106,12 +96,11 @@ class _Runs:
         return are
 
     def close(self) -> None:
-        """What is held becomes a file."""
         if not self._rows:
             return
         name = f"{self._name}-{len(self.runs):03d}"
         values = np.concatenate(self._hashes)
-        # Sorting costs less than dealing out by ranges.
+        # Sorting is faster than grouping by range.
         values.sort()
         self._step.folder.write_values(name, values)
         run = Run(self._source, name, len(values))
@@ -120,13 +109,12 @@ class _Runs:
 
 
 def in_order(hashes: Sequence[Hashes]) -> Hashes:
-    """Fingerprints in order, each once."""
     return distinct(np.concatenate(hashes)) if hashes else np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True)
 class MergedRange:
-    """References of some ranges, each once: how many there are, and how many each source has of them."""
+    """Distinct references of some ranges: their number, and the number per source."""
 
     name: str
     first: int
@@ -135,14 +123,13 @@ class MergedRange:
     of_sources: tuple[int, ...]
 
     def rows_of(self, hashes: Hashes) -> Ints:
-        """Which of some fingerprints are in its ranges."""
         ranges = hashes >> np.uint64(RANGE_SHIFT)
         return np.flatnonzero((ranges >= np.uint64(self.first)) & (ranges < np.uint64(self.end)))
 
 
 @dataclass(frozen=True)
 class MergeReferences:
-    """What a task is sent: all runs, of which it takes some ranges. Only edges and Bloom filters need them merged."""
+    """Task that merges some ranges of all runs; only needed for edges and Bloom filters."""
 
     runs: Sequence[Run]
     sources: int
@@ -150,7 +137,6 @@ class MergeReferences:
     bounds: Sequence[tuple[int, int]]
 
     def __call__(self, number: int) -> MergedRange:
-        """Merge some ranges."""
         first, end = self.bounds[number]
         name = f"retained/part-{number:05d}"
         sides = [

@@ -1,8 +1,4 @@
-"""One scan from its beginning to its numbers, in the order that keeps it safe: list first, then read every reference.
-
-Belongs here: that order, what makes a scan fail, and what becomes of the counts of its tasks.
-Does not belong here: each step (its own module), running tasks (pipeline/scan_stage.py, here.py), brakes.
-"""
+"""One scan from beginning to end, in the order that keeps it safe: list first, then read every reference."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,55 +53,49 @@ from retention_assets.stores.protocol import error_text
 from retention_assets.stores.tasks import T, Tasks, TasksHere
 
 _SHARES_PER_SLOT = 3
-# How many references and objects a task holds against each other.
+# references and objects matched per task
 _TOGETHER = 1 << 23
-# Fewer are left to one task.
+# fewer go to a single task
 _SMALL = 1 << 20
-# So many references a task holds in memory, with what finds them 12 bytes each.
+# references in a task's memory, 12 bytes each with their index
 _AT_ONCE = 48_000_000
-# So many bits are counted where the scan was begun.
+# bits counted in this process
 _BITS_HERE = 1 << 27
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What is scanned: a store's settings, its listing and its sources; and the realms that are PURGING."""
+    """Input of a scan: a store's settings, listing, sources and PURGING realms."""
 
     settings: ObjectsSettings
     listing: ObjectListing
     references: Sequence[RowSource]
     edges: Sequence[RowSource] = ()
     purging: frozenset[str] = frozenset()
-    # Those in force: what is held keeps what its edges lead to.
+    # holds in force: what is held keeps what its edges lead to
     holds: tuple[Hold, ...] = ()
-    # What is younger at this instant is not judged either; none: the present.
+    # earlier instant for minimum ages; None is the present
     as_of: datetime | None = None
-    # Another one for each scan, so that no mistake is made twice and nobody knows it before.
+    # A new salt for each scan, so that collisions do not repeat and cannot be crafted.
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
     @property
     def store(self) -> str:
-        """The name of the store."""
         return self.settings.name
 
 
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None = None) -> ScanResult:
-    """Scan a store into an empty folder. `last` is its last whole scan.
-
-    `refused` is how many distinct references a scan had found since that was refused for them (`ScanFailed.references`).
-    """
+    """Scan a store into an empty folder. `last` is its last whole scan. `refused` is the number of distinct references that a
+    later scan was refused for (`ScanFailed.references`)."""
     return _Course(tasks, scan, folder, last, refused).run()
 
 
 class _Course:
-    """One scan on its way."""
-
     def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None) -> None:
         self._tasks, self._scan, self._folder, self._last, self._refused = tasks, scan, folder, last, refused
         self._wanted = _SHARES_PER_SLOT * tasks.slots
 
     def run(self) -> ScanResult:
-        """All steps in their order."""
         scan, started = self._scan, now()
         self._folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
@@ -154,15 +144,13 @@ class _Course:
         return result
 
     def _fit(self, known: "_Known") -> bool:
-        """Whether each task can hold all references, as fingerprints alone."""
         return known.bloom is None and known.values + known.over_edges <= _AT_ONCE
 
     def _judge_at_once(self, known: "_Known") -> "_Judged":
-        """Each object meets all references as it is read."""
         most = self._scan.settings.rows_up_to
-        # Where nothing is listed one task counts the references.
+        # At least one task, as it also counts the references.
         tasks = max(1, min(self._tasks.slots, len(known.listed.parts)))
-        # Whether every object has a line is known once all are counted. What was few before is likely to be few.
+        # Whether all objects have lines depends on their number: guess from the last scan, and repeat if wrong.
         likely = self._last is not None and self._last.scanned <= most
         for every in (likely, not likely):
             step = JudgeAtOnce(
@@ -186,7 +174,6 @@ class _Course:
         return judged
 
     def _judge_by_ranges(self, known: "_Known") -> "_Judged":
-        """Objects and references meet range by range."""
         scan, listed, named_by, merged = self._scan, known.listed, known.named_by, known.merged
         if known.bloom:
             self._step("the filter", FillBloom(known.bloom, merged or (), known.over_edges > 0, self._folder), 1)
@@ -227,7 +214,7 @@ class _Course:
             )
 
     def _cut_off(self, listed_as_of: datetime) -> datetime:
-        """What is younger is never judged. A listing of the future makes nothing older than it is."""
+        """Younger objects are never judged. A listing from the future makes no object older."""
         known = min(listed_as_of, now(), self._scan.as_of or listed_as_of)
         return min(self._scan.settings.min_age.before(known), FLOOR.before(known))
 
@@ -247,7 +234,6 @@ class _Course:
             return read_whole(self._tasks, sources, step)
 
     def _bounds(self, values: int) -> list[tuple[int, int]]:
-        """Ranges of fingerprints for as many tasks as are good for so many."""
         tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
@@ -258,7 +244,6 @@ class _Course:
         return self._step("the references", step, len(bounds) if runs else 0)
 
     def _find_kept(self, listed: ListedObjects, parts: Sequence[str], rules: ClassRules) -> list[KeptObjects]:
-        """The objects at which edges begin and that are kept for what they are."""
         if not parts:
             return []
         tasks = min(self._tasks.slots, len(listed.parts))
@@ -273,7 +258,6 @@ class _Course:
         kept: Sequence[KeptObjects],
         read: Sequence[ReadShare],
     ) -> tuple[int, NamedBy]:
-        """How much is retained over edges alone, and how that is named."""
         if not parts or not (merged or kept):
             return 0, NamedBy()
         realms = sorted(frozenset[str]().union(*(share.realms for share in read), *(one.realms for one in kept)))
@@ -282,22 +266,21 @@ class _Course:
         return found
 
     def _match(self, known: "_Known", asked: Sequence[AskedPart]) -> tuple[list[tuple[int, int]], list[MatchedRanges]]:
-        """What is asked of which ranges, and what came of it: nothing where nothing is retained."""
+        """Bounds of the ranges and their results; empty if nothing is retained."""
         if not known.runs and not known.over_edges:
             return [], []
         every = [run for one in asked for run in one.runs]
         bounds = self._bounds(max(known.values, sum(run.values for run in every)))
-        # What is merged is as one source.
+        # Merged references count as one source.
         sources, runs = (len(self._scan.references), known.runs) if known.merged is None else (1, _as_runs(known.merged))
         step = MatchObjects(runs, sources, every, known.over_edges > 0, self._folder, bounds)
         return bounds, self._step("the judgement", step, len(bounds))
 
     def _bloom(self, distinct: int, over_edges: int) -> BloomSize | None:
-        """The size of the Bloom filter if there is to be one."""
         wanted = self._scan.settings.filter
         if not isinstance(wanted, BloomFilter):
             return None
-        # What edges reach is in the filter as well.
+        # The filter also holds what edges reach.
         known = self._refused or (self._last.distinct_references + self._last.over_edges if self._last else 0)
         expected = round(known * wanted.growth) if known else wanted.expected
         size = BloomSize.of(expected, wanted.fpp)
@@ -314,13 +297,11 @@ class _Course:
         return size
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
-        """The rate at which an object that nothing refers to is taken for referenced."""
         return size.rate(retained) if size else retained / 2**64
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
-        """The realms that sources speak for; none if one of them speaks for all (see ClassRules)."""
         settings = self._scan.settings
-        # What says where the realms of a source are, so that an empty one speaks for none.
+        # Settings tell whether a source provides realms, so that an empty one covers none.
         known = settings.references if len(settings.references) == len(self._scan.references) else self._scan.references
         heard: list[tuple[set[str | None], object]] = [(set(), said) for said in known]
         for share in read:
@@ -350,8 +331,6 @@ class _Course:
 
 @dataclass(frozen=True)
 class _Known:
-    """What objects are judged by, and they themselves."""
-
     listed: ListedObjects
     runs: Sequence[Run]
     merged: Sequence[MergedRange] | None
@@ -362,14 +341,12 @@ class _Known:
 
     @property
     def values(self) -> int:
-        """How many references were read."""
         return sum(run.values for run in self.runs)
 
 
 @dataclass
 class _Judged:
-    """What came of all objects, and whether each has a line; of references, each once, how many there are, how many of each
-    source, and how many name something."""
+    """Result of judging: distinct references in all, per source and `named`; `every` tells whether all objects have lines."""
 
     every: bool
     distinct: int
@@ -380,7 +357,7 @@ class _Judged:
 
 @contextmanager
 def _failing(scan: Scan, what: str) -> Iterator[None]:
-    """Whatever goes wrong makes the scan fail, in words that say where."""
+    """Turn any exception into ScanFailed, with the step's name."""
     try:
         yield
     except ScanFailed:
