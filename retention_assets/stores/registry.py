@@ -1,8 +1,8 @@
 """The kinds of stores, and opening a store from its settings.
 
-A kind is imported only when somebody names it, so that a broken one harms nobody who does not use it, and reading settings needs
-no driver. A package adds a kind by a line in its pyproject.toml, where `KIND` is a `StoreKind` whose name is the entry point's;
-no package can replace a built-in kind:
+A kind is imported only when somebody names it, so that a broken one harms nobody who does not use it, and reading settings
+needs no driver. A package adds a kind by a line in its pyproject.toml, where `KIND` is a `StoreKind` whose name is the entry
+point's; no package can replace a built-in kind:
 
     [project.entry-points."retention_assets.stores"]
     lance = "retention_lance.store:KIND"

@@ -102,7 +102,7 @@ def remove_folder(
 
 
 def _hidden_bytes(fs: FileSystem, folder: str, otherwise: int | None) -> int | None:
-    """Count the bytes of versions that can still be read; None without versions, `otherwise` where listing them is forbidden."""
+    """Count the bytes of versions still readable; None without versions, `otherwise` where listing them is forbidden."""
     try:
         found = [one for one in with_patience(lambda: _list(fs, folder, True)) if not one.marker]
     except OSError as fault:

@@ -77,7 +77,7 @@ class FolderOwnership:
 
     @cached_property
     def _log_and_root(self) -> tuple[str, str] | None:
-        """Resolved once, not for each of thousands of folders. None where log and root are on different kinds of file systems."""
+        """Resolved once, not for each of thousands of folders. None if log and root are on different kinds of file systems."""
         (log_fs, log), (fs, root) = open_file_system(self.log.place), open_file_system(self.layout.root)
         if type(log_fs) is not type(fs):
             return None
