@@ -11,7 +11,6 @@ import pyarrow.fs as pafs
 
 
 def inside(folder: str, *names: str) -> str:
-    """Append names to a path or URI."""
     place, query = without_query(folder)
     return "/".join([place.rstrip("/"), *names]) + query
 

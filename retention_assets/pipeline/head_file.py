@@ -112,7 +112,6 @@ class HeadFile:
         )
 
     def read(self) -> LedgerHead | None:
-        """Return the newest head that was noted, if any."""
         return next(iter(self.heads()[::-1]), None)
 
     def write(self, *heads: LedgerHead) -> bool:
@@ -160,7 +159,6 @@ class HeadFile:
 
     @property
     def key(self) -> str:
-        """Key by which the ledger remembers it."""
         return mask_secrets(self.path)
 
     def faults(self, database: LedgerDatabase) -> list[str]:
@@ -275,7 +273,6 @@ def place_of_store(store: Store, claim: bool = False) -> str | None:
 
 
 def head_file_of(store: Store) -> StoreHeadFile | None:
-    """Return the file for heads beside a store's data, if that is below one root."""
     root = getattr(getattr(store, "settings", None), "data_root", None)
     return StoreHeadFile(root, store.name) if root else None
 

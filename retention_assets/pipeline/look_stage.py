@@ -36,7 +36,6 @@ _SECONDS = 2.0
 
 
 def other_ledger(place: str, found: str, known: str) -> Refused:
-    """Make the refusal of a task that finds another ledger than its run's."""
     return Refused(
         f"A task finds another ledger at {place} than its run has: {found} and not {known}. Give the ledger an address that"
         " leads to the same database from every machine."
@@ -55,7 +54,6 @@ class DueInLedger:
 
     @property
     def parts(self) -> int:
-        """Number of tasks that read it."""
         return len(self.shares)
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:

@@ -97,7 +97,6 @@ class NeededMarks:
     columns: pa.Schema
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """Marks that readers of the part need."""
         names = set(datasets["dataset"].to_pylist())
         marks = pa.concat_tables([self.columns.empty_table(), *self._marks(names)])
         remaining = without_ended(transactions, datasets, self.as_of) if self.dropping else None

@@ -63,7 +63,6 @@ def write_log(
 
 
 def log_shares(result: ScanResult, datasets: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Group the datasets of a scan into shares that fit into memory."""
     known = {one.name: one for one in result.datasets}
     return tuple(_shares([known.get(name, ScannedDataset(name, "", 0)) for name in sorted(set(datasets))]))
 
@@ -110,7 +109,6 @@ class SparkTasks:
 
     @property
     def slots(self) -> int:
-        """Number of tasks that run at a time."""
         return slots(self.spark)
 
     def run(self, step: Callable[[int], T], count: int) -> list[T]:

@@ -113,7 +113,6 @@ class StoreScan:
 
     @property
     def fault(self) -> str | None:
-        """Why its datasets are refused, if they are."""
         if not self.brakes:
             return None
         name, scan = self.store.name, self.record.id
@@ -166,7 +165,6 @@ class RunScans:
 
     @property
     def shown(self) -> list[tuple[ScanRecord, list[dict[str, Any]]]]:
-        """Published scans, with the reports of their sources."""
         return [
             (scan, [asdict(source) for source in one.result.sources])
             for one, scan in zip(self.done, self.published, strict=True)
@@ -195,7 +193,6 @@ class RunScans:
         self.published = self.ledger.scans.publish([one.closing for one in self.done], publications, self.actor)
 
     def clean(self) -> None:
-        """Remove folders in the warehouse that scans of these stores have left and nobody needs."""
         for one in self.done:
             self.warehouse.clean_scans(self.ledger, one.store.name, self.ledger.scans.needed(one.store.name))
 
@@ -309,7 +306,6 @@ def accepted_scan(ledger: Ledger, warehouse: Warehouse, settings: ObjectsSetting
 
 
 def is_running(ledger: Ledger, store: str, otherwise: str) -> str:
-    """Say who scans a store, and since when."""
     running = ledger.scans.running(store)
     if running is None:
         return otherwise

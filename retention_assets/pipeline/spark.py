@@ -105,7 +105,6 @@ def spark_conf(master: str, conf: Mapping[str, str], warehouse: str = "") -> dic
 
 
 def _java_options(conf: Mapping[str, str]) -> list[str]:
-    """For a Java that lives as long as a run."""
     return [_SHORT_LIVED] if _COLLECTOR.search(_all_java_options(conf)) else [_SHORT_LIVED, _SERIAL]
 
 
@@ -142,7 +141,6 @@ def _java_version() -> int:
 
 
 def spark_session(master: str, conf: Mapping[str, str], warehouse: str = "") -> "SparkSession":
-    """Return this Python's session, started on the first call."""
     return session_of(spark_conf(master, conf, warehouse))
 
 
@@ -263,7 +261,6 @@ def _submitting(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """Escapes for Java's properties."""
     return re.sub(r"([\\:=#! ])", r"\\\1", text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 

@@ -113,7 +113,6 @@ def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
 
 
 def write_text(text: str, path: str) -> None:
-    """Write a text file; creates its folder."""
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
     with files.open_output_stream(place) as stream:
@@ -167,7 +166,6 @@ def run_stage(
 
 
 def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
-    """Parts with chosen datasets, and their sizes."""
     files, root = place_of(source.folder)
     for info in files.get_file_info(pafs.FileSelector(f"{root}/transactions")):
         if info.base_name.endswith(".parquet") and _is_meant(files, f"{root}/datasets/{info.base_name}", source.datasets):
@@ -288,7 +286,6 @@ def read_transactions(sources: Sequence[Source], datasets: Sequence[str], column
 
 
 def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
-    """Open all Parquet of a folder for reading in parts."""
     # imports pandas: a quarter of a second that loading definitions does not need
     import pyarrow.dataset as ds
 

@@ -123,11 +123,9 @@ class ScannedObjects(ObjectsStore):
         self._scan = scan
 
     def datasets(self) -> list[str]:
-        """Return the datasets of which the scan has listed something."""
         return sorted(one.name for one in self._scan.result.datasets)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Group datasets by the rows that fit into memory."""
         return list(log_shares(self._scan.result, datasets))
 
     def read(self, datasets: Sequence[str]) -> pa.Table:

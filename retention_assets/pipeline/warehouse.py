@@ -37,15 +37,12 @@ class Warehouse:
 
     @property
     def head_file(self) -> HeadFile:
-        """Note of the ledger that the warehouse belongs to."""
         return HeadFile(self.root)
 
     def folder(self, asset: str, run_id: str) -> str:
-        """Return the folder of an asset in a run."""
         return inside(self.root, asset, run_id)
 
     def scan_folder(self, store: str, scan: int) -> str:
-        """Return the folder of a scan's listing and results."""
         return inside(self.root, SCANS, store, str(scan))
 
     @contextmanager

@@ -102,7 +102,6 @@ class RecordingStore:
         return self.store.warnings()
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """Prepare targets in the store and keep their sizes for the record."""
         prepared = self.store.prepare(dataset, transactions)
         self._sizes |= {(dataset, target.transaction): target.bytes for target in prepared}
         return prepared

@@ -31,7 +31,6 @@ class CutDatasets:
     others: Mapping[str, str] = field(default_factory=dict)
 
     def left_of(self, marks: Mapping[str, int]) -> dict[str, int]:
-        """Datasets to deal out whole, with their marks."""
         cut = {one.dataset for one in self.parts} | self.others.keys()
         return {name: amount for name, amount in marks.items() if name not in cut}
 

@@ -123,7 +123,6 @@ class DatasetSweep:
         return self.lease.dataset
 
     def read_chains(self, store: ChainReadingStore, transactions: pa.Array) -> None:
-        """Read the lines that decide about some transactions."""
         counts = bool(counted_along_lines(self.context.ledger, [self.dataset]))
         self.take_reading(read_chains(store, self.reading, transactions, self.deleted, counts))
 
@@ -140,7 +139,6 @@ class DatasetSweep:
         self.done = set()
 
     def refuse(self, fault: Refused) -> None:
-        """Stop here, for a reason that people have to know."""
         self.result.refused, self.result.store_failed = str(fault), isinstance(fault, StoreFailed)
 
     def prepare(self, due: pa.Table) -> dict[int, Planned]:
@@ -159,7 +157,6 @@ class DatasetSweep:
         return execute_deletion(self.store, self.dataset, targets, parallelism, self.permit)
 
     def settle_expired(self, rows: pa.Table) -> list[Settlement]:
-        """Settle marks that the store was to expire and no longer has."""
         gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.reading.log.transactions["transaction"]))))
         expires = self.context.recheck.expiring(gone)
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]

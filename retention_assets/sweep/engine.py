@@ -188,7 +188,6 @@ class Sweeper:
 
 
 def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:
-    """Limits by number, by what is due, and by the memory of the logs."""
     return (
         len(readings) > _MOST_DATASETS
         or sum(amounts.get(one.dataset, 0) for one in readings) > _MOST_MARKS

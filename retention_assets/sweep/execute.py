@@ -64,7 +64,6 @@ def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
 
 
 def pause(time: timedelta, stop: threading.Event) -> None:
-    """Wait, or until the stop is set."""
     stop.wait(min(time.total_seconds(), threading.TIMEOUT_MAX))
 
 

@@ -48,7 +48,6 @@ class CheckedLog:
 
     @cached_property
     def views(self) -> pa.Table:
-        """Transactions in a latest view."""
         return rows_in_views(self.log.transactions)
 
     @cached_property

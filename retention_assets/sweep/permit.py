@@ -58,7 +58,6 @@ class SweepPermit:
         self._protections, self._changed = protections, False
 
     def end(self, why: str) -> None:
-        """Refuse for ever."""
         self._ended = self._ended or why
 
     def __call__(self) -> None:
@@ -69,7 +68,6 @@ class SweepPermit:
             raise ProtectionsChanged("Holds or realms have changed since it was checked whether this may go.")
 
     def ledger_fault(self) -> str | None:
-        """Say why writes to the ledger would be lost."""
         fault = self._ledger_fault()
         return f"the ledger's file {fault}, so that nothing could be recorded" if fault else None
 

@@ -72,7 +72,6 @@ class RecheckResult:
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def with_(self, newer: "RecheckResult", marks: Iterable[int]) -> "RecheckResult":
-        """Replace the results of these marks with newer ones."""
         asked = frozenset(marks)
         return RecheckResult(
             (self.go - asked) | newer.go,
@@ -208,7 +207,6 @@ class Recheck:
         return frozenset((one.name, one.version) for one in self._book if one.name not in self._drifted)
 
     def _void(self, version: Version) -> str | None:
-        """Why a policy version justifies nothing at all."""
         realm = realm_of(version[0])
         if realm is not None:
             return None if self.ledger.realms.of(realm).status == "PURGING" else _NOT_PURGING
@@ -364,12 +362,11 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
 
 
 def _is_begun(marks: pa.Table) -> Bools:
-    """What a begun sweep left may be smaller than what was marked."""
+    """A begun sweep may have left less than what was marked."""
     return flags(pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0)))
 
 
 def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
-    """First hold that keeps a transaction of which only the name is known."""
     for hold in holds:
         if hold.is_live(as_of) and hold.covers(transaction) and may_hold_of(hold, dataset, attributes):
             return hold.name or ""

@@ -176,7 +176,6 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return self._deletion(dataset).remains(targets)
 
     def close(self) -> None:
-        """Close the connections. The next question opens them again."""
         self._database.close()
 
     def _lines(self, which: ColumnElement[bool], wanted: Mapping[Key, str]) -> pa.Table:

@@ -180,7 +180,6 @@ class AspectsTable:
         return select(self.entity, self.aspect, *texts).where(self.among(keys)).group_by(self.entity, self.aspect)
 
     def rows(self, which: ColumnElement[bool]) -> Select[Any]:
-        """Select rows, unordered."""
         return select(self.urn, self.aspect, self.version, self._created, self.size).where(which)
 
     def texts(self, which: ColumnElement[bool]) -> Select[Any]:
@@ -188,7 +187,6 @@ class AspectsTable:
         return select(self.urn, self.aspect, self.version, self._created_text, self.size).where(which)
 
     def of_urns(self, urns: Sequence[str], aspect: str) -> ColumnElement[bool]:
-        """Match the rows of these urns and an aspect, by key."""
         # one parameter, however many urns, where a database takes an array
         mine = self.urn == any_(cast(list(urns), ARRAY(Text))) if self.dialect == "postgresql" else self.urn.in_(urns)
         return and_(self.aspect == aspect, mine)

@@ -38,7 +38,6 @@ class LogIndex:
         return dict(sorted(found.items(), key=lambda one: reading_order(one[0].name)))
 
     def transactions(self, dataset: str) -> pa.Array:
-        """Return the ids of a dataset's transactions, also of one whose history is unsound."""
         ids = [ids_of(file, dataset) for file in self.files.get(dataset, ())]
         return pa.concat_arrays(ids) if ids else pa.array([], pa.string())
 

@@ -65,7 +65,6 @@ class FilesSettings(StoreSettings):
 
     @property
     def places(self) -> Mapping[str, str]:
-        """Include the log, which may lie in the store's own data."""
         return {**super().places, "log": self.log}
 
     @property

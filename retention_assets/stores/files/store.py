@@ -96,7 +96,6 @@ class FilesStore:
         return {name: f"{token}+versions" for name, token in found.items()} if self.settings.deletes_versions else found
 
     def present(self) -> datetime | None:
-        """Return the clock of the data's object store."""
         return server_time(self.settings.data_root)
 
     def warnings(self) -> list[str]:

@@ -111,7 +111,6 @@ class OtherTables:
             self._seen[name] = at, _summary_of(table)
 
     def notice(self, names: Iterable[str]) -> None:
-        """Note tables that may have changed."""
         self._unsure.update(names)
 
     def claims(
@@ -240,7 +239,6 @@ def _files_needed(other: Table, mine: Set[str], threads: Executor, parsed: Parse
 
 
 def _named(metadata: TableMetadata) -> Iterable[str]:
-    """Locations that the metadata itself names."""
     for note in notes_of(metadata).values():
         yield file_identity(note.manifest_list)
         yield from (file_identity(file.location) for file in note.statistics)

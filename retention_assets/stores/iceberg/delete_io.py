@@ -57,5 +57,4 @@ class ExactFileIO(FileIO):
 
 
 def is_literal(io: FileIO, location: str) -> bool:
-    """Tell whether a location leads to the very file that it names, with any FileIO."""
     return io.is_literal(location) if isinstance(io, ExactFileIO) else not set(CUTS) & set(location)

@@ -69,7 +69,6 @@ def own_attributes(properties: Mapping[str, str], refs: Mapping[str, SnapshotRef
 
 
 def _ref_attributes(refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
-    """Settings of refs about themselves and, for branches, about their history."""
     numbers = {
         attribute(number, name, ref.snapshot_ref_type.value): value
         for name, ref in refs.items()

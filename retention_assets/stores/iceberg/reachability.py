@@ -43,7 +43,6 @@ class OwnedFiles:
 
     @property
     def bytes(self) -> int:
-        """Bytes that deleting all of it frees."""
         return sum(file.bytes for file in self.files)
 
 

@@ -132,5 +132,4 @@ class CatalogTables:
 
 
 def folder_of_file(location: str) -> str:
-    """Return the folder of a file, normalizing its location."""
     return file_identity(location).rpartition("/")[0]

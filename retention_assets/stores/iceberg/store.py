@@ -131,7 +131,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return {one.transaction: remains_of(table, one) for one in targets} if table else {}
 
     def views(self) -> list[str]:
-        """Return every view of the chosen namespaces, named as datasets are."""
         return sorted(self._dataset(view) for view in self._ask_catalog(lambda catalog: list(self._views(catalog))))
 
     def view_folders(self, view: str) -> list[str]:
@@ -157,7 +156,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return (table.metadata_location, files_reached(table, _THREADS)) if table else None
 
     def close(self) -> None:
-        """Close the catalog's connections. The next question opens it again."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()

@@ -71,7 +71,6 @@ class _Going:
 
 
 def sweep_table(place: TableInCatalog, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-    """Expire the targets and delete the files that only they reached."""
     with ThreadPoolExecutor(parallelism) as threads:
         return _TableSweep(place, threads, permit).run(targets)
 

@@ -32,7 +32,6 @@ class KeyPaging:
     as_number: bool
 
     def query(self, query: Select[Any], after: str | None) -> Select[Any]:
-        """Return the page after a key of a query ordered by key."""
         if self.size != float("inf"):
             query = query.limit(int(self.size))
         return query if after is None else query.where(self.tables.root.key.beyond(after, self.as_number))
@@ -103,7 +102,6 @@ class _NoInstant(Exception):
 
 
 def _schema_of(tables: RecordTables) -> pa.Schema:
-    """Key, times and attributes, as far as the root has them."""
     kinds = {"transaction": pa.string(), **dict.fromkeys(TIMES, INSTANT), **dict.fromkeys(ATTRIBUTE_COLUMNS, pa.string())}
     there = {"transaction", *tables.log_columns}
     return pa.schema([pa.field(name, kind) for name, kind in kinds.items() if name in there])

@@ -115,7 +115,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return self.cascades().accepted_paths
 
     def cascades(self) -> Cascades:
-        """Read the foreign keys and triggers as they are now."""
         tables = [DeletedTable(rows.table, rows.key.column.name) for rows in (self.tables.root, *self.tables.children)]
         return Cascades.of(self.database, self.settings.cascades, tables)
 
@@ -179,7 +178,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return found
 
     def close(self) -> None:
-        """Close the connections. The next question opens them again."""
         self.database.close()
 
     def _apply(

@@ -58,7 +58,6 @@ RETRY_PART = RetryPolicy(lambda fault: isinstance(fault, UnitBlocked) and fault.
 
 
 def note_of(row: Row[Any]) -> str:
-    """Format a root row as a note, in the database's own texts."""
     values = {name: value for name, value in zip(row._fields, row, strict=True) if name in LOG_COLUMNS}
     return _NOTE.encode(values)
 
@@ -254,7 +253,6 @@ class _UnitRunner:
         return found
 
     def _undone(self, rows: TableRows, go: Sequence[str], gone: Sequence[str]) -> ColumnElement[bool]:
-        """Rows left of what was acted on: of units of work, and of children without a root."""
         condition = self.action.undone or (lambda rows, ids: rows.key.exactly(ids))
         orphans = self.action.orphans(rows, gone).whereclause if self.action.orphans and rows is not self.tables.root else None
         return or_(condition(rows, go) if go else false(), false() if orphans is None or not gone else orphans)

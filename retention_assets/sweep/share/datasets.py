@@ -62,19 +62,16 @@ class ShareDatasets:
             one.refuse(fault)
 
     def lose(self, lost: Mapping[str, str]) -> None:
-        """Take out the datasets whose leases are lost."""
         for one in self.each(lost):
             self.take_out(one, LeaseLost(lost[one.dataset]))
 
     def once_more(self, one: DatasetSweep) -> None:
-        """Move it to the next round."""
         if self.going.pop(one.dataset, None):
             # what was planned and not done is counted when it is planned again
             one.result.planned = len(one.done) + len(one.done_before)
             self.again.append(one)
 
     def rows(self, rows: pa.Table) -> pa.Table:
-        """Keep the rows of datasets still in this round."""
         return rows_of(rows, self.going)
 
     def undone(self, rows: pa.Table) -> pa.Table:

@@ -60,7 +60,6 @@ class ShareReadings:
         return set[str]().union(*(self.stale([one.dataset]) for one in mine))
 
     def asked_lately(self) -> bool:
-        """True within a second after the last question."""
         return moment().running - self._asked < ASKED_LATELY
 
     def unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
@@ -102,7 +101,7 @@ class ShareReadings:
                     self.check(one, "the sweep of {} ends here")
 
     def _read_selected_again(self, some: Sequence[DatasetSweep]) -> None:
-        """The same transactions of datasets, all with one look."""
+        """Re-read the same transactions, all with one look."""
         asked = {one.dataset: one.reading.asked for one in some if one.reading.asked is not None}
         if not asked:
             return
@@ -116,7 +115,6 @@ class ShareReadings:
             one.take_reading(reading)
 
     def check(self, one: DatasetSweep, words: str) -> None:
-        """Take out a dataset that can't be judged."""
         if fault := one.reading.fault:
             self.datasets.take_out(one, Refused(f"{words.format(one.dataset)}: {fault}"))
 

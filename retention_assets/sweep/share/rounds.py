@@ -281,7 +281,6 @@ class _Round:
             self._recheck(mine, spare)
 
     def _justified(self, batch: Batch) -> dict[str, dict[int, Target]]:
-        """Targets of a batch that may go by what is known now."""
         latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
         return {
             one.dataset: {
