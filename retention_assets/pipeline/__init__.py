@@ -1,1 +1,1 @@
-"""How Spark places the work: reading logs, one pass over clustered Parquet, and the folders of the warehouse."""
+"""Places work with Spark: reading logs, one pass over clustered Parquet, and the folders of the warehouse."""

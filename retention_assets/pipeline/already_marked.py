@@ -1,8 +1,6 @@
-"""What is marked or swept already, where tasks can read it: limits count only what an evaluation would newly mark, and of a
-realm that is purged only that is left which is not swept.
+"""A file beside a run's output with the transactions already marked or swept, for tasks.
 
-Belongs here: writing it beside a run's output, and reading the part that a task asks for.
-Does not belong here: the ledger's own way of keeping it.
+Limits count only what an evaluation would newly mark, and what is left of a purged realm excludes what is swept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -32,16 +30,16 @@ _STATUSES = ("MARKED", "SWEEPING", "SWEPT")
 
 @dataclass(frozen=True)
 class AlreadyMarked:
-    """A file of known transactions, by dataset; none where no policy has limits, and no realm is looked at."""
+    """A file of known transactions, by dataset; None where no policy has limits and no realm is looked at."""
 
     path: str | None = None
 
     def of(self, datasets: pa.Table) -> pa.Table | None:
-        """What is known of the datasets of a part."""
+        """Read what is known of the datasets of a part."""
         if self.path is None:
             return None
         files, path = place_of(self.path)
-        # A part may have none of the datasets of a run any more.
+        # a part may have no dataset of a run left
         mine = pa.array(datasets["dataset"].to_pylist(), pa.string())
         return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(mine))
 
@@ -54,8 +52,8 @@ def write_already_marked(
     hidden_again: Collection[str] = (),
     realms: Sequence[str] = (),
 ) -> AlreadyMarked:
-    """Write down what is known of the datasets that a policy with limits is about, or that have something of some realms; what
-    is to be marked again is not.
+    """Write what is known of datasets that a policy with limits is about, or that have something of these realms; what is to be
+    marked again is left out.
     """
     limited = [policy.datasets for policy in policies if policy.limits] + [of_realm(realm) for realm in realms]
     about = [
@@ -76,12 +74,14 @@ def write_already_marked(
 
 
 def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
-    """What of some datasets is marked or swept already, with the columns of `KNOWN_ROWS`."""
+    """Read what is already marked or swept, with the columns of `KNOWN_ROWS`."""
     return (_known(batch) for batch in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again))
 
 
 def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
-    """Who is known, and of what was swept also when: another one may have its id since. An open mark keeps its id to itself."""
+    """Swept transactions come with their times, because another one may have their id since. An open mark keeps its id to
+    itself.
+    """
     swept = pc.equal(marks["status"], "SWEPT")
     times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
     return pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)

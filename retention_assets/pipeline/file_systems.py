@@ -1,7 +1,7 @@
-"""The file system of a path or URI, as Arrow knows it, and places below one. Nothing of Spark is imported here.
+"""Opens paths and URIs as Arrow file systems, and appends names to them; imports nothing of Spark.
 
-A URI may carry a query, which says how its store is reached (`s3://bucket/prefix?endpoint_override=…&region=…`). It stays
-behind all names that are appended.
+A URI may carry a query for its store (`s3://bucket/prefix?endpoint_override=…&region=…`), which stays behind all appended
+names.
 """
 
 from functools import lru_cache
@@ -11,13 +11,12 @@ import pyarrow.fs as pafs
 
 
 def inside(folder: str, *names: str) -> str:
-    """A place below a path or URI."""
     place, query = without_query(folder)
     return "/".join([place.rstrip("/"), *names]) + query
 
 
 def without_query(folder: str) -> tuple[str, str]:
-    """A path or URI, and its query with the question mark. What has no scheme has none: a file may be named with one."""
+    """Split off a URI's query, with its question mark. A path has none: a file name may contain one."""
     if "://" not in folder:
         return folder, ""
     place, mark, query = folder.partition("?")
@@ -25,7 +24,7 @@ def without_query(folder: str) -> tuple[str, str]:
 
 
 def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or URI, and the path on it."""
+    """Return the file system of a path or URI, and the path on it."""
     if "://" not in folder:
         return pafs.LocalFileSystem(), folder
     if not folder.startswith("s3://"):
@@ -39,6 +38,6 @@ def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
 
 @lru_cache(maxsize=16)
 def _bucket(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Opened once: a client looks for its credentials, and for the region of the bucket where the query names none."""
+    """Cached: a client looks up its credentials, and the bucket's region where the query names none."""
     files, bucket = pafs.FileSystem.from_uri(uri)
     return files, bucket

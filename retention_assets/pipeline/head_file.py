@@ -1,13 +1,11 @@
-"""Files for heads: the end of the ledger's chain, kept where an older copy of the ledger does not reach.
+"""Files for heads: the end of the ledger's chain, in HEAD.json of the warehouse and beside the data of a store, where an older
+copy of the ledger does not reach.
 
-Belongs here: HEAD.json in the warehouse and the file beside the data of a store, reading and writing both, and holding a ledger
-against them. They also say whose warehouse or data it is: another ledger that finds its like there leaves it alone. So does one
-that knows a store at another place, until a person accepts that.
-Does not belong here: the folders of the warehouse (warehouse.py, which needs Spark; this is asked where there is none), and the
-file in a store's root itself (stores/files/root_file.py).
+They also say whose warehouse or data it is: another ledger that finds such a file leaves the data alone. So does one that knows
+a store at another place, until a person accepts that.
 
 A file has one line for each ledger that goes on by itself under the same id, as copies do: each of them finds there what the
-other has recorded since, and neither sweeps.
+other has recorded since, and neither sweeps. Nothing here needs Spark.
 """
 
 import json
@@ -43,9 +41,9 @@ NAME = "HEAD.json"
 _LOG = logging.getLogger(__name__)
 _HASH_LENGTH = 64
 _ACTOR = "::system"
-# Where an object is there whole or not at all; elsewhere a file is written under another name first.
+# object stores write atomically; elsewhere a file is written under another name first
 _WHOLE = ("s3", "gcs", "abfs")
-# How often a head is written anew because the chain has grown meanwhile.
+# attempts to write a head while the chain grows
 _TIMES = 3
 
 
@@ -61,16 +59,15 @@ class HeadFile:
 
     @property
     def store(self) -> str | None:
-        """The store beside whose data it is."""
+        """The store whose data it is beside; None for a warehouse."""
         return None
 
     @property
     def path(self) -> str:
-        """Where it is."""
         return inside(self.root, NAME)
 
     def read_text(self) -> str | None:
-        """The lines of it; none where it is not there."""
+        """Return its lines; None where it does not exist."""
         files, place = place_of(self.path)
         if files.get_file_info(place).type is pafs.FileType.NotFound:
             return None
@@ -78,7 +75,7 @@ class HeadFile:
             return bytes(stream.read()).decode(errors="replace")
 
     def write_text(self, text: str) -> bool:
-        """Replace its lines, at once or not at all; whether there is a place for them."""
+        """Replace its lines atomically; False where there is no place for them."""
         files, place = place_of(self.path)
         files.create_dir(place.rpartition("/")[0], recursive=True)
         if isinstance(files, pafs.LocalFileSystem):
@@ -94,7 +91,7 @@ class HeadFile:
         return True
 
     def heads(self) -> list[LedgerHead]:
-        """The heads that were noted; refused where nobody can say."""
+        """Return the noted heads. Raises Refused where nobody can say."""
         try:
             text = self.read_text()
         except (OSError, pa.ArrowException) as fault:
@@ -115,17 +112,16 @@ class HeadFile:
         )
 
     def read(self) -> LedgerHead | None:
-        """The newest head that was noted, if any."""
         return next(iter(self.heads()[::-1]), None)
 
     def write(self, *heads: LedgerHead) -> bool:
-        """Replace what was noted; whether there is a place for it."""
+        """Replace what was noted; False where there is no place for it."""
         return self.write_text("".join(f"{json.dumps(asdict(head))}\n" for head in heads))
 
     def note(self, database: LedgerDatabase) -> None:
         """Note where the chain of a ledger ends now. A failure is a warning and is recorded: it undoes nothing.
 
-        A head that the chain does not hold stays: it is what shows that the ledger is not the newest.
+        A head that the chain does not hold stays: it shows that the ledger is not the newest.
         """
         try:
             is_noted, fault = self._note(database)
@@ -144,7 +140,7 @@ class HeadFile:
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
         noted, fault = self.heads(), None
         if not noted and (missing := self._missing(database)):
-            # To write one would hide that it is gone.
+            # writing one would hide that it is gone
             return True, missing
         for _ in range(_TIMES):
             with database.reading() as connection:
@@ -155,7 +151,7 @@ class HeadFile:
                 return False, fault
             if any(head.position >= present.position for head in noted if head not in strange):
                 break
-            # Another act may have come by the time it is written, whose program has seen the older head: looked at once more.
+            # another act may have come meanwhile, whose program saw the older head: check once more
             noted = [*strange, present]
             if not self.write(*noted):
                 return False, None
@@ -163,22 +159,21 @@ class HeadFile:
 
     @property
     def key(self) -> str:
-        """How the ledger remembers it."""
         return mask_secrets(self.path)
 
     def faults(self, database: LedgerDatabase) -> list[str]:
-        """Why a ledger is not the newest by this file: a head that it does not hold, or none where it noted one."""
+        """Say why a ledger is not the newest by this file: it lacks a noted head, or the file lacks a head that it noted."""
         try:
             noted = self.heads()
         except _Unreadable as fault:
-            # A store that is away is refused by itself; a warehouse stops every sweep.
+            # a store that is away is refused by itself; a warehouse stops every sweep
             return [] if self.store else [str(fault)]
         except Refused as fault:
             return [str(fault)]
         if not noted:
             return [missing] if (missing := self._missing(database)) else []
         with database.reading() as connection:
-            # Data that carries another ledger's head is refused store by store.
+            # data with another ledger's head is refused store by store
             mine = [head for head in noted if self.store is None or head.ledger == head_of(connection).ledger]
             return [why for head in mine if (why := head_fault(connection, head, self.key))]
 
@@ -193,17 +188,17 @@ class HeadFile:
         )
 
     def check(self, database: LedgerDatabase) -> None:
-        """Refuse a ledger that does not hold what was noted."""
+        """Raise Refused for a ledger that lacks a noted head."""
         if faults := self.faults(database):
             raise Refused(faults[0])
 
     def check_owner(self, database: LedgerDatabase) -> None:
-        """Refuse a warehouse that belongs to another ledger."""
+        """Raise Refused for a warehouse that belongs to another ledger."""
         if fault := self.other_owner(database):
             raise Refused(f"Nothing is written or removed there: {fault}")
 
     def other_owner(self, database: LedgerDatabase) -> str | None:
-        """Why it belongs to another ledger, if so."""
+        """Say why it belongs to another ledger; None if it does not."""
         noted = self.heads()
         with database.reading() as connection:
             present = head_of(connection)
@@ -213,7 +208,7 @@ class HeadFile:
 
 @dataclass(frozen=True)
 class StoreHeadFile(HeadFile):
-    """The file beside the data of a store, by which its root is known; left alone where the ledger does not know the data."""
+    """The identity file in the root of a store's data; left alone where the ledger does not know the data."""
 
     name: str
 
@@ -234,7 +229,7 @@ class StoreHeadFile(HeadFile):
         return super()._note(database) if is_known else (False, None)
 
     def read_text(self) -> str | None:
-        # A root that carries no head, or is not known yet, has none.
+        # a root without a head or an identity has none
         from retention_assets.stores.files.root_file import read_notes
 
         return read_notes(self.root) or None
@@ -246,7 +241,7 @@ class StoreHeadFile(HeadFile):
 
 
 def remembered_files(database: LedgerDatabase, files: Iterable[HeadFile]) -> list[HeadFile]:
-    """Files for heads, and those that a ledger remembers besides: the settings may lead elsewhere now."""
+    """Add the files that a ledger remembers: settings may lead elsewhere now."""
     known = {file.key: file for file in files}
     with database.reading() as connection:
         for one in noted_places(connection).values():
@@ -258,7 +253,7 @@ def remembered_files(database: LedgerDatabase, files: Iterable[HeadFile]) -> lis
 
 
 def stores_of(act: Act) -> DatasetFilter:
-    """The stores that an act is about, as the datasets of it say; all where nothing does."""
+    """Return a filter for the stores that an act is about, by its datasets; all where it names none."""
     if act.dataset is not None:
         return DatasetFilter((f"{store_of(act.dataset)}/*",))
     if act.deed == ActType.HOLD:
@@ -273,23 +268,22 @@ def _ended(sentence: str) -> str:
 
 
 def place_of_store(store: Store, claim: bool = False) -> str | None:
-    """Where all data of a store is, if it can say that. Claimed: so that it is known again."""
+    """Return the place of all data of a store, if it can tell. `claim` leaves an identity there."""
     return call_store(store, lambda: store.store_place(claim) if isinstance(store, PlacedStore) else None)
 
 
 def head_file_of(store: Store) -> StoreHeadFile | None:
-    """The file for heads beside the data of a store, if it has its data below one root."""
     root = getattr(getattr(store, "settings", None), "data_root", None)
     return StoreHeadFile(root, store.name) if root else None
 
 
 def is_away(fault: Refused) -> bool:
-    """Whether the store could not even be asked: whoever reads it says more."""
+    """Tell whether the store could not even be asked; reading it says more."""
     return isinstance(fault, StoreFailed)
 
 
 def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:
-    """Why nothing of a store may be marked or swept, by its name. With an actor, stores that join are noted."""
+    """Return, by store, why nothing of it may be marked or swept. With an actor, new stores are noted."""
     known, faults, joining = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
     for store in stores:
         noted, place = known.get(store.name), None
@@ -308,7 +302,7 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
 
 
 def other_place(ledger: Ledger, store: Store, noted: StorePlace | None) -> str | None:
-    """Why a store is not the one that the ledger knows, if it is another one."""
+    """Say why a store is not the one that the ledger knows; None if it is."""
     remedy = (
         f"Nothing of {store.name} is marked or swept. Mend the settings, or, if this is meant, say `retention audit accept"
         f" --store {store.name} --reason …`; what was marked before is spared then."

@@ -1,8 +1,6 @@
-"""The looks of a sweep as stages: what stores have to know of all that is due is found by tasks, once for the run.
+"""The looks of a sweep as stages: tasks find what stores must know of all that is due, once for the run.
 
-Belongs here: what these tasks are sent, the folder in the warehouse in which they leave what they find, and the word to stop.
-Neither keys nor rows come to whoever started the run.
-Does not belong here: what a store looks at (stores), and the sweep (sweep_stage.py).
+Tasks leave their results in a folder of the warehouse. Neither keys nor rows come to the driver.
 """
 
 import logging
@@ -32,13 +30,12 @@ if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
 
 _LOG = logging.getLogger(__name__)
-# So many marks are a task's, and so often one asks whether it has to stop.
+# marks per task and between two questions whether to stop
 _MARKS = 1 << 20
 _SECONDS = 2.0
 
 
 def other_ledger(place: str, found: str, known: str) -> Refused:
-    """What a task says whose ledger is not that of its run."""
     return Refused(
         f"A task finds another ledger at {place} than its run has: {found} and not {known}. Give the ledger an address that"
         " leads to the same database from every machine."
@@ -47,21 +44,19 @@ def other_ledger(place: str, found: str, known: str) -> Refused:
 
 @dataclass(frozen=True)
 class DueInLedger:
-    """What is due of some datasets: a part is read where its task runs."""
+    """Due transactions of datasets; a part is read where its task runs."""
 
     settings: Settings
-    # Which ledger that is: another one of the same address knows nothing of these marks.
+    # the ledger's id: another one at the same address knows nothing of these marks
     ledger: str
     as_of: datetime
     shares: tuple[tuple[str, ...], ...]
 
     @property
     def parts(self) -> int:
-        """How many tasks read it."""
         return len(self.shares)
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        """The transactions of a part."""
         with Environment(self.settings).ledger() as ledger:
             if ledger.id != self.ledger:
                 raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
@@ -70,14 +65,13 @@ class DueInLedger:
 
 @dataclass
 class StopFile:
-    """The word to stop, as a file that every task reaches. Asked again and again, it looks every other second."""
+    """A stop signal as a file that every task reaches. Looks at most every other second."""
 
     folder: str
     _asked: float | None = field(default=None, compare=False)
     _said: bool = field(default=False, compare=False)
 
     def __call__(self) -> bool:
-        """Whether somebody has said it."""
         running = moment().running
         if not self._said and (self._asked is None or running - self._asked >= _SECONDS):
             self._asked = running
@@ -86,7 +80,6 @@ class StopFile:
         return self._said
 
     def say(self) -> None:
-        """Say it."""
         files, place = place_of(self.folder)
         files.create_dir(place, recursive=True)
         with files.open_output_stream(f"{place}/stop") as stream:
@@ -103,7 +96,7 @@ def looks_in_tasks(
     folder: str,
     stop: threading.Event,
 ) -> Iterator[dict[str, object]]:
-    """The look of each store that has to take one before anything of it is swept, as long as its folder is there."""
+    """Take the look of each store that needs one before anything of it is swept. The folder lasts as long as the block."""
     at = ledger.clock.due_by(as_of)
     looks: dict[str, object] = {}
     mine = by_store(sorted(marks))
@@ -112,7 +105,7 @@ def looks_in_tasks(
         for name, store in Environment(settings).stores(mine).items():
             if isinstance(store, LookingStore) and not stop.is_set():
                 due = DueInLedger(settings, ledger.id, at, tuple(_shares(mine[name], marks)))
-                # A store that can't even be opened says so to the tasks as well.
+                # a store that can't be opened raises in the tasks as well
                 with suppress(StoreFailed), _stop_file(inside(root, name), stop) as stop_file:
                     looks[name] = _look(spark, store, due, ledger, stop_file)
         yield looks
@@ -124,7 +117,7 @@ def looks_in_tasks(
 
 
 def _look(spark: "SparkSession", store: LookingStore, due: DueInLedger, ledger: "Ledger", stop_file: StopFile) -> object:
-    # Whoever loads definitions needs none of what scans.
+    # loading definitions needs no scanning code
     from retention_assets.pipeline.scan_stage import SparkTasks
 
     return take_look(store, due, ledger, due.as_of, SparkTasks(spark), stop_file.folder, place_of, stop_file)
@@ -145,7 +138,7 @@ def _shares(datasets: Sequence[str], marks: Mapping[str, int]) -> Iterator[tuple
 
 @contextmanager
 def _stop_file(folder: str, stop: threading.Event) -> Iterator[StopFile]:
-    """While tasks are at work, they are told by it what their run is told."""
+    """Passes the run's stop on to tasks at work."""
     over, stop_file = threading.Event(), StopFile(folder)
 
     def pass_on() -> None:

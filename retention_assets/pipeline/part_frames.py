@@ -1,8 +1,7 @@
-"""Frames as values that travel to tasks: what is computed of one part of a log, and the outputs that it is written to.
+"""Frames as values that travel to tasks, each with its rules and instant, and the names of their outputs.
 
-Belongs here: a frame with its rules and its instant. What a task has to import is this and what it computes with, nothing of
-Dagster and nothing of the ledger: a program that starts for one run pays for it in each of its tasks' programs.
-Does not belong here: the frames themselves, and who runs them over which parts (stage.py).
+A task imports this and what it computes with, nothing of Dagster or the ledger: a program started for one run pays for imports
+in each of its tasks' programs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet
 from retention_assets.policy.model import Hold, Policy
 
-# Outputs, by the names of their folders.
+# names of output folders
 VIEWS, ENDS, SUMS = "branch_views", "branch_ends", "sums"
 VERDICTS, MARKS, WHY, LOOKS, NEWEST, COUNTS = "candidate_marks", "marks", "why", "looks", "newest", "counts"
 NEEDED = "needed_marks"
@@ -37,12 +36,12 @@ OF_VERDICTS = (VERDICTS, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS, REALMS)
 
 @dataclass(frozen=True)
 class Views:
-    """The views of branches at an instant."""
+    """Views of branches at an instant."""
 
     as_of: datetime
 
     def __call__(self, transactions: pa.Table, _: pa.Table) -> dict[str, pa.Table]:
-        """The views of one part, its branches, and how many transactions are in latest views and protected."""
+        """Branch views, branch ends, and sums of transactions in latest views and protected."""
         views, ends = branch_views_and_ends(transactions, self.as_of)
         latest = pc.sum(pc.equal(views["view"], 0)).as_py() or 0
         protected = len(views) - views["protected_by"].null_count
@@ -51,23 +50,23 @@ class Views:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The verdicts of some rules at an instant."""
+    """Verdicts of rules at an instant."""
 
     policies: tuple[Policy, ...]
     holds: tuple[Hold, ...]
     versions: Mapping[str, int]
     as_of: datetime
     known: AlreadyMarked
-    # Of these is counted what is left.
+    # realms of which the rest is counted
     realms: tuple[str, ...] = ()
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """The verdicts of one part, what is to be marked of it, and how many there are of each kind by policy and by reason."""
+        """Verdicts, candidates to mark, and sums by policy and by reason."""
         known = self.known.of(datasets)
         verdicts, looks = verdicts_and_reevaluation(transactions, datasets, self.policies, self.holds, self.as_of, known)
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})
         closed = transactions["closed_at"]
-        # One that is still to come says nothing about what time it is.
+        # a time in the future says nothing about the present
         past = pc.if_else(pc.less_equal(closed, pa.scalar(self.as_of, closed.type)), closed, pa.scalar(None, closed.type))
         columns = {"bytes": transactions["bytes"].cast(SUMMED), "closed_at": past}
         for name, column in columns.items():
@@ -88,17 +87,16 @@ class Verdicts:
 
 @dataclass(frozen=True)
 class NeededMarks:
-    """The naive latest views of a part against its marks."""
+    """Compares the naive latest views of a part with its marks."""
 
     verdicts: tuple[Source, ...]
     allowed: frozenset[tuple[str, int]]
     dropping: frozenset[tuple[str, int]]
     as_of: datetime
-    # The columns of a mark today: those of an earlier release lack some.
+    # present columns of a mark; an earlier release lacks some
     columns: pa.Schema
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """The marks of one part that its readers need."""
         names = set(datasets["dataset"].to_pylist())
         marks = pa.concat_tables([self.columns.empty_table(), *self._marks(names)])
         remaining = without_ended(transactions, datasets, self.as_of) if self.dropping else None

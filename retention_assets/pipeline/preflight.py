@@ -1,8 +1,4 @@
-"""Preflight: whether a cluster can do what a run will ask of it, found out before anything else is done.
-
-Belongs here: a small task for each slot, and one sentence with the remedy for whatever it can't do.
-Does not belong here: what settings alone can tell (settings/cluster.py).
-"""
+"""Checks with a small task per slot whether a cluster can do what a run will ask of it, before anything else is done."""
 
 import re
 import socket
@@ -24,11 +20,11 @@ from retention_assets.stores.protocol import Store, StoreFailed, call_store, err
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# How many tasks look where nobody knows how many slots there are.
+# tasks where the number of slots is unknown
 _SAMPLE = 4
 _PAGE = "See `On a cluster` in docs/operations.md."
 _SCHEMA = pa.schema([("host", pa.string()), ("store", pa.string()), ("fault", pa.string())])
-# What Spark says of a Python that is not the one that is needed, and what to do.
+# Spark's messages about an unsuitable Python, with remedies
 _KNOWN = (
     (
         re.compile(r"No module named '?([\w.]+)"),
@@ -49,12 +45,12 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class PreflightTask:
-    """What a slot is asked: whether it has this package, and reaches the warehouse, the ledger and each store."""
+    """Check of a slot: it has this package, and reaches the warehouse, the ledger and each store."""
 
     settings: Settings
-    # Which ledger the run has: a task that opens another one would be deleting by another record.
+    # the run's ledger: a task that opens another one would delete by another record
     ledger: str
-    # A folder of this run in the warehouse, in which each task leaves a sign.
+    # folder of this run in the warehouse, where each task leaves a file
     folder: str
     version: str = field(default_factory=lambda: _version())
 
@@ -87,13 +83,13 @@ class PreflightTask:
 
 
 def _version() -> str:
-    # Not imported by name: the package itself knows of Dagster, which knows of this.
+    # not imported by name: the package imports Dagster definitions, which import this module
     return str(vars(sys.modules[__name__.partition(".")[0]])["__version__"])
 
 
 def check_cluster(spark: "SparkSession", task: PreflightTask) -> None:
-    """Refuse, in one sentence, a cluster of which a slot can't do its work."""
-    # A Connect server does not tell how many slots it has.
+    """Raise Refused, in one sentence, if a slot of the cluster can't do its work."""
+    # a Connect server does not tell how many slots it has
     number = _SAMPLE if task.settings.spark.master.startswith("sc://") else slots(spark)
     try:
         rows = spark.range(0, number, 1, number).mapInArrow(task, "host string, store string, fault string").collect()
@@ -101,7 +97,7 @@ def check_cluster(spark: "SparkSession", task: PreflightTask) -> None:
         raise Refused(f"The cluster can't run this package: {_explained(str(fault))}. {_PAGE}") from None
     stores = Environment(task.settings).stores()
     for row in rows:
-        # A store that is away for everybody is refused by name, and keeps no other from being read.
+        # a store that is away for everybody is refused by name, and keeps no other from being read
         if row["store"] is None or _fault_of(stores[row["store"]]) is None:
             raise Refused(f"An executor on {row['host']} {row['fault']}. {_PAGE}")
     files, root = place_of(task.folder)

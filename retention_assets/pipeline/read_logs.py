@@ -1,8 +1,4 @@
-"""Reading stores: the logs of many datasets, each share by a Spark task, written clustered into one folder.
-
-Belongs here: which task reads what. Rows never come to the driver.
-Does not belong here: what becomes of a store or a share that can't be read (stores/logs.py).
-"""
+"""Reads the logs of many datasets in Spark tasks, a share each, into one clustered folder. Rows never come to the driver."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +16,7 @@ from retention_assets.stores.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What a log looks like from afar, beside its parts: written by who has its rows in memory anyhow.
+# summary of a log beside its parts, written while its rows are in memory
 COLUMNS, LARGEST = "columns", "largest"
 
 
@@ -35,13 +31,13 @@ def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder:
 
 
 def load_in_tasks(spark: "SparkSession", stores: Sequence[Store]) -> None:
-    """Have the first program of tasks load what it needs to read these stores and to judge, before anything is read."""
+    """Make the first Python workers import what reading these stores and judging needs, before anything is read."""
     spark.range(0, 1, 1, 1).mapInArrow(_Loading(tuple(stores)), "id bigint").collect()
 
 
 @dataclass(frozen=True)
 class _Loading:
-    """Whoever unpacks it has loaded the kinds of these stores."""
+    """Unpickling it imports the kinds of these stores."""
 
     stores: tuple[Store, ...]
 
@@ -61,7 +57,7 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task is sent: stores and names, never rows."""
+    """Payload of a task: stores and names, never rows."""
 
     shares: tuple[_Share, ...]
     folder: str
@@ -76,7 +72,7 @@ class _Work:
 
 
 def write_read_log(log: Log, folder: str, share: int) -> int:
-    """Write a share with what it looks like from afar; how many parts it has."""
+    """Write a share with its summary; return the number of its parts."""
     files, root = place_of(folder)
     seen = {COLUMNS: column_statistics(log.transactions), LARGEST: largest_datasets(log.transactions)}
     for name, table in seen.items():

@@ -1,7 +1,5 @@
-"""Tokens of logs on their way: from before a log is read to the transaction that marks.
-
-Belongs here: asking for tokens before anything is read, keeping them beside what was read, and the rows of evaluations that
-they become. And since when what was read is known: before anything that was deleted later.
+"""Carries tokens of logs from before reading to the transaction that marks, with the instant since when a reading is known:
+before anything that was deleted later.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from retention_assets.stores.logs import ChosenDatasets
 
 TOKENS, BEGUN = "tokens", "begun"
-# What could not be read is tried again, not at every tick: a run costs seconds, and a broken file may stay for days.
+# unreadable logs are retried this often, not at every tick: a run costs seconds, and a broken file may stay for days
 _RETRY = timedelta(hours=1)
 _UNREAD = r"\b(cannot|can't) be read\b"
 _BEGUN = pa.schema([pa.field("store", pa.string()), pa.field("begun_at", pa.timestamp("us", tz="UTC"))])
@@ -30,9 +28,9 @@ _TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.stri
 
 
 def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping[str, str] | None = None) -> None:
-    """Ask what each log is, and write it down beside where the logs will be, with those that are `known` already.
+    """Ask for tokens and write them beside the place of the logs, with those already `known`.
 
-    Before they are read: what changes in between has another token at the next look. A store that can't say has none.
+    Before logs are read, so that a change in between has another token at the next look. A store that can't say has none.
     """
     tokens = dict(known or {})
     for one in chosen:
@@ -44,14 +42,16 @@ def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping
 
 
 def write_begun(begun: Mapping[str, datetime], folder: str) -> None:
-    """Write down for each store since when what is read of it is known: when reading it began, or when its listing was made."""
+    """Write for each store the instant since when its reading is known: when it began, or when its listing was made."""
     files, root = place_of(inside(folder, BEGUN))
     files.create_dir(root, recursive=True)
     write_part(pa.table([list(begun), list(begun.values())], schema=_BEGUN), f"{root}/part.parquet", files)
 
 
 def read_begun(sources: Sequence[Source]) -> datetime | None:
-    """Since when all of some logs is known; none where an earlier release read any of it, and did not write that down."""
+    """Return the instant since when all of these logs are known; None where an earlier release read any of it without noting
+    that.
+    """
     found = []
     for source in sources:
         try:
@@ -62,10 +62,10 @@ def read_begun(sources: Sequence[Source]) -> datetime | None:
 
 
 def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
-    """By dataset what its log was when it was read, as far as that was written down."""
+    """Return the tokens of datasets when they were read, as far as noted."""
     tokens: dict[str, str] = {}
     for source in sources:
-        # A log that an earlier release read has none.
+        # a log that an earlier release read has none
         with suppress(FileNotFoundError):
             rows = read_output(source.folder, TOKENS, None if source.datasets is None else sorted(source.datasets))
             tokens.update(zip(rows["dataset"].to_pylist(), rows["token"].to_pylist(), strict=True))
@@ -73,7 +73,7 @@ def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
 
 
 def with_findings(evaluations: pa.Table, datasets: pa.Table, counts: pa.Table) -> pa.Table:
-    """Evaluations with what was found of each dataset, in the order of `datasets`: its verdicts, or why it was refused."""
+    """Add to evaluations, in the order of `datasets`, the verdicts or the refusal of each dataset."""
     found: dict[str, list[VerdictCount]] = {}
     for row in counts.select(["dataset", "verdict", "policy", "transactions", "bytes"]).to_pylist():
         one = VerdictCount(row["verdict"], row["policy"] or "", row["transactions"], int(row["bytes"] or 0))
@@ -87,12 +87,12 @@ def with_findings(evaluations: pa.Table, datasets: pa.Table, counts: pa.Table) -
 def evaluations_of(
     datasets: pa.Table, tokens: dict[str, str], rules: Sequence[str], next_looks: pa.Table, as_of: datetime
 ) -> pa.Table:
-    """The evaluations of some datasets (`EVALUATION_ROWS`), in their order; `rules` is in the same order, as digests."""
+    """Make the evaluations of datasets (`EVALUATION_ROWS`), in their order; `rules` are digests in the same order."""
     names = datasets["dataset"]
     at = pc.index_in(names, value_set=next_looks["dataset"].combine_chunks())
     then = next_looks["next_look"].take(at)
     now = pa.scalar(as_of, EVALUATION_ROWS.field("next_look").type)
-    # What is marked by now changes the answer: at once.
+    # marking changes the answer at once
     then = pc.if_else(pc.fill_null(next_looks["again"].take(at), False), now, then)
     unread = pc.fill_null(pc.match_substring_regex(datasets["fault"], _UNREAD), False)
     then = pc.if_else(unread, pa.scalar(as_of + _RETRY, now.type), then)

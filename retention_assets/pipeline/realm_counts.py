@@ -1,8 +1,4 @@
-"""What is left of realms, as evaluations counted it and left it in the warehouse.
-
-Belongs here: adding up what a stage wrote, and reading what is published of it.
-Does not belong here: counting (frames/verdicts/realm_counts.py), and what follows for a realm (dagster/purged_realms.py).
-"""
+"""Counts of what is left of realms: adds up what a stage wrote, and reads what was published."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -31,7 +27,7 @@ class LeftOfRealm:
 
     @property
     def why(self) -> str:
-        """What keeps them, in words that follow a name; nothing where they are on their way out."""
+        """Reason as words that follow a name; empty for transactions on their way out."""
         if self.verdict == "mark":
             return ""
         if self.verdict == "open" or self.code == Reason.UNFINISHED.name:
@@ -39,12 +35,11 @@ class LeftOfRealm:
         return f"held by {self.witness}" if self.code == Reason.HOLD.name else f"kept ({self.witness or self.code})"
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return dict(vars(self))
 
 
 def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
-    """What is left of each realm, by reason; what keeps most first."""
+    """Add up what is left of each realm, by reason, largest first."""
     rows = pa.concat_tables([REALM_COUNTS.empty_table(), *(part.cast(REALM_COUNTS) for part in parts)])
     sums = rows.group_by(_GROUPS).aggregate([("transactions", "sum"), ("bytes", "sum")])
     found: dict[str, list[LeftOfRealm]] = {}
@@ -55,13 +50,13 @@ def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
 
 
 def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]:
-    """The same, as the newest evaluation of each dataset left it. `folders` has the folder of each dataset."""
+    """Add up the counts published by each dataset's newest evaluation, from its folder in `folders`."""
     by_folder: dict[str, list[str]] = {}
     for dataset, folder in folders.items():
         by_folder.setdefault(folder, []).append(dataset)
     parts = []
     for folder, datasets in by_folder.items():
-        # An earlier release counted no realms.
+        # an earlier release counted no realms
         with suppress(FileNotFoundError):
             parts.append(read_output(folder, REALMS, datasets))
     return add_up(parts)

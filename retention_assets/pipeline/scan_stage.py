@@ -1,8 +1,7 @@
-"""A scan of an `objects` store in Spark's tasks, and its log.
+"""Runs a scan of an `objects` store, and writes its log, in Spark tasks.
 
-Belongs here: which task runs what. A task is sent a step and its number, and sends back one small value: no row comes to the
-driver, which needs as much memory for a billion objects as for a thousand.
-Does not belong here: the steps and their order (stores/objects/scan/), brakes, and what the ledger keeps of a scan.
+A task gets a step and its number, and returns one small value: no row comes to the driver, which needs as much memory for a
+billion objects as for a thousand.
 """
 
 import pickle
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scan", "SparkTasks", "run_scan", "write_log"]
 
-# How many rows of a log a task holds; a dataset is never split, so a giant one is a task of its own.
+# rows of a log per task; a dataset is never split, so a giant one is a task of its own
 _LOG_ROWS = 500_000
 
 T = TypeVar("T")
@@ -39,7 +38,7 @@ T = TypeVar("T")
 def run_scan(spark: "SparkSession", scan: Scan, folder: str, last: ScanResult | None, refused: int | None = None) -> ScanResult:
     """Scan a store into a new folder of the warehouse. Raises ScanFailed.
 
-    `last` is the last whole scan of the store; `refused` how many references one had found since that was refused for them
+    `last` is the last whole scan of the store; `refused` the number of references for which a later scan failed
     (`ScanFailed.references`).
     """
     return scan_in(SparkTasks(spark), scan, ScanFolder(folder, place_of), last, refused)
@@ -54,9 +53,9 @@ def write_log(
     datasets: Sequence[str],
     first_share: int,
 ) -> int:
-    """Write the log of some datasets of a scan as parts of whole datasets, beside those of other stores.
+    """Write the log of datasets of a scan as parts of whole datasets, beside those of other stores.
 
-    Returns how many parts there are; they take the numbers of shares from the first one on.
+    Returns the number of parts, which are numbered from `first_share` on.
     """
     shares = log_shares(result, datasets)
     work = _WriteLog(ScanFolder(scan_folder, place_of), result, settings, target_folder, shares, first_share)
@@ -64,7 +63,6 @@ def write_log(
 
 
 def log_shares(result: ScanResult, datasets: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Some datasets of a scan in shares, each with as many rows as are held in memory together."""
     known = {one.name: one for one in result.datasets}
     return tuple(_shares([known.get(name, ScannedDataset(name, "", 0)) for name in sorted(set(datasets))]))
 
@@ -84,7 +82,7 @@ def _shares(datasets: Sequence[ScannedDataset]) -> Iterator[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class _WriteLog:
-    """What a task is sent: names of datasets, never rows."""
+    """Payload of a task: names of datasets, never rows."""
 
     scan: ScanFolder
     result: ScanResult
@@ -94,7 +92,7 @@ class _WriteLog:
     first: int
 
     def __call__(self, number: int) -> int:
-        """Write the datasets of a share; how many parts that makes."""
+        """Returns the number of parts written."""
         datasets = self.shares[number]
         log = sound_log(log_lines(self.scan, self.result, self.settings, datasets))
         empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
@@ -111,11 +109,10 @@ class SparkTasks:
 
     @property
     def slots(self) -> int:
-        """How many run at a time."""
         return slots(self.spark)
 
     def run(self, step: Callable[[int], T], count: int) -> list[T]:
-        """What a step says of each number, in their order."""
+        """Return the results in the order of the numbers."""
         if not count:
             return []
         tasks = self.spark.range(0, count, 1, min(count, TASKS_PER_SLOT * self.slots))
@@ -128,8 +125,6 @@ class SparkTasks:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task is sent."""
-
     step: Callable[[int], Any]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -138,7 +133,7 @@ class _Work:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 told, fault = None, None
-                # A fault is an answer: Spark would try it again, and tell of it in a hundred lines.
+                # a fault is an answer: Spark would retry it, and report it in a hundred lines
                 try:
                     told = pickle.dumps(self.step(number))
                 except Refused as refused:

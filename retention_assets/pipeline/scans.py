@@ -1,11 +1,7 @@
-"""Scans of stores of objects in a run: begun under a lease, held against brakes, published with everything else it has read.
+"""Scans of stores of objects in a run: begun under a lease, compared with brakes, published with everything else it has read.
 
-Belongs here: the order of a scan in a run, what becomes of one that fails or is braked, and of one that a person has accepted.
-Does not belong here: listing, references and classes (scan_stage.py), the brakes (stores/objects/scan/brakes.py), and what the
-ledger keeps (ledger/scans.py).
-
-All that a run reads is published at once, so a scan ends where the run publishes. One that fails before is recorded at once;
-its store counts as one that is away, and the others go on.
+A run publishes all that it reads at once, so its scans end there. A scan that fails before is recorded at once; its store
+counts as one that is away, and the others go on.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,12 +34,12 @@ from retention_assets.sweep.lease import hold_leases
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# In the sums of a scan that failed for them: by so many the next one is sized.
+# key in the sums of a failed scan; the next scan is sized by it
 _TOO_MANY = "too_many_references"
 
 
 class Scanner(Protocol):
-    """Who scans: Spark, by its tasks."""
+    """Runs scans, in Spark tasks or elsewhere."""
 
     def scan(
         self,
@@ -55,20 +51,20 @@ class Scanner(Protocol):
         as_of: datetime | None,
         holds: tuple[Hold, ...],
     ) -> ScanResult:
-        """List, read the references, and write into a folder what each object is. Anything that is not whole raises.
+        """List, read the references, and write into a folder what each object is. Anything incomplete raises.
 
-        `refused` are the references for which the newest scan was too small and failed.
+        `refused` is the number of references for which the newest scan was too small and failed.
         """
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
     ) -> int:
-        """Write the logs of some datasets of a scan, the parts numbered from a share on; how many parts."""
+        """Write the logs of datasets of a scan, parts numbered from `share` on; return the number of parts."""
 
 
 @dataclass(frozen=True)
 class SparkScanner:
-    """Scans in the tasks of a session, which is started when the first scan begins."""
+    """Scans in tasks of a Spark session, which the first scan starts."""
 
     session: "Callable[[], SparkSession]"
 
@@ -82,8 +78,7 @@ class SparkScanner:
         as_of: datetime | None,
         holds: tuple[Hold, ...],
     ) -> ScanResult:
-        """In tasks over shares of the listing and of each source."""
-        # Whoever loads definitions needs none of what lists and reads.
+        # loading definitions needs no code that lists and reads
         from retention_assets.pipeline.scan_stage import Scan, run_scan
         from retention_assets.stores.objects.listings import open_listing
         from retention_assets.stores.objects.references import open_edges, open_references
@@ -95,7 +90,6 @@ class SparkScanner:
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
     ) -> int:
-        """In tasks, a dataset in each at a time."""
         from retention_assets.pipeline.scan_stage import write_log
 
         return write_log(self.session(), folder, result, settings, target, datasets, share)
@@ -103,7 +97,7 @@ class SparkScanner:
 
 @dataclass(frozen=True)
 class StoreScan:
-    """A scan that came to its end: its record as it was before it is published, what it found, and what brakes it."""
+    """A finished scan: its record from before it is published, its result, and its brakes."""
 
     store: Store
     settings: ObjectsSettings
@@ -112,14 +106,13 @@ class StoreScan:
     result: ScanResult
     datasets: tuple[str, ...]
     tokens: Mapping[str, str]
-    # Of one that was not accepted.
+    # of a scan that was not accepted
     brakes: tuple[str, ...] = ()
-    # It was braked by another run, and somebody has accepted it since.
+    # braked by another run, and accepted by a person since
     is_accepted: bool = False
 
     @property
     def fault(self) -> str | None:
-        """Why its datasets are refused, if they are."""
         if not self.brakes:
             return None
         name, scan = self.store.name, self.record.id
@@ -130,7 +123,7 @@ class StoreScan:
 
     @property
     def closing(self) -> ScanClosing:
-        """How the ledger writes it down."""
+        """The record of its end for the ledger."""
         if self.is_accepted:
             return ScanClosing(self.lease, self.record, None)
         status = ScanStatus.BRAKED if self.brakes else ScanStatus.KEPT
@@ -141,15 +134,15 @@ class StoreScan:
 
 @dataclass
 class RunScans:
-    """The scans of a run, from when they have been done to when they are published."""
+    """The scans of a run, between their end and their publication."""
 
     ledger: Ledger
     warehouse: Warehouse
     scanner: Scanner
     actor: str
-    # Nothing is judged that was younger at this instant, if one was given.
+    # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
-    # Those of the policy files, which nobody may have recorded yet.
+    # from the policy files; nobody may have recorded them yet
     file_holds: Sequence[Hold] = ()
     done: list[StoreScan] = field(default_factory=list)
     away: list[ChosenDatasets] = field(default_factory=list)
@@ -157,29 +150,30 @@ class RunScans:
 
     @property
     def chosen(self) -> list[ChosenDatasets]:
-        """The datasets that they are about; and the stores of which none could be scanned, with why."""
+        """Datasets of the scans, and the fault of each store that could not be scanned."""
         return [*(ChosenDatasets(one.store, one.datasets) for one in self.done), *self.away]
 
     @property
     def tokens(self) -> dict[str, str]:
-        """What each log is, as it was before it was scanned."""
+        """Token of each log from before its scan."""
         return {name: token for one in self.done for name, token in one.tokens.items()}
 
     @property
     def begun(self) -> dict[str, datetime]:
-        """By store since when what was found of it is known: the listing may be an older one."""
+        """Instant, by store, since when the result is known: the listing may be an older one."""
         return {one.store.name: min(one.record.started_at, one.result.listing_as_of) for one in self.done}
 
     @property
     def shown(self) -> list[tuple[ScanRecord, list[dict[str, Any]]]]:
-        """The scans that were published, each with what its sources said."""
         return [
             (scan, [asdict(source) for source in one.result.sources])
             for one, scan in zip(self.done, self.published, strict=True)
         ]
 
     def write_logs(self, folder: str, share: int) -> int:
-        """Write the logs into a folder of parts, numbered from a share on; how many parts. What is braked is refused."""
+        """Write the logs into a folder of parts numbered from `share` on; return the number of parts. Braked datasets are
+        refused.
+        """
         parts = 0
         for one in self.done:
             if not one.datasets:
@@ -192,23 +186,22 @@ class RunScans:
         return parts
 
     def publish(self, publications: Sequence[Publication]) -> None:
-        """End the scans and publish all that the run has read, at once."""
+        """Publish in one transaction all that the run has read, which ends its scans."""
         if not self.done:
             self.ledger.publications.publish(publications, self.actor)
             return
         self.published = self.ledger.scans.publish([one.closing for one in self.done], publications, self.actor)
 
     def clean(self) -> None:
-        """Remove what scans of these stores have left in the warehouse and nobody asks for any more."""
         for one in self.done:
             self.warehouse.clean_scans(self.ledger, one.store.name, self.ledger.scans.needed(one.store.name))
 
     def fail(self, why: str) -> None:
-        """The run fails before it has published anything."""
+        """Record that the run fails before it has published anything."""
         for one in self.done:
             if not one.is_accepted:
                 end = ScanEnd(ScanStatus.FAILED, f"its run failed: {why}", scan_totals(one.result), one.result.as_json())
-                # What the run itself raised must not be hidden by this.
+                # must not hide what the run itself raised
                 with suppress(Exception):
                     self.ledger.scans.end(one.lease, one.record, end)
 
@@ -224,9 +217,9 @@ def scan_stores(
     as_of: datetime | None = None,
     file_holds: Sequence[Hold] = (),
 ) -> Iterator[RunScans]:
-    """Scan stores one after the other, as far as they may have a dataset that is wanted. Each is covered whole.
+    """Scan stores one after the other, if they may have a wanted dataset. Each is scanned whole.
 
-    Their leases are held to the end, by which the scans are to be published.
+    Their leases are held to the end of the block, by which the scans are to be published.
     """
     run = RunScans(ledger, warehouse, scanner, actor, as_of, file_holds)
     with ExitStack() as leases:
@@ -258,7 +251,7 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
     found: ScanResult | None = None
     try:
         known = _tokens(store, _names(last)) if last else {}
-        # After it has begun: a realm that is to be purged from now on is not PURGED by what was not looked for.
+        # after it has begun: a realm that is purged from now on was not looked for, so nothing of it is PURGED
         purging = ledger.realms.purging()
         holds = ledger.holds.known(ledger.clock.due_by(run.as_of), run.file_holds)
         folder = run.warehouse.scan_folder(store.name, scan.id)
@@ -273,15 +266,15 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         return
     names = _names(found)
     brakes = tuple(find_brakes(settings.brakes, found, last))
-    # It is braked until somebody accepts it, and then the memory begins with it.
+    # a braked scan sets no peaks until somebody accepts it, and then they begin with it
     found.peaks = own_peaks(found) if brakes else peaks_of(settings.brakes, found, last)
-    # What has come since is asked about now.
+    # new datasets get their tokens now
     tokens = {**_tokens(store, names), **{dataset: token for dataset, token in known.items() if dataset in set(names)}}
     run.done.append(StoreScan(store, settings, lease, scan, found, tuple(wanted.select(names)), tokens, brakes))
 
 
 def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
-    """How a scan ended that failed, with what it had counted by then."""
+    """Ends a failed scan with what it had counted by then."""
     reason = why_failed(fault)
     if found:
         return ScanEnd(ScanStatus.FAILED, reason, scan_totals(found), found.as_json())
@@ -290,19 +283,19 @@ def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
 
 
 def why_failed(fault: Exception) -> str:
-    """Why a scan failed, without whose."""
+    """Return the reason without the store's name."""
     return fault.why if isinstance(fault, ScanFailed) else error_text(fault)
 
 
 def scans_before(ledger: Ledger, store: str) -> tuple[ScanResult | None, int | None]:
-    """The last whole scan of a store; and for how many references the newest one was too small, if that failed for them."""
+    """Return the last whole scan of a store, and the number of references for which the newest one failed, if it did."""
     before, newest = ledger.scans.last_whole(store), ledger.scans.newest_ended(store)
     refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
     return _result_of(ledger, before) if before else None, refused or None
 
 
 def accepted_scan(ledger: Ledger, warehouse: Warehouse, settings: ObjectsSettings) -> tuple[ScanRecord, ScanResult] | None:
-    """The scan that a person lets mark. None if what it has listed is no longer there, or is judged otherwise by now."""
+    """Return the scan that a person lets mark. None if its listing is gone, or would be judged otherwise by now."""
     found = ledger.scans.usable(settings.name)
     if found is None:
         return None
@@ -313,7 +306,6 @@ def accepted_scan(ledger: Ledger, warehouse: Warehouse, settings: ObjectsSetting
 
 
 def is_running(ledger: Ledger, store: str, otherwise: str) -> str:
-    """Who scans a store, and since when."""
     running = ledger.scans.running(store)
     if running is None:
         return otherwise
@@ -344,7 +336,7 @@ def _refused(names: Sequence[str], fault: str) -> Log:
 
 
 def scan_totals(result: ScanResult) -> dict[str, int | float]:
-    """The sums of a scan: of each class objects and bytes, which add up to what was scanned, and of references."""
+    """Sum up a scan: objects and bytes of each class, which add up to what was scanned, and references."""
     totals: dict[str, int | float] = {"scanned": result.scanned, "scanned_bytes": result.scanned_bytes}
     for one in ObjectClass:
         totals[one.value], totals[f"{one.value}_bytes"] = result.total(one)

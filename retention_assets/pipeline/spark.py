@@ -1,7 +1,6 @@
-"""The Spark session, from settings to a running one.
+"""Configures and starts the Spark session, without the warnings of every start.
 
-Belongs here: configuration that every session of the project needs, whatever its master, and starting it without the warnings
-that come with every start. Nothing starts before it is asked for: importing this module needs no Java.
+Nothing starts before it is asked for: importing this module needs no Java.
 """
 
 import os
@@ -23,7 +22,7 @@ from retention_assets.settings.secrets import masked
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Times are instants in UTC everywhere. Stages send names of files to tasks, one at a time, and get counts back.
+# times are instants in UTC everywhere; stages send file names to tasks, one at a time, and get counts back
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -32,41 +31,41 @@ DEFAULTS = {
     "spark.python.worker.reuse": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
 }
-# On this machine no row enters Java. It starts, deals out work and ends: a collector and a compiler for long programs, and code
-# made for queries over rows, cost more than they give.
+# On this machine no row enters Java. It starts, schedules work and ends: a collector and a compiler for long programs, and code
+# generated for queries over rows, cost more than they save.
 _LOCAL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1"
 _SERIAL = "-XX:+UseSerialGC"
-# Java does not start with two collectors.
+# Java does not start with two collectors
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
-# Where Java and Spark's scripts find more options.
+# variables in which Java and Spark's scripts find more options
 _OPTIONS_OF_OTHERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# The folder of the class archive of an environment.
+# folder of an environment's class archive
 ARCHIVES = "spark.retention.archives"
-# The first Java that creates and renews an archive by itself; an older one refuses to start with these options.
+# first Java that creates and renews an archive by itself; an older one refuses to start with these options
 _ARCHIVING_JAVA = 19
 _ARCHIVING = "-XX:+AutoCreateSharedArchive -XX:+VerifySharedSpaces -Xlog:cds*=off"
-# Java takes one archive: where options name one, or none, that is it.
+# Java takes one archive: options that name one, or none, win
 _CHOSEN_ARCHIVE = re.compile(r"-Xshare|-XX:\S*(Shared|ArchiveClasses|AOT|LoadedClassList)")
-# Java reads a `:` as two archives, and a quote ends the option.
+# Java reads a `:` as two archives, and a quote ends the option
 _UNFIT = re.compile(r"[:\"'\\\n]")
 _PYTHON = "spark.pyspark.python"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-# Of those above what a Spark Connect server has settled.
+# keys of these that a Spark Connect server has fixed
 _OF_SERVER = {"spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.python.worker.reuse", "spark.app.name"}
 _OBJECT_STORE_KEYS = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
 )  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# What no option silences: Java's word about a module that Spark itself asks for, and Spark's about a shell that there is not.
+# lines that no option silences: Java's about a module that Spark itself requests, and Spark's about a missing shell
 _SILENCED = (b"WARNING: Using incubator modules: ", b"Setting default log level to ", b"To adjust logging level use sc.")
 
 
 @dataclass(frozen=True)
 class _EarlySession:
-    """A session that was begun before anybody asked for it, and the one thread that works on it."""
+    """A session begun before anybody asked for it, and the one thread that works on it."""
 
     conf: Mapping[str, str]
     pool: ThreadPoolExecutor
@@ -77,26 +76,26 @@ _early: _EarlySession | None = None
 
 
 def spark_conf(master: str, conf: Mapping[str, str], warehouse: str = "") -> dict[str, str]:
-    """The configuration of a session; `sc://` is a Spark Connect server. The warehouse is for a local class archive."""
+    """Return the configuration of a session; `sc://` is a Spark Connect server. The warehouse is for a local class archive."""
     is_local = master.startswith("local")
     if named_python := conf.get(_PYTHON):
-        # Spark reads that key only where spark-submit starts the program; this Python asks its environment.
+        # Spark reads that key only where spark-submit starts the program; this Python uses its environment
         os.environ["PYSPARK_PYTHON"] = named_python
     elif is_local:
-        # Workers on this machine have to be the Python that has the packages, not the first one on the path.
+        # local workers need the Python that has the packages, not the first one on the path
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     named = {**DEFAULTS, **(_LOCAL if is_local else {}), "spark.app.name": "retention_assets", **conf}
     if master.startswith("sc://"):
-        # What a server has settled when it started it refuses to be told.
+        # a server refuses to be told what it fixed at its start
         return {**{key: value for key, value in named.items() if key in conf or key not in _OF_SERVER}, "spark.remote": master}
     if master.startswith("spark://"):
-        # An executor of a standalone cluster has the environment of its worker, and could not open what this program can.
-        # Elsewhere the environment of executors is for all to read who see the pods, and secrets have a way of their own.
+        # An executor of a standalone cluster has its worker's environment, and could not open what this program can. Elsewhere
+        # everybody who sees the pods can read the executors' environment, and secrets have other ways.
         mine = {f"spark.executorEnv.{name}": os.environ[name] for name in _OBJECT_STORE_KEYS if os.environ.get(name)}
         named = {**mine, **named}
     if is_local and warehouse and not _UNFIT.search(warehouse):
         named = {ARCHIVES: str(Path(warehouse).absolute() / ".java"), **named}
-    # Of two options that say the same Java takes the one named last: that of the settings, if they name one.
+    # Java takes the last of two contradicting options: that of the settings, if they name one
     options = [
         f'-Dlog4j2.configurationFile="{_LOGGING}"',
         *(_java_options(conf) if is_local else ()),
@@ -106,7 +105,6 @@ def spark_conf(master: str, conf: Mapping[str, str], warehouse: str = "") -> dic
 
 
 def _java_options(conf: Mapping[str, str]) -> list[str]:
-    """For a Java that lives as long as a run."""
     return [_SHORT_LIVED] if _COLLECTOR.search(_all_java_options(conf)) else [_SHORT_LIVED, _SERIAL]
 
 
@@ -116,7 +114,7 @@ def _all_java_options(conf: Mapping[str, str]) -> str:
 
 
 def _archive_options(conf: Mapping[str, str]) -> str:
-    """Options for a class archive that Java creates and renews itself, which halves its later starts; none before Java 19."""
+    """For a class archive that Java creates and renews itself, which halves its later starts; empty before Java 19."""
     if ARCHIVES not in conf or _CHOSEN_ARCHIVE.search(_all_java_options(conf)) or _java_version() < _ARCHIVING_JAVA:
         return ""
     folder = Path(conf[ARCHIVES])
@@ -125,14 +123,14 @@ def _archive_options(conf: Mapping[str, str]) -> str:
         status = folder.stat()
     except OSError:
         return ""
-    # Java runs what is in an archive, so nobody else may be able to write it.
+    # Java runs what is in an archive, so nobody else may be able to write it
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         return ""
     return f'{_ARCHIVING} -XX:SharedArchiveFile="{folder / "spark.jsa"}"'
 
 
 def _java_version() -> int:
-    """The version of the Java that Spark starts; 0 where it says none."""
+    """0 where it tells none."""
     home = os.environ.get("JAVA_HOME")
     command = [f"{home}/bin/java" if home else "java", "-version"]
     try:
@@ -143,19 +141,18 @@ def _java_version() -> int:
 
 
 def spark_session(master: str, conf: Mapping[str, str], warehouse: str = "") -> "SparkSession":
-    """The session of this Python, started on the first call."""
     return session_of(spark_conf(master, conf, warehouse))
 
 
 def is_running() -> bool:
-    """Whether this Python has a Spark, and somebody has asked for it."""
+    """Tell whether this Python has a Spark that somebody has asked for."""
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context is not None and _early is None
 
 
 def session_of(conf: Mapping[str, str]) -> "SparkSession":
-    """The session of a whole configuration; that of this Python, if it has one."""
+    """Return this Python's session, or start one with a complete configuration."""
     if "spark.remote" not in conf and not is_running():
         _take(conf)
     return _session(conf)
@@ -166,7 +163,7 @@ def _session(conf: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     if "spark.remote" not in conf and SparkContext._active_spark_context is None:
-        # Where a session was stopped its Java runs on.
+        # Java outlives a stopped session
         _start(conf, None if SparkContext._gateway else _gateway(conf))
     builder = SparkSession.builder
     for key, value in conf.items():
@@ -175,16 +172,15 @@ def _session(conf: Mapping[str, str]) -> "SparkSession":
 
 
 def _start(conf: Mapping[str, str], gateway: Any) -> None:
-    """Start Spark on a Java."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=gateway)
 
 
 def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> None:
-    """Start Spark on this machine beside what this Python goes on to do. What fails is said by whoever asks for the session."""
+    """Start Spark on this machine in the background. A fault is raised to whoever asks for the session."""
     global _early
-    # All of it is loaded by this thread: two that load one package at a time can see halves of it.
+    # all imports in this thread: two that import one package at a time can see halves of it
     from pyspark import SparkContext, java_gateway  # noqa: F401
     from pyspark.find_spark_home import _find_spark_home  # noqa: F401
 
@@ -193,7 +189,7 @@ def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> No
     wanted = spark_conf(master, conf, warehouse)
     pool = ThreadPoolExecutor(1, "spark")
     gateway = pool.submit(_gateway, wanted)
-    # While Java starts.
+    # while Java starts
     import pandas  # type: ignore[import-untyped]  # noqa: F401 - it has no types
     import pyspark.sql  # noqa: F401
 
@@ -201,7 +197,7 @@ def start_early(master: str, conf: Mapping[str, str], warehouse: str = "") -> No
 
 
 def do_early(first: "Callable[[SparkSession], object]") -> None:
-    """Do something with a session that was begun early, as soon as it is there. Nobody waits for it, nor for its faults."""
+    """Run something with an early session once it is there. Nobody waits for it, and its faults are ignored."""
     if _early is not None:
         session = _early.session
         _early.pool.submit(lambda: first(session.result()))
@@ -213,7 +209,7 @@ def _session_on(gateway: "Future[Any]", conf: Mapping[str, str]) -> "SparkSessio
 
 
 def _take(conf: Mapping[str, str]) -> None:
-    """Wait for the session that is on its way, if there is one. One of another configuration is ended."""
+    """Wait for an early session. One of another configuration is stopped."""
     global _early
     early, _early = _early, None
     if early is None:
@@ -227,7 +223,7 @@ def _take(conf: Mapping[str, str]) -> None:
 
 
 def _gateway(conf: Mapping[str, str]) -> Any:
-    """Start Java, and read along what it says while it does: all but some lines go on to stderr."""
+    """Start Java and forward its stderr while it starts, apart from some lines."""
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
@@ -238,7 +234,7 @@ def _gateway(conf: Mapping[str, str]) -> Any:
             gateway = launch_gateway(None, {"stderr": writing})  # type: ignore[no-untyped-call]  # it has no types
     except Exception:
         os.close(writing)
-        # Why Java did not start stands in what it has said.
+        # the output says why Java did not start
         reader.join(timeout=10)
         raise
     os.close(writing)
@@ -247,8 +243,8 @@ def _gateway(conf: Mapping[str, str]) -> Any:
 
 @contextmanager
 def _submitting(conf: Mapping[str, str]) -> Iterator[None]:
-    """Hand a configuration to spark-submit in a file of this user alone: everybody can read a command line, which is PySpark's
-    way, and its only other one is an environment variable.
+    """Pass the configuration to spark-submit in a file of this user alone: everybody can read a command line, which is
+    PySpark's way, and its only other one is an environment variable.
     """
     arguments = os.environ.get(_ARGUMENTS)
     with NamedTemporaryFile("w", encoding="utf-8", prefix="retention-spark-", suffix=".conf") as file:
@@ -265,7 +261,6 @@ def _submitting(conf: Mapping[str, str]) -> Iterator[None]:
 
 
 def _escaped(text: str) -> str:
-    """A key or a value as Java's properties have it."""
     return re.sub(r"([\\:=#! ])", r"\\\1", text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 

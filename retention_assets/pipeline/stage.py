@@ -1,8 +1,7 @@
 """Stages: one pass over a clustered log in Parquet, placed by Spark, computed by frames, written as Parquet.
 
-Belongs here: how work gets to the data. Each Spark task reads whole datasets from its own Parquet part with pyarrow, calls a
-frame, and writes its part of the result. Rows never cross between the JVM and Python; what comes back to the driver is one
-line of counts per part.
+Each Spark task reads whole datasets from its own Parquet part with pyarrow, calls a frame, and writes its part of the result.
+Rows never cross between the JVM and Python; the driver gets one line of counts per part.
 """
 
 import heapq
@@ -23,25 +22,26 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyspark.sql import SparkSession
 
-# A part is what one task holds in memory at a time. A dataset is never split, so a giant one is a part of its own.
+# a task holds a part in memory at a time; a dataset is never split, so a giant one is a part of its own
 ROWS_PER_PART = 500_000
 _ROW_GROUP = 1 << 20
 _BATCH = 50_000
 _FILTERED = ("dataset", "ordinal", "verdict", "policy")
-# To start a task costs more than to judge a small part, so a task takes several; a few per slot keep the slots busy to the end.
+# Starting a task costs more than judging a small part, so a task takes several; a few tasks per slot keep the slots busy to the
+# end.
 TASKS_PER_SLOT = 3
 
-# A part by the number of its source and its name there.
+# number of its source and name there
 _Part = tuple[int, str]
-# From the transactions and datasets of a part to one table per output name.
+# from the transactions and datasets of a part to one table per output name
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
-# Takes an output of a part elsewhere as well; what it says of it comes to the driver if the task does.
+# also takes an output of a part elsewhere; its text comes to the driver if the task succeeds
 Sink = Callable[[pa.Table], str]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of parts, and which of its datasets are meant; all of them where none are named."""
+    """A folder of parts and the chosen datasets in it; all where none are named."""
 
     folder: str
     datasets: frozenset[str] | None = None
@@ -49,9 +49,9 @@ class Source:
 
 @dataclass(frozen=True)
 class Written:
-    """What a stage wrote: rows per output, and what sinks said of each part, in the order of the parts.
+    """Result of a stage: rows per output, and texts of sinks by part, in the order of the parts.
 
-    Of a task that Spark ran twice, it is what one of the two said.
+    If Spark ran a task twice, the texts of one run.
     """
 
     rows: dict[str, int]
@@ -60,7 +60,7 @@ class Written:
 
 @dataclass(frozen=True)
 class OutputParts:
-    """An output, to be gone through part by part as often as one likes."""
+    """An output, iterable part by part any number of times."""
 
     folder: str
     output: str
@@ -73,9 +73,9 @@ class OutputParts:
 
 
 def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART, share: int = 0) -> int:
-    """Write a sound log as parts of whole datasets: `transactions/` and `datasets/`, same names. Returns how many.
+    """Write a sound log as parts of whole datasets: `transactions/` and `datasets/`, same names. Returns the number of parts.
 
-    `share` tells the parts of several writers into one folder apart.
+    `share` separates the parts of several writers into one folder.
     """
     files, root = place_of(folder)
     for name in ("transactions", "datasets"):
@@ -99,7 +99,7 @@ def _parts(log: Log, most: int) -> Iterator[tuple[pa.Table, pa.Table]]:
 
 
 def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
-    """One Parquet file. Words go into dictionaries, numbers and instants do not; statistics are kept where a reader filters."""
+    """Write one Parquet file. Only texts get dictionaries; statistics are kept where a reader filters."""
     pq.write_table(
         table,
         path,
@@ -113,7 +113,6 @@ def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
 
 
 def write_text(text: str, path: str) -> None:
-    """A file of text, in a folder that is made if need be."""
     files, place = place_of(path)
     files.create_dir(place.rpartition("/")[0], recursive=True)
     with files.open_output_stream(place) as stream:
@@ -121,7 +120,7 @@ def write_text(text: str, path: str) -> None:
 
 
 def _words(path: str, kind: pa.DataType) -> Iterator[str]:
-    """The leaves of a column that hold text, as Parquet names them."""
+    """Leaves of a column that hold text, as Parquet names them."""
     if pa.types.is_list(kind):
         yield from _words(f"{path}.list.element", kind.value_type)
     elif pa.types.is_map(kind):
@@ -144,7 +143,7 @@ def run_stage(
 ) -> Written:
     """Run a frame over every part of some logs. `target` gets a folder per output, with a part for each part that was read.
 
-    An output that has a sink goes there as well.
+    An output with a sink goes there as well.
     """
     sinks = sinks or {}
     sizes = {part: size for number, source in enumerate(sources) for part, size in _parts_of(number, source)}
@@ -156,7 +155,7 @@ def run_stage(
         return Written(rows, told)
     shares = _shares(sizes, TASKS_PER_SLOT * slots(spark))
     work = _Work(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares, sinks)
-    # One number per task, so that no shuffle decides which parts come together.
+    # one number per task, so that no shuffle decides which parts come together
     tasks = spark.range(0, len(shares), 1, len(shares))
     lines = tasks.mapInArrow(work, "part string, output string, rows bigint, told string").collect()
     for line in sorted(lines, key=lambda line: str(line["part"])):
@@ -167,7 +166,6 @@ def run_stage(
 
 
 def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
-    """The parts of a source that hold datasets which are meant, and their sizes."""
     files, root = place_of(source.folder)
     for info in files.get_file_info(pafs.FileSelector(f"{root}/transactions")):
         if info.base_name.endswith(".parquet") and _is_meant(files, f"{root}/datasets/{info.base_name}", source.datasets):
@@ -181,7 +179,9 @@ def _is_meant(files: pafs.FileSystem, path: str, datasets: frozenset[str] | None
 
 
 def slots(spark: "SparkSession") -> int:
-    """How many tasks run at a time. Spark Connect does not tell; there, tasks are as many as a cluster of a good size likes."""
+    """Return the number of tasks that run at a time. Spark Connect does not tell; there it is as many as suit a cluster of a
+    good size.
+    """
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkAttributeError:
@@ -189,7 +189,7 @@ def slots(spark: "SparkSession") -> int:
 
 
 def _shares(sizes: Mapping[_Part, int], most: int) -> tuple[tuple[_Part, ...], ...]:
-    """Parts dealt out to tasks, the largest first and each to the least busy, so that nobody waits long for a giant."""
+    """Largest first, each to the least busy task, so that nobody waits long for a giant."""
     shares: list[list[_Part]] = [[] for _ in range(min(most, len(sizes)))]
     load = [(0, number) for number in range(len(shares))]
     for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
@@ -201,7 +201,7 @@ def _shares(sizes: Mapping[_Part, int], most: int) -> tuple[tuple[_Part, ...], .
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task is sent: places, the frame and who takes which parts, never rows."""
+    """Payload of a task: places, the frame and the shares, never rows."""
 
     sources: tuple[Source, ...]
     target: str
@@ -247,7 +247,7 @@ def _only(table: pa.Table, datasets: frozenset[str]) -> pa.Table:
 
 
 def read_parts(sources: Sequence[Source], folder: str, outputs: Sequence[str]) -> Iterator[tuple[pa.Table, ...]]:
-    """The datasets of each part of some logs, and what a stage has made of it: its outputs, which are small ones."""
+    """Yield the datasets of each part with the stage's outputs, which must be small."""
     into, place = place_of(folder)
     for number, source in enumerate(sources):
         files, root = place_of(source.folder)
@@ -259,7 +259,7 @@ def read_parts(sources: Sequence[Source], folder: str, outputs: Sequence[str]) -
 
 
 def read_datasets(sources: Sequence[Source]) -> pa.Table:
-    """The datasets of some logs, without their transactions."""
+    """Read the datasets of logs, without their transactions."""
     tables = [DATASETS.empty_table()]
     for source in sources:
         table = read_output(source.folder, "datasets").cast(DATASETS)
@@ -270,13 +270,13 @@ def read_datasets(sources: Sequence[Source]) -> pa.Table:
 def read_output(
     folder: str, output: str, datasets: Sequence[str] | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """An output as one table: all of it, which is for small ones, or some columns of some datasets."""
+    """Read an output as one table: all of it, if small, or some columns of some datasets."""
     some = None if datasets is None else pc.field("dataset").isin(list(datasets))
     return parquet(inside(folder, output)).to_table(columns=None if columns is None else list(columns), filter=some)
 
 
 def read_transactions(sources: Sequence[Source], datasets: Sequence[str], columns: Sequence[str]) -> pa.Table:
-    """Some columns of some datasets' transactions, from wherever the newest log of each is. `columns` begin with `dataset`."""
+    """Read columns of the datasets' transactions from the newest log of each. `columns` begin with `dataset`."""
     schema = pa.schema([LOG.field(name) for name in columns])
     tables = [schema.empty_table()]
     for source in sources:
@@ -286,8 +286,7 @@ def read_transactions(sources: Sequence[Source], datasets: Sequence[str], column
 
 
 def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
-    """All Parquet of a folder, to be read in parts."""
-    # With it comes pandas, a quarter of a second that loading definitions does not need.
+    # imports pandas: a quarter of a second that loading definitions does not need
     import pyarrow.dataset as ds
 
     files, root = place_of(folder)

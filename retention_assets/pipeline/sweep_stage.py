@@ -1,11 +1,9 @@
-"""The sweep as a stage: which datasets go to which task, what a task is sent, and who watches while tasks are at work.
+"""The sweep as a stage: deals datasets out to tasks, opens ledger and stores where a task runs, and watches while tasks work.
 
-Belongs here: dealing out datasets, the value that opens ledger and stores where it runs, and the watch of whoever started it.
-Rows never travel: one line comes back for each dataset. What tasks and their run tell each other goes through the ledger.
-Does not belong here: the sweep itself (sweep/engine.py), and whether anything may be swept at all (the asset).
+Rows never travel: one line comes back for each dataset. Tasks and their run communicate through the ledger.
 
-A task that is run twice does no harm: the second one finds its datasets under the lease of the first. A part of a dataset is
-finished by the second, and the first is refused from then on.
+A task that is run twice does no harm: the second run finds its datasets under the lease of the first. A part of a dataset is
+finished by the second run, and the first is refused from then on.
 """
 
 import heapq
@@ -45,18 +43,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOG = logging.getLogger(__name__)
-# A share is what a task takes up at a time; between two of them it hears that it has to stop.
+# limits of a share; between two shares a task checks whether to stop
 _MOST_DATASETS, _MOST_MARKS = 256, 5_000
-# What one dataset costs by itself, in marks.
+# cost of a dataset by itself, in marks
 _DATASET = 10
-# From so many marks on, and datasets counted as above, local tasks are faster than one program, their start included.
+# from so many marks on (with datasets counted as above) local tasks beat one program, their start included
 _WORTH_TASKS = 10_000
-# How often a task asks whether it has to stop, and its run looks at the files.
+# seconds between a task's checks for a stop, and between its run's looks at the files
 _SECONDS = 2.0
-# What a person has confirmed travels with a task up to this size.
+# up to this size, confirmed transactions travel inside the task
 _SMALL_BYTES = 1 << 20
 
-# Datasets that go together, or a part of one.
+# datasets that go together, or a part of one
 Share = tuple[str, ...] | DatasetPart
 _RESULT = TypeAdapter(SweepResult)
 _ROWS = pa.schema([("result", pa.string()), ("fault", pa.string())])
@@ -64,10 +62,10 @@ _SCHEMA = "result string, fault string"
 
 
 def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
-    """Whether a sweep of datasets, given with their due marks, is worth tasks.
+    """Tell whether a sweep of datasets, given with their due marks, is worth tasks.
 
     A SQLite file has one writer at a time: tasks would wait for each other. On this machine a small sweep is over before tasks
-    have begun; on a cluster it is for the cluster to reach the stores.
+    have begun; on a cluster only the cluster may reach the stores.
     """
     if settings.ledger.startswith("sqlite") or not marks:
         return False
@@ -75,10 +73,10 @@ def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
 
 
 def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[DatasetPart] = ()) -> tuple[tuple[Share, ...], ...]:
-    """Datasets by their due marks, and parts of others, dealt out to at most so many tasks: the largest shares first, each to
+    """Deal out datasets by their due marks, and parts of others, to at most `tasks` tasks: the largest shares first, each to
     the least busy task.
 
-    The order within a task is shuffled, another way in each run: two programs that sweep the same help each other.
+    The order within a task is shuffled differently in each run, so that two programs that sweep the same help each other.
     """
     most_datasets = max(1, min(_MOST_DATASETS, len(marks) // (2 * tasks)))
     most_marks = max(1, min(_MOST_MARKS, sum(marks.values()) // (2 * tasks)))
@@ -99,7 +97,6 @@ def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[Datase
 
 
 def names_of(share: Share) -> tuple[str, ...]:
-    """The datasets of a share."""
     return (share.dataset,) if isinstance(share, DatasetPart) else share
 
 
@@ -120,14 +117,14 @@ def _shares(
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What a person has confirmed, in hand or in a file that all tasks reach. Nothing else is deleted then."""
+    """Confirmed transactions, in memory or in a file that all tasks reach. Nothing else is deleted then."""
 
     table: pa.Table | None = None
     file: str | None = None
 
     @classmethod
     def of(cls, table: pa.Table, folder: str, most: int = _SMALL_BYTES) -> "Confirmed":
-        """As it travels; written into a folder if it is large."""
+        """Make it ready to travel; a large table is written into the folder."""
         if table.nbytes <= most:
             return cls(table)
         file = f"{folder}/confirmed.parquet"
@@ -137,7 +134,7 @@ class Confirmed:
         return cls(file=file)
 
     def about(self, datasets: Sequence[str]) -> pa.Table:
-        """What was confirmed of some datasets."""
+        """Return what was confirmed of the datasets."""
         mine = pc.field("dataset").isin(list(datasets))
         if self.table is not None:
             return self.table.filter(mine)
@@ -151,21 +148,21 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """What a task is sent: settings, rules and names. It opens ledger and stores where it runs, and sweeps there."""
+    """Payload of a task: settings, rules and names. It opens ledger and stores where it runs, and sweeps there."""
 
     settings: Settings
-    # As whoever started the run read them: there may be no files where this runs.
+    # as the run's driver read them: there may be no files where this runs
     policies: Policies
-    # Which ledger that was: another one of the same address knows nothing of these marks.
+    # the ledger's id: another one at the same address knows nothing of these marks
     ledger: str
     as_of: datetime | None
-    # Who the leases and the record name, and the name of the run in the ledger.
+    # name in the leases and the record, and name of the run in the ledger
     holder: str
     confirmed: Confirmed | None = None
     hands: tuple[tuple[Share, ...], ...] = ()
-    # How many of them are at work at a time.
+    # tasks at work at a time
     tasks: int = 1
-    # Where its run may leave what tasks need of each other, and by store the looks that it has taken there.
+    # folder for what tasks need of each other, and looks taken there, by store
     folder: str | None = None
     looks: Mapping[str, object] = field(default_factory=dict)
 
@@ -179,7 +176,7 @@ class SweepTask:
             for result in self.results_of(number):
                 yield _row(_RESULT.dump_json(result).decode(), None)
         except (Refused, BadInput) as fault:
-            # What Spark would start once more to hear it again.
+            # raised, Spark would start it once more to hear it again
             yield _row(None, str(fault))
 
     def results_of(self, number: int) -> Iterator[SweepResult]:
@@ -210,9 +207,9 @@ def _row(result: str | None, fault: str | None) -> pa.RecordBatch:
 
 @contextmanager
 def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading.Event, OnProgress]]:
-    """The event that ends a task, and what it calls as it goes on: both by way of the ledger."""
+    """The stop event of a task, and its report of progress, both through the ledger."""
     stop, over = threading.Event(), threading.Event()
-    # A dataset has several where it is swept in parts.
+    # a dataset has several where it is swept in parts
     results: dict[int, SweepResult] = {}
 
     def tell(result: SweepResult) -> None:
@@ -227,7 +224,7 @@ def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading
         while not over.wait(_SECONDS):
             report()
 
-    # Before anything begins: its run may have been stopped while it waited for its turn.
+    # before anything begins: its run may have been stopped while it waited for its turn
     report()
     thread = threading.Thread(target=listen, name=f"task {number} of {run}", daemon=True)
     thread.start()
@@ -240,11 +237,11 @@ def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading
 
 
 def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
-    """The counters of several results in one."""
+    """Add up the counters of several results."""
     added = SweepResult(name)
     for one in results:
         added.planned += one.planned
-        # Somebody may be counting on.
+        # a copy, because the original may still be counting
         added.outcomes.update(Counter(dict(one.outcomes)))
         added.bytes_freed += one.bytes_freed
         added.bytes_hidden += one.bytes_hidden
@@ -253,7 +250,7 @@ def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
 
 
 def one_of_each(results: Iterable[SweepResult]) -> dict[str, SweepResult]:
-    """One result for each dataset: what was said of its parts is added up, and the first reason for anything stands."""
+    """Return one result for each dataset: its parts are added up, and the first reason for anything stands."""
     found: dict[str, list[SweepResult]] = {}
     for one in results:
         found.setdefault(one.dataset, []).append(one)
@@ -273,8 +270,8 @@ def _together(name: str, parts: Sequence[SweepResult]) -> SweepResult:
 
 @dataclass
 class SweepWatch:
-    """What whoever started a sweep does while its tasks are at work: the policy files and the word to stop go into the ledger,
-    and how far the tasks are comes out of it.
+    """Watches for the driver while tasks are at work: puts policy files and the stop into the ledger, and reads the tasks'
+    progress from it.
     """
 
     ledger: Ledger
@@ -282,7 +279,7 @@ class SweepWatch:
     run: str
     stop: threading.Event
     on_progress: OnProgress = lambda _: None
-    # Why the run has to end with an error, if it has.
+    # fault with which the run has to end
     fault: Exception | None = None
     _told: SweepResult | None = None
 
@@ -291,7 +288,7 @@ class SweepWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look before tasks begin, again and again while they are at work, and once more when they are done."""
+        """Look before tasks begin, repeatedly while they are at work, and once more when they are done."""
         over = threading.Event()
         self.look()
 
@@ -314,11 +311,11 @@ class SweepWatch:
             raise self.fault
 
     def look(self) -> None:
-        """Tell the tasks what has changed, and what they have to know to go on at all; and hear how far they are."""
+        """Tell the tasks what has changed and what they need in order to go on; read their progress."""
         try:
             self.ledger.holds.note_files(self._holds(), self.run, folders_of_policies(self.rulebook.settings))
         except (BadInput, OSError) as fault:
-            # A rule that can't be read could be one that keeps.
+            # a rule that can't be read could be one that keeps
             self.fault = self.fault or fault
             self.ledger.sweep_runs.stop(self.run, "The policy files can't be read any more.")
         if self.stop.is_set():
@@ -333,9 +330,9 @@ class SweepWatch:
 
 
 def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch) -> list[SweepResult]:
-    """Sweep datasets, given with their due marks, in Spark's tasks; one result for each that a task came to.
+    """Sweep datasets, given with their due marks, in Spark tasks; one result for each that a task came to.
 
-    What a task has left that is gone with its executor is swept once more, as soon as its lease is over.
+    What a task lost with its executor has left is swept once more, as soon as its lease is over.
     """
     results: list[SweepResult] = []
     with watch.watching(), _looks(spark, task, marks, watch) as looks:
@@ -350,7 +347,7 @@ def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, i
 def _looks(
     spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch
 ) -> AbstractContextManager[Mapping[str, object]]:
-    """What stores have looked at for the whole run; nothing where it has no folder for that, and each task looks by itself."""
+    """Looks for the whole run; empty where it has no folder for that, and each task looks by itself."""
     if task.folder is None:
         return nullcontext({})
     return looks_in_tasks(spark, task.settings, watch.ledger, task.as_of, marks, task.folder, watch.stop)

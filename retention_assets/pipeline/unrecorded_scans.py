@@ -1,8 +1,6 @@
-"""Scans that nobody records: a dry run looks at a store of objects as a run would, and forgets what it has seen.
+"""Scans of a dry run: they go by the same last scan, brakes, realms and accepted scan as a run's, and are forgotten.
 
-Belongs here: the same last scan, brakes, realms and accepted scan as a run goes by, who scans, and a folder that is gone
-afterwards. The ledger is read and never written; no lease is taken.
-Does not belong here: scanning (stores/objects/scan/), and what becomes of the scan of a run (scans.py).
+The ledger is read and never written; no lease is taken, and the folder is removed afterwards.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +34,13 @@ from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.tasks import TasksHere
 from retention_assets.stores.temporary import temporary_folder
 
-# From so many objects and references on, local tasks are faster than one program, their start included.
+# from so many objects and references on, local tasks beat one program, their start included
 _WORTH_TASKS = 5_000_000
 
 
 @dataclass(frozen=True)
 class UnrecordedScan:
-    """What a scan found, the folder of it, and why its datasets would be refused, if they would."""
+    """Result of a scan, its folder, and why its datasets would be refused, if they would."""
 
     folder: str
     result: ScanResult
@@ -51,13 +49,13 @@ class UnrecordedScan:
 
 @dataclass(frozen=True)
 class UnrecordedScans:
-    """Who scans stores for a dry run: the ledger that a run would go by, if there is one, its warehouse and its Spark."""
+    """Scans stores for a dry run: with the ledger that a run would use, if there is one, its warehouse and its Spark."""
 
     ledger: Ledger | None
     warehouse: Warehouse
     master: str
     conf: Mapping[str, str]
-    # Nothing is judged that was younger at this instant, if one was given.
+    # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
     file_holds: Sequence[Hold] = ()
 
@@ -65,7 +63,7 @@ class UnrecordedScans:
     def scan(self, settings: ObjectsSettings) -> Iterator[UnrecordedScan]:
         """Scan a store, or take the scan that a run would take. Raises Refused where the scan of a run would fail.
 
-        The folder is there as long as it is looked at.
+        The folder lasts as long as the block.
         """
         if self.ledger is not None:
             self._refuse_while_another_scans(self.ledger, settings.name)
@@ -81,7 +79,7 @@ class UnrecordedScans:
                 if faults := find_source_faults(settings.brakes, result, last):
                     raise ScanFailed(settings.name, "; ".join(faults))
             except Exception as fault:
-                # Sources may be anybody's, and so may what they raise.
+                # foreign sources may raise anything
                 raise Refused(f"its scan would fail: {why_failed(fault)}") from fault
             brakes = find_brakes(settings.brakes, result, last)
             yield UnrecordedScan(folder, result, _braked(settings.name, brakes) if brakes else None)
@@ -91,13 +89,13 @@ class UnrecordedScans:
             raise Refused(is_running(ledger, store, f"it is being scanned by {lease.holder}"))
 
     def _folder(self, store: str) -> AbstractContextManager[str]:
-        """On this machine a folder of its own; where tasks run elsewhere, one that they reach."""
+        """A local folder; where tasks run elsewhere, one that they reach."""
         if is_local_master(self.master):
             return temporary_folder("scan")
         return self.warehouse.passing_scan_folder(store)
 
     def _scanned(self, settings: ObjectsSettings, folder: str, last: ScanResult | None, refused: int | None) -> ScanResult:
-        """In tasks where that is worth it, or where it is for others to reach the store; or else here."""
+        """In tasks where that is faster, or where only the cluster reaches the store; otherwise in this process."""
         ledger = self.ledger
         purging = ledger.realms.purging() if ledger else frozenset[str]()
         holds = ledger.holds.known(ledger.clock.due_by(self.as_of), self.file_holds) if ledger else tuple(self.file_holds)
@@ -118,22 +116,20 @@ def _braked(store: str, brakes: Sequence[str]) -> str:
 
 
 class ScannedObjects(ObjectsStore):
-    """A store whose log is a scan that was made already. Everything else is asked of the store as it is."""
+    """A store whose log is a finished scan. Everything else is asked of the real store."""
 
     def __init__(self, settings: ObjectsSettings, scan: UnrecordedScan) -> None:
         super().__init__(settings)
         self._scan = scan
 
     def datasets(self) -> list[str]:
-        """Those of which the scan has listed something."""
         return sorted(one.name for one in self._scan.result.datasets)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """As many of their rows together as are held in memory."""
         return list(log_shares(self._scan.result, datasets))
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """The log as the scan makes it; of a braked one, why it is refused."""
+        """Return the log of the scan; if it was braked, the refusal."""
         if self._scan.fault:
             mine = sorted(set(self.datasets()).intersection(datasets))
             return pa.Table.from_pylist([{"dataset": name, "fault": self._scan.fault} for name in mine], LINES)

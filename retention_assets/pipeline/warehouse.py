@@ -1,8 +1,7 @@
 """The warehouse: where assets keep their tables, one folder per asset and run, never changed once written.
 
-Belongs here: places, which folders hold an asset's rows of some datasets (the ledger says so, since a run published them), and
-removing folders that nobody will read again. An asset is named as Dagster shows its key: `team/transaction_log`.
-Does not belong here: what is in a folder (stage.py), and which runs are over (dagster/step.py).
+The ledger says which folders hold an asset's rows of a dataset, since a run published them; folders that nobody will read again
+are removed. An asset is named as Dagster shows its key: `team/transaction_log`.
 """
 
 import re
@@ -24,7 +23,7 @@ from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.stage import Source
 
 FOLDER = "folder"
-# Beside the assets: a folder per store, and in it one per scan.
+# beside the assets: a folder per store, with one per scan in it
 SCANS = "scans"
 _PASSING = re.compile(r"plan-[0-9a-f]{32}")
 _LEFT = timedelta(days=1)
@@ -38,20 +37,17 @@ class Warehouse:
 
     @property
     def head_file(self) -> HeadFile:
-        """The note in it of the ledger that it belongs to."""
         return HeadFile(self.root)
 
     def folder(self, asset: str, run_id: str) -> str:
-        """Where a run writes an asset."""
         return inside(self.root, asset, run_id)
 
     def scan_folder(self, store: str, scan: int) -> str:
-        """Where a scan of a store writes what it lists and what it makes of it."""
         return inside(self.root, SCANS, store, str(scan))
 
     @contextmanager
     def passing_scan_folder(self, store: str) -> Iterator[str]:
-        """Where tasks write a scan that nobody records: gone afterwards, and after a day if its program was killed."""
+        """Make a folder for a scan that nobody records: removed afterwards, or after a day if its program was killed."""
         folder = inside(self.root, SCANS, store, f"plan-{token_hex(16)}")
         try:
             yield folder
@@ -61,27 +57,28 @@ class Warehouse:
                 files.delete_dir(place)
 
     def below(self, folder: str) -> str:
-        """A folder as seen from the root: a page is as wide as its longest word."""
+        """Shorten a folder to its path below the root, for narrow pages."""
         return without_query(folder)[0].removeprefix(f"{without_query(self.root)[0].rstrip('/')}/")
 
     def publications(self, asset: str, run_id: str, datasets: Iterable[str]) -> list[Publication]:
-        """That a run's folder holds an asset's rows of some datasets; whoever writes this down publishes them."""
+        """State that a run's folder holds an asset's rows of the datasets; writing this to the ledger publishes them."""
         folder = self.folder(asset, run_id)
         return [Publication(asset, name, folder, run_id) for name in datasets]
 
     def sources(self, ledger: Ledger, asset: str, runs: Sequence[str], chosen: DatasetFilter) -> list[Source]:
-        """Where an asset's rows are: what one of some runs published, or else the newest there are."""
+        """Return the folders of an asset's rows: those that one of the runs published, or else the newest."""
         mine = ledger.publications.by(asset, runs)
         if mine and len(chosen.select(one.dataset for one in mine)) == len(mine):
             return [Source(folder) for folder in sorted({one.folder for one in mine})]
-        # What was written down for more datasets than are asked for now is taken for these alone, name by name.
+        # publications may cover more datasets than asked for: use them for these alone, name by name
         folders = _folders_of(mine, chosen) or _folders_of(ledger.publications.of(asset), chosen)
         if not folders:
             raise Refused(f"{asset} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
 
     def clean(self, ledger: Ledger, assets: Collection[str], is_over: Callable[[str, datetime | None], bool]) -> int:
-        """Remove folders to which no dataset points, of runs that are over (asked by id and time of writing); how many.
+        """Remove folders of runs that are over (asked by id and time of writing) to which no dataset points; return their
+        number.
 
         A ledger that is not the newest of this warehouse does not know what others point at: refused.
         """
@@ -100,7 +97,7 @@ class Warehouse:
         return removed
 
     def clean_scans(self, ledger: Ledger, store: str, needed: Collection[int]) -> int:
-        """Remove folders of a store's scans but for those that are needed; how many. Its lease is held meanwhile."""
+        """Remove folders of a store's scans that are not needed; return their number. The caller holds the store's lease."""
         self.head_file.check(ledger.database)
         removed = 0
         for info in self._folders(f"{SCANS}/{store}"):
@@ -120,30 +117,30 @@ class Warehouse:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove what a run has left for its own tasks alone, if there is any."""
+    """Remove a folder that a run has left for its own tasks alone, if it exists."""
     files, place = place_of(folder)
     if files.get_file_info(place).type is pafs.FileType.Directory:
         files.delete_dir(place)
 
 
 def _spot(folder: str) -> str:
-    """A folder, however it is spelled: how its store is reached, and bars after bars, make it no other one."""
+    """Normalizes a folder: query and repeated slashes don't make another one."""
     return re.sub(r"(?<!:)/+", "/", without_query(folder)[0])
 
 
 def _is_left(written: datetime | None) -> bool:
-    """Whether a folder was written so long ago that its program is dead."""
+    """Old enough that its program must be dead."""
     return written is not None and written < now() - _LEFT
 
 
 def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
-    """When the newest file of a folder was written: where folders are only the beginning of names, they have no time."""
+    """From the newest file, because folders that are only key prefixes have no time."""
     infos = files.get_file_info(pafs.FileSelector(place, recursive=True))
     return max((info.mtime for info in infos if info.type is pafs.FileType.File and info.mtime), default=None)
 
 
 def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, set[str]]:
-    """The folders of the chosen datasets, each with those of them that point at it."""
+    """Folders of the chosen datasets, each with the datasets that point at it."""
     folder_of = {one.dataset: one.folder for one in published}
     folders: dict[str, set[str]] = {}
     for dataset in chosen.select(folder_of):

@@ -1,11 +1,8 @@
-"""Cascades: what a database would delete or change besides the rows that a store names, and refusing it before anything goes.
+"""Finds what a database would delete or change besides the rows that a store names, and refuses it unless the settings accept
+it.
 
-Belongs here: whose rows a foreign key leads to, the sentences about it, and that it is refused unless the settings accept it.
-Does not belong here: what stands in the catalog of each kind of database (sql/references.py), and which tables a store deletes
-from (the stores).
-
-A store names rows by the key of what they belong to. Rows of one of its tables that go with others by that very key are the
-same rows; all other rows are somebody else's, of whom nobody asked whether they may go.
+A store names rows by the key of what they belong to. Rows of its own tables that go with others by that very key are the same
+rows; nobody has asked whether any other row may go.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +19,7 @@ from retention_assets.sql.references import DeleteHook, ForeignKey, References, 
 from retention_assets.sql.reflection import Place
 from retention_assets.stores.settings import Cascading
 
-# Paths that a refusal names; there may be hundreds.
+# paths that a refusal names; there may be hundreds
 _MOST = 5
 _GOES = "ON DELETE CASCADE"
 _ACCEPT = "write `cascades: accepted` in the store if all of that may go"
@@ -30,7 +27,7 @@ _ACCEPT = "write `cascades: accepted` in the store if all of that may go"
 
 @dataclass(frozen=True)
 class DeletedTable:
-    """A table from which a store deletes rows, by the column that says to what they belong; none where each is by itself."""
+    """A table from which a store deletes rows, with the column of the owner's key; None where each row stands by itself."""
 
     table: Table
     key: str | None = None
@@ -38,53 +35,51 @@ class DeletedTable:
 
 @dataclass(frozen=True)
 class CascadePath:
-    """How a deletion reaches rows that nobody named: foreign keys from a table of the store on, with what each of them does."""
+    """Chain of foreign keys from a table of the store to rows that nobody named, with the action of each key."""
 
     steps: tuple[tuple[ForeignKey, str], ...]
 
     @property
     def table(self) -> Place:
-        """Whose rows go or change."""
         return self.steps[-1][0].table
 
     @property
     def deletes(self) -> bool:
-        """Whether the rows go."""
         return self.steps[-1][1] == _GOES
 
 
 @dataclass(frozen=True)
 class Cascades:
-    """What stands in the catalog about the tables of a store, the first of which is the root."""
+    """Catalog information about the tables of a store; the first one is the root."""
 
     store: str
     tables: tuple[DeletedTable, ...]
     references: References
-    # By the settings of the store.
+    # from the store's settings
     is_accepted: bool = False
-    # Rows may be seen that must not be deleted, or the other way round.
+    # row-level rules may show rows that can't be deleted, or hide rows that can
     is_filtered: bool = False
 
     @classmethod
     def of(cls, database: ForeignDatabase, accepting: Cascading, tables: Sequence[DeletedTable]) -> Self:
-        """Read the catalog as it is now. Raises Refused where the database can't be reached."""
+        """Read the catalog. Raises Refused where the database can't be reached."""
         references = references_of(database, [one.table for one in tables])
         return cls(database.store, tuple(tables), references, accepting == "accepted", not database.sees_all)
 
     def check(self) -> Self:
-        """Raise Refused where the tables are wrong, or more than the named rows would go and the settings don't accept it."""
+        """Raise Refused if the tables are unsuitable, or if unnamed rows would go and the settings don't accept it."""
         if faults := self._wrong_tables() + ([] if self.is_accepted else self._beyond()):
             raise Refused(" ".join(faults))
         return self
 
     def warnings(self) -> list[str]:
-        """Sentences about what is refused, what is accepted, and triggers, whose effects can't be foreseen."""
+        """Describe what is refused, what is accepted, and triggers, whose effects can't be foreseen."""
         beyond = self._accepted() if self.is_accepted else self._beyond()
         return self._wrong_tables() + beyond + [self._about_trigger(one.table, one.name) for one in self._triggers]
 
     @property
     def accepted_paths(self) -> str | None:
-        """A sentence with every path that the database follows because the settings accept it."""
+        """Describe every path that the database follows because the settings accept it."""
         if not (self.is_accepted and self.paths):
             return None
         effects = (
@@ -95,7 +90,6 @@ class Cascades:
 
     @cached_property
     def paths(self) -> tuple[CascadePath, ...]:
-        """The ways to rows that nobody named."""
         found: dict[tuple[ForeignKey, str], CascadePath] = {}
         for place in dict.fromkeys(self.references.asked):
             self._follow(place, found)
@@ -103,9 +97,9 @@ class Cascades:
 
     @property
     def is_entangled(self) -> bool:
-        """Whether rows of one table can be in the way of another's, so that all tables are one transaction, in their order.
+        """Rows of one table can block another's deletion, so all tables share one transaction, in their order.
 
-        Otherwise children could be gone for good before the database refuses to let their root go.
+        Otherwise children could be gone for good before the database refuses to delete their root.
         """
         families = [self._parts(place) for place in self.references.asked]
         roots, all_ = families[0], frozenset[Place]().union(*families)
@@ -118,32 +112,31 @@ class Cascades:
 
     @property
     def may_keep(self) -> bool:
-        """Whether rows may stay, or come again, though a statement deleted them: a trigger, a rule or a policy may do that."""
+        """A trigger, a rule or a policy may keep rows, or bring them back, though a statement deleted them."""
         return bool(self.references.hooks or self.references.hidden or self.is_filtered)
 
     def check_gone(self, connection: Connection, *looks: Callable[[], bool]) -> None:
-        """Raise WriteFailed, so that its transaction is undone, if rows are left that were deleted in it.
+        """Raise WriteFailed, which rolls the transaction back, if rows deleted in it are still there.
 
-        At the end of the transaction. `looks` say it of the tables, in their order.
+        Call it at the end of the transaction. `looks` has a query for each table, in their order.
         """
         if not self.may_keep:
             return
         if connection.dialect.name == "postgresql":
-            # Whatever was to run at the commit runs now.
+            # run deferred constraints and their actions now
             connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
         for place, is_left in zip(self.references.asked, looks, strict=False):
             if is_left():
                 raise WriteFailed(self.about_kept(place), is_lost=False, is_transient=False)
 
     def about_kept(self, place: Place | None = None) -> str:
-        """Why rows of a table, the root unless another is given, did not go, as far as the catalog tells."""
+        """Say why rows of a table (default: the root) did not go, as far as the catalog tells."""
         hooks = [one for one in self.references.hooks if one.table in self._parts(place or self.references.asked[0])]
         kinds = {True: "rule", False: "trigger"}
         by = " or ".join(f"the {kinds[one.is_rule]} {one.name} on the table {self._name(one.table)}" for one in hooks)
         return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it is there after its deletion, which is undone."
 
     def _follow(self, start: Place, found: dict[tuple[ForeignKey, str], CascadePath]) -> None:
-        """What goes with rows of a table, or changes with columns that change, step by step."""
         waiting: list[tuple[Place, frozenset[str] | None, CascadePath]] = [(start, None, CascadePath(()))]
         while waiting:
             place, changed, path = waiting.pop(0)
@@ -155,16 +148,16 @@ class Cascades:
                 waiting.append((key.table, None if action == _GOES else frozenset(key.columns), further))
 
     def _is_own(self, key: ForeignKey) -> bool:
-        """Whether the rows that refer belong to the same as those that they refer to, and are named themselves."""
+        """True if the referring rows belong to the same owner as those they refer to, and are named themselves."""
         there, here = self._owners.get(key.to, set()), self._owners.get(key.table, set())
-        # By two keys a row of that table belongs to two, of which only one may go.
-        # Of a key to a table without a primary key nobody knows to which columns.
+        # With two keys a row belongs to two owners, of which only one may go. A key to a table without a primary key has
+        # unknown columns.
         pairs = zip(key.columns, key.to_columns, strict=False)
         return len(there) == 1 and any(mine in here and to in there for mine, to in pairs)
 
     @cached_property
     def _owners(self) -> Mapping[Place, set[str]]:
-        """Of each table, and of its parts, the columns by which rows of it are named."""
+        """Columns by which rows are named, for each table and its partitions."""
         found: dict[Place, set[str]] = {}
         for place, one in zip(self.references.asked, self.tables, strict=True):
             for part in self._parts(place) if one.key is not None else ():
@@ -172,14 +165,14 @@ class Cascades:
         return found
 
     def _folded(self, name: str) -> str:
-        """A column as keys name it: only PostgreSQL tells those apart that differ in case."""
+        """Only PostgreSQL distinguishes column names that differ in case."""
         return name if self.references.tells_case else name.lower()
 
     def _parts(self, place: Place) -> frozenset[Place]:
         return self.references.parts.get(place, frozenset({place}))
 
     def _wrong_tables(self) -> list[str]:
-        """What makes a table one from which nobody can say what is deleted. Nobody can accept that."""
+        """Faults of tables that make a deletion unpredictable. No setting accepts them."""
         faults = [
             f"{self._name(place)} of the store {self.store} is {what}, and what is deleted from it is not only its own. Name"
             " the table that holds the rows."
@@ -202,7 +195,6 @@ class Cascades:
         return faults
 
     def _beyond(self) -> list[str]:
-        """What nobody has accepted."""
         faults = []
         if self.references.hidden:
             faults.append(f"{self._about_hidden}. Or {_ACCEPT}.")
@@ -248,17 +240,15 @@ class Cascades:
         return [one for one in self.references.hooks if not one.is_rule]
 
     def _text(self, path: CascadePath) -> str:
-        """A path as people read it, from the table of the store on."""
         steps = [f"{self._name(key.table)} by {_label(key, action)}" for key, action in path.steps]
         return " -> ".join([self._name(path.steps[0][0].to), *steps])
 
     def _name(self, place: Place) -> str:
-        """A table by its name alone where it is in the schema of the root."""
         return place[1] if place[0] == self.references.asked[0][0] else ".".join(place)
 
 
 def _action(key: ForeignKey, changed: frozenset[str] | None) -> str | None:
-    """What a foreign key does when a row goes or, if columns are given, when these change."""
+    """Return the key's action when a row is deleted or, with `changed`, when these columns change."""
     if changed is None:
         return f"ON DELETE {key.on_delete}" if key.acts else None
     return f"ON UPDATE {key.on_update}" if key.follows_updates and changed & set(key.to_columns) else None

@@ -1,7 +1,4 @@
-"""Work of a store on several threads: cutting it into equal parts, and asking many small questions at once.
-
-Belongs here: what `parallelism` means, the same in every store, and when threads are worth their price.
-"""
+"""Splits a store's work into equal parts and asks many small questions on threads."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -17,9 +14,9 @@ QUICK = 0.0005
 
 
 def equal_parts(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
-    """The items in their order, in so many parts whose sizes differ by one at most; fewer parts where there are fewer items.
+    """Split items, in order, into at most `parts` parts whose sizes differ by at most one.
 
-    500 over 8 is 4 times 63 and 4 times 62.
+    500 over 8 gives 4 parts of 63 and 4 of 62.
     """
     parts = min(parts, len(items))
     if not parts:
@@ -32,11 +29,10 @@ def equal_parts(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
 def map_concurrently(
     threads: Executor, question: Callable[[Item], Result], items: Sequence[Item], quick: float = QUICK
 ) -> list[Result]:
-    """The answer for each item, in their order. What a question raises is raised here.
+    """Return the answers in the order of the items; an exception of `question` is raised here.
 
-    A question about a file on a local disk takes less time than handing it to a thread, and threads then only stand in each
-    other's way; over a network they hide the waiting. So as long as answers come within `quick` seconds each, they are asked
-    for one after the other; then by all threads.
+    Threads hide waiting on a network, but cost more than a question to a local disk. So as long as answers take less than
+    `quick` seconds each, questions run one after the other; then on all threads.
     """
     size = -(-len(items) // _PIECES) or 1
     pieces = [items[at : at + size] for at in range(0, len(items), size)]

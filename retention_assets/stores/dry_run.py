@@ -1,6 +1,6 @@
-"""The recording store: it writes down what it is told to delete, and deletes nothing. The dry run is such a store.
+"""The recording store of a dry run: it records what it is told to delete, and deletes nothing.
 
-Each question is passed on by a method of its own, so that none that deletes reaches the store behind by its name alone.
+Every method is forwarded explicitly, so that no deleting method reaches the store behind it by its name alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,33 +29,33 @@ from retention_assets.stores.settings import StoreSettings
 
 @dataclass(frozen=True)
 class RecordedDeletion:
-    """One transaction that a sweep would have deleted, and the bytes that would be free."""
+    """A transaction that a sweep would have deleted, and the bytes it would free."""
 
     dataset: str
     transaction: str
     bytes: int | None
-    # It would be given a time, and the store would expire it by itself.
+    # it would get a time, and the store would expire it
     expires: bool = False
-    # Branches and tags that would be dropped with it.
+    # branches and tags that would be dropped with it
     refs: tuple[str, ...] = ()
-    # It is in a latest view, where its policy may select.
+    # in a latest view, where its policy may select
     in_latest_view: bool = False
 
 
 @dataclass
 class RecordingStore:
-    """Stands before a store: reads from it, writes down instead of deleting."""
+    """Wraps a store: reads from it, records instead of deleting."""
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
-    # Read each log once: over however many days, the history is that of the first.
+    # read each log once, so that a history over many days is that of the first day
     remembers: bool = field(default=False, kw_only=True)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
     _logs: list[tuple[frozenset[str], pa.Table]] = field(default_factory=list)
     _tokens: dict[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # On the instance, so that isinstance() with SelectiveStore answers as for the store behind.
+        # set on the instance, so that isinstance() with SelectiveStore answers as for the wrapped store
         if isinstance(self.store, SelectiveStore) and not self.remembers:
             self.read_some = self.store.read_some
 
@@ -102,13 +102,12 @@ class RecordingStore:
         return self.store.warnings()
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """Targets as the store prepares them; their sizes are kept for what is recorded."""
         prepared = self.store.prepare(dataset, transactions)
         self._sizes |= {(dataset, target.transaction): target.bytes for target in prepared}
         return prepared
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - the protocol's
-        """Place of the store's data. Nothing is left there, also if it is to be claimed."""
+        """Return the place; `claim` writes nothing."""
         return self.store.place(dataset) if isinstance(self.store, LocatedStore) else None
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
@@ -121,7 +120,6 @@ class RecordingStore:
         parallelism: int,  # noqa: ARG002 - the protocol's
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
-        """Write down what would be deleted."""
         deletions = [
             RecordedDeletion(
                 dataset,
@@ -143,7 +141,6 @@ class RecordingStore:
         parallelism: int,  # noqa: ARG002 - the protocol's
         permit: Permit = always,  # noqa: ARG002 - the protocol's
     ) -> list[SweptTarget]:
-        """Write down what would be left to expire."""
         if at is not None:
             sizes = (self._sizes.get((dataset, target.transaction)) for target in targets)
             self.recorded += [

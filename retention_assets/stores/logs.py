@@ -1,9 +1,6 @@
-"""The logs of stores, share by share: which datasets are chosen, and what becomes of those that can't be read.
+"""Reads logs of stores, share by share; datasets that can't be read are refused by name, and the others go on.
 
-Belongs here: a store that is away, and datasets that can't be read: each is refused by name, the others go on. None of it needs
-Spark, so that who only looks does not start one.
-Does not belong here: who reads which share (pipeline/read_logs.py), how a store reads (its own modules), what makes a log
-sound (frames).
+It needs no Spark, so that a command that only reads does not start one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +15,13 @@ from retention_assets.silence import is_silence
 from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.stores.realms import read_lines
 
-# A share that can't be read is asked for in so many pieces.
+# pieces into which a share that can't be read is split
 _PIECES = 8
 
 
 @dataclass(frozen=True)
 class ChosenDatasets:
-    """The datasets of a store that are to be read, and why the store could not even list them, if so."""
+    """Datasets of a store to read, and the fault if the store could not list them."""
 
     store: Store
     datasets: tuple[str, ...]
@@ -32,7 +29,6 @@ class ChosenDatasets:
 
 
 def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[ChosenDatasets]:
-    """The datasets that are chosen, store by store."""
     chosen = []
     for store in stores:
         try:
@@ -45,7 +41,7 @@ def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[Chos
 
 
 def shares_of(one: ChosenDatasets) -> Sequence[tuple[str, ...]]:
-    """The shares of a store; where it can't say, all in one, which is then refused by name if it can't be read either."""
+    """Return the shares of a store; if it can't tell, one share of all, which is refused by name if it can't be read either."""
     try:
         return ask_store(one.store, lambda: one.store.shares(one.datasets))
     except Exception:  # noqa: BLE001 - see above: one store that fails must not keep others from being read
@@ -53,7 +49,7 @@ def shares_of(one: ChosenDatasets) -> Sequence[tuple[str, ...]]:
 
 
 def read_share(store: Store, datasets: Sequence[str], silent: dict[str, Exception] | None = None) -> Log:
-    """The logs of a share; those that can't be read are refused, the others go on. A store in `silent` is not asked again."""
+    """Read a share; datasets that can't be read are refused. A store in `silent` is not asked again."""
     logs = _logs(store, datasets, {} if silent is None else silent)
     if len(logs) == 1:
         return logs[0]
@@ -71,7 +67,7 @@ def _logs(store: Store, datasets: Sequence[str], silent: dict[str, Exception]) -
             silent[store.name] = fault
         if len(datasets) == 1 or store.name in silent:
             return [_refused(datasets, fault)]
-        # One of them may keep the others from being read. Where no piece can be, it is not one, and nobody asks any further.
+        # One dataset may keep the others from being read. If no piece can be read, it isn't one dataset: stop splitting.
         step = -(-len(datasets) // _PIECES)
         pieces = [datasets[at : at + step] for at in range(0, len(datasets), step)]
         found = [_whole(store, piece) for piece in pieces]
@@ -90,9 +86,9 @@ def _whole(store: Store, datasets: Sequence[str]) -> Log | None:
 
 
 def _of_all(store: Store, datasets: Sequence[str]) -> Log:
-    """The log of all datasets that were asked for. One of which the store has no line is there as well, without transactions.
+    """Add datasets without a line to the log, without transactions.
 
-    Left out, it would be published by nobody and looked at by nobody, and so be asked for again and again.
+    Left out, they would never be published or looked at, and so be asked for again and again.
     """
     log = sound_log(read_lines(store, datasets))
     empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
@@ -100,7 +96,7 @@ def _of_all(store: Store, datasets: Sequence[str]) -> Log:
         return log
     rows = [{"dataset": name, "transactions": 0} for name in empty]
     every = pa.concat_tables([log.datasets, pa.Table.from_pylist(rows, DATASETS)])
-    # In the order that a sound log has, in which those without transactions stand anywhere.
+    # in the order of a sound log, where datasets without transactions may stand anywhere
     return Log(log.transactions, every.sort_by("dataset"))
 
 

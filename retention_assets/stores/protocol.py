@@ -1,11 +1,8 @@
-"""The protocol: what a store is to everything else, and how everything else asks it.
-
-Belongs here: the questions that a store answers, the values that go in and out, and what each store promises by answering.
-Does not belong here: any store.
+"""The protocol of stores: their methods, the values that go in and out, and the guarantees of each method.
 
 Every store passes one contract test (retention_assets_tests/stores/contract.py). In short: reading never changes anything;
-`sweep` deletes only what its targets own, can be killed at any instant and called again, and never raises for what is wrong
-with one target.
+`sweep` deletes only what its targets own, can be killed at any instant and called again, and never raises for a fault of one
+target.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,46 +24,46 @@ from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 
 Answer = TypeVar("Answer")
 
-# The attribute of a transaction that names who refers to it, a line for each, where its store was asked about it alone.
+# attribute of a transaction that names a referrer, one line each, where its store was asked about it alone
 WITNESS = "witness"
 
-# Asked before each irreversible act: comes back if the act may begin now, and raises Withheld if it may not. It costs
-# microseconds and no round trip, so that it can stand before each file, each request and each commit.
+# Called before each irreversible act: returns if the act may begin now, raises Withheld if it may not. It takes microseconds
+# and no round trip, so it can stand before each file, request and commit.
 Permit = Callable[[], None]
 
 
 def always() -> None:
-    """The permit of who calls a store by hand: there is no lease to lose."""
+    """Permit of a caller without a lease."""
 
 
 def never() -> bool:
-    """Nobody asks whoever began something to end."""
+    """The default `is_stopped`: nobody asks for an end."""
     return False
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a store can do beyond the least that all of them can."""
+    """Abilities of a store beyond the minimum."""
 
-    # Expires rows by itself, once it was given their time (sweep.mode: ttl).
+    # expires rows by itself once they have a time (sweep.mode: ttl)
     expiry: bool = False
-    # What its log no longer lists is no longer there: the log is the data, not a book beside it.
+    # what the log no longer lists is gone: the log is the data, not a record beside it
     log_is_complete: bool = False
-    # `sweep` drops refs that are over (Target.ended_refs) together with what they alone keep.
+    # `sweep` drops refs that are over (Target.ended_refs) together with what only they keep
     drops_refs: bool = False
-    # `sweep` deletes a target only if it still is what its note says, and nothing that happens meanwhile can make it needed
-    # otherwise: the log has not to be read again before each batch.
+    # `sweep` deletes a target only if it still matches its note, and nothing that happens meanwhile can make it needed in
+    # another way: the log need not be read again before each batch
     guards: bool = False
-    # Several tasks may sweep one dataset side by side, each its own transactions; those whose names are the same up to the
-    # first of this text come to one task (empty: each may come to any). None: one at a time, as where a sweep is one commit.
+    # Several tasks may sweep one dataset side by side, each its own transactions; names that are equal up to the first
+    # occurrence of this text go to one task (empty: any task). None: one task at a time, as where a sweep is one commit.
     parts_at: str | None = None
 
 
 @dataclass(frozen=True)
 class PreparedTarget:
-    """What a sweep has to know of a transaction before anything of it is deleted, so that a killed sweep can be resumed.
+    """Facts about a transaction recorded before anything of it is deleted, so that a killed sweep can be resumed.
 
-    The engine writes it into the plan. `bytes` are those that deleting it will free, if the store can tell better than its log.
+    The engine writes them into the plan. `bytes` is what deleting it will free, if the store can tell better than its log.
     """
 
     transaction: str
@@ -76,92 +73,94 @@ class PreparedTarget:
 
 @dataclass(frozen=True)
 class Target:
-    """One transaction of a plan that is to be deleted now, with the note that `prepare` left."""
+    """A transaction of a plan to delete now, with the note from `prepare`."""
 
     transaction: str
     note: str | None = None
-    # A policy may select it inside a latest view, and did.
+    # its policy may select inside a latest view, and did
     in_latest_view: bool = False
-    # Its plan noted where the data is, and that is where the store looks now: what is not there is gone.
+    # the plan noted where the data is and the store looks there now: what is not there is gone
     place_known: bool = False
-    # The branches and tags on it that are over, and which its policy drops together with it.
+    # ended branches and tags on it that its policy drops together with it
     ended_refs: tuple[str, ...] = ()
-    # A sweep had begun on it that did not come to its end: what is gone by now is what it deleted.
+    # a sweep of it began and did not finish: what is gone by now was deleted by that sweep
     begun_earlier: bool = False
 
 
 @dataclass(frozen=True)
 class SweptTarget:
-    """What became of one target, and the bytes that became free. `error` says why it failed, or why it was spared."""
+    """Outcome of one target, and the bytes freed. `error` says why it failed or was spared."""
 
     transaction: str
     outcome: Outcome
     bytes: int = 0
     error: str | None = None
-    # Of a HIDDEN one: the bytes that can still be read.
+    # if HIDDEN: bytes that can still be read
     bytes_hidden: int = 0
-    # Files of it that stay, as they are not the dataset's own to delete.
+    # files of it that stay, because the dataset does not own them
     left: int = 0
 
 
 @runtime_checkable
 class Store(Protocol):
-    """A place that keeps versioned data. Values of it travel to Spark tasks, so they are small and can be pickled."""
+    """A place that keeps versioned data. Stores travel to Spark tasks, so they are small and can be pickled."""
 
     @property
     def name(self) -> str:
-        """What the names of its datasets begin with."""
+        """Prefix of the names of its datasets."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """Abilities beyond the minimum."""
 
     def datasets(self) -> list[str]:
-        """The names of all datasets, as `store/name`, sorted."""
+        """Names of all datasets, as `store/name`, sorted."""
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """The same datasets in groups, each small enough to be read by one task at a time, and read best together."""
+        """Split the datasets into groups that are best read together, each small enough for one task."""
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """The log and the refs of some datasets as they are now: rows of `frames.log.LINES`.
+        """Read the log and the refs of the datasets as they are now: rows of `frames.log.LINES`.
 
-        A dataset that can't be read has one line that says so in `fault`; one that is not there has none. Only what keeps it
-        from reading any of them raises.
+        A dataset that can't be read has one line with the reason in `fault`; one that is not there has none. Raises only if
+        none of them can be read.
         """
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """Per dataset a text that is another one whenever its log or its refs may have changed. Cheap; no token: not there."""
+        """Return a text for each dataset that changes whenever its log or its refs may have changed. Cheap. A dataset that is
+        not there has no token.
+        """
 
     def warnings(self) -> list[str]:
-        """What a person should know before it is used: sentences, such as one about an index that is missing."""
+        """Sentences that a person should read before using the store, such as one about a missing index."""
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """What to write down before these are deleted, one for each of them. Changes nothing."""
+        """Return what to record before these are deleted, one for each. Changes nothing."""
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete what the targets own and nothing else; one outcome for each, in any order.
+        """Delete what the targets own and nothing else; return one outcome for each, in any order.
 
-        Data goes before the record that finds it. What is gone already is ALREADY_GONE; what can't be deleted is FAILED and
-        keeps no other from being deleted; what turns out to be needed is SPARED and untouched. What is not listed any more,
-        though its place keeps versions of it that can be read, is HIDDEN: nothing of it became free.
+        Data goes before the record that finds it. What is already gone is ALREADY_GONE; what can't be deleted is FAILED and
+        keeps no other from being deleted; what turns out to be needed is SPARED and untouched. What is no longer listed, though
+        its place keeps readable versions of it, is HIDDEN: it freed nothing.
 
-        `permit` is asked before each target, and again before each act in it that can't be undone: a file, a request, a
-        statement, a commit. Once it raises Withheld nothing further is deleted, and what was not done, or not to its end, is
-        WITHHELD. Many threads may ask at once.
+        `permit` is called before each target, and again before each irreversible act in it: a file, a request, a statement, a
+        commit. Once it raises Withheld nothing further is deleted, and what is not done, or not completely, is WITHHELD. Many
+        threads may call it at once.
         """
 
 
 @runtime_checkable
 class SelectiveStore(Store, Protocol):
-    """A store that a sweep need not read whole: it answers for some transactions as truly as for all of them."""
+    """A store that a sweep need not read whole: its answer for some transactions is as reliable as for all."""
 
     def read_some(
         self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
     ) -> pa.Table:
-        """Of some transactions, by dataset, those that are there now, as `read` has them; and one line about each dataset.
+        """Read the wanted transactions (by dataset) that are there now, as `read` does, and one line about each dataset.
 
-        `purging` are the realms that are being purged, `holds` are in force: what is held may keep others. What keeps it from
-        being sure of any of them raises. A plan that is prepared afterwards is about what was read here.
+        `purging` are the realms being purged; `holds` are in force, and what is held may keep others. Raises if it can't be
+        sure of any of them. A plan prepared afterwards is about what was read here.
         """
 
 
@@ -173,30 +172,31 @@ class ChainReadingStore(Store, Protocol):
     """
 
     def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        """Of some transactions the branches that they are on, whole, as `read` has them now; what is on none, by itself.
+        """Read the whole branches that these transactions are on, as `read` has them now; a transaction on no branch comes
+        alone.
 
-        What is not there any more has no line, nor need the dataset have one.
+        What is gone has no line; the dataset need not have one either.
         """
 
 
 class DueTransactions(Protocol):
-    """What is due of a store. It travels to tasks, and each part is read where it is needed: there may be millions."""
+    """Due transactions of a store. They travel to tasks and each part is read where it is needed: there may be millions."""
 
     @property
     def parts(self) -> int:
-        """How many parts it has."""
+        """Number of parts."""
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        """The transactions of a part, in a column of that name. One may come twice."""
+        """Yield the transactions of a part, in a column of that name. One may come twice."""
 
 
 @runtime_checkable
 class LookingStore(SelectiveStore, Protocol):
-    """A store that has much to look at before it can answer for any transaction: it does so once for a whole sweep."""
+    """A store that must look at a lot before it can answer for any transaction: it looks once for a whole sweep."""
 
     @property
     def has_looked(self) -> bool:
-        """Whether it answers by a look that was taken."""
+        """True if it answers from a look."""
 
     def look(
         self,
@@ -209,28 +209,28 @@ class LookingStore(SelectiveStore, Protocol):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Hold] = (),
     ) -> object:
-        """Look at everything on which it depends whether these may go. What comes back is a small value, and travels; what it
-        found is in a new folder. `last` is what its last whole scan came to, as the ledger keeps it.
+        """Look at everything that decides whether these may go. Returns a small value that travels; the results are in a new
+        folder. `last` is the result of the last whole scan, as the ledger keeps it.
 
-        What keeps it from being sure is raised by `read_some`, once it is asked about what that concerns.
+        A fault that leaves it unsure is raised by `read_some`, once it is asked about something the fault concerns.
         """
 
     def answer_by(self, look: object) -> None:
-        """Have `read_some` answer by a look, as long as its folder is there; by none: ask anew each time."""
+        """Make `read_some` answer from a look while its folder exists; with None it asks anew each time."""
 
     def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
-        """Which transactions the look can answer for. The others became due only later."""
+        """Return the transactions that the look can answer for. The others became due only later."""
 
 
 @runtime_checkable
 class PacedStore(Store, Protocol):
-    """A store whose settings limit what is asked of it in a second."""
+    """A store whose settings limit requests per second."""
 
     def among(self, tasks: int) -> "PacedStore":
-        """The same store, as one of so many who work side by side asks it."""
+        """Return the same store with its share of the limit for one of `tasks` concurrent tasks."""
 
 
-# From names of transactions to those of which there is data.
+# returns those of the given transactions that have data
 FindData = Callable[[Sequence[str]], list[str]]
 
 
@@ -245,7 +245,7 @@ class ListedStore(Store, Protocol):
 def data_finder(store: Store, dataset: str) -> FindData:
     """Find data of transactions that a log lists; raises StoreFailed where the store can't say.
 
-    Where the log is the data each has some; where nobody can tell, none has.
+    Where the log is the data, each has some; where nobody can tell, none has.
     """
     if isinstance(store, ListedStore):
         return call_store(store, lambda: store.data_finder(dataset))
@@ -253,56 +253,56 @@ def data_finder(store: Store, dataset: str) -> FindData:
 
 
 class Remains(StrEnum):
-    """What is left of a target on which a sweep had begun."""
+    """State of a target on which a sweep had begun."""
 
     ALL = "ALL"
     SOME = "SOME"
     NOTHING = "NOTHING"
-    # Nothing, and what was planned to become free is.
+    # nothing is left, and what was planned to become free is free
     FREED = "FREED"
     UNKNOWN = "UNKNOWN"
 
 
 @runtime_checkable
 class LocatedStore(Store, Protocol):
-    """A store that can say where its data is, and what of a target is still there. Others are trusted to be where they were."""
+    """A store that can say where its data is, and what is left of a target. Other stores are trusted not to have moved."""
 
     def place(self, dataset: str, claim: bool = False) -> str | None:
-        """Where the data of a dataset is, in words that are other ones for every other place; None if that can't be said.
+        """Return a text that identifies the place of a dataset's data and differs for every other place; None if unknown.
 
-        Changes nothing, unless it is to `claim` the place: then it may leave something there by which it is known again, if
-        there is any sign of the dataset's data.
+        Changes nothing without `claim`. With it, the store may leave a file there that identifies the place, if there is any
+        sign of the dataset's data.
         """
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What is left of each target, by its transaction. Changes nothing."""
+        """State of each target, by transaction. Changes nothing."""
 
 
 @runtime_checkable
 class PlacedStore(Store, Protocol):
-    """A store that can say where all of its data is. Of others the ledger notes no place."""
+    """A store that can say where all of its data is. For others the ledger notes no place."""
 
     def store_place(self, claim: bool = False) -> str | None:
-        """The place, as `LocatedStore.place` says that of a dataset; the same, whichever datasets there are."""
+        """Return the place in the form of `LocatedStore.place`; it does not depend on the store's datasets."""
 
 
 @runtime_checkable
 class ExpiringStore(Store, Protocol):
-    """A store with the capability `expiry`: it deletes by itself what has passed the time that it was given."""
+    """A store with the capability `expiry`: it deletes by itself what has passed its time."""
 
     def expire(
         self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Let everything of the targets expire at an instant, the same for all of it; none takes the time back.
+        """Let everything of the targets expire at one instant; None takes the time back.
 
-        What would expire earlier stays as it is. One outcome for each: EXPIRING when its time is set (or taken back),
-        ALREADY_GONE, FAILED, or SPARED where it is no longer what its note says. WITHHELD by the permit, as in a sweep.
+        An earlier time stays. One outcome for each: EXPIRING when its time is set (or taken back), ALREADY_GONE, FAILED, SPARED
+        if it no longer matches its note, or WITHHELD by the permit, as in a sweep.
         """
 
 
 @dataclass(frozen=True)
 class ExpiryCount:
-    """How many transactions of one type expire in an interval; and how many of them though they are not done with."""
+    """Number of transactions of one type that expire in an interval, and how many of them are not done with."""
 
     type: str | None
     transactions: int
@@ -312,7 +312,7 @@ class ExpiryCount:
 
 @dataclass(frozen=True)
 class PostponementTerms:
-    """How many days ahead is looked for what would expire, and for how long it is put off."""
+    """Days to look ahead for expiring transactions, and days to postpone them."""
 
     days: int
     length: Duration
@@ -320,24 +320,25 @@ class PostponementTerms:
 
 @runtime_checkable
 class PostponingStore(Store, Protocol):
-    """A store that expires rows by a time that they carry. Only asked where it has the capability `expiry`."""
+    """A store that expires rows by a time that they carry. Only asked if it has the capability `expiry`."""
 
     @property
     def postponement_terms(self) -> PostponementTerms:
-        """As its settings say."""
+        """Terms from the store's settings."""
 
     def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
-        """What would expire by an instant though it is unfinished, or not archived and of a type that must be, or held.
+        """Yield, in pieces, what would expire by an instant though it is unfinished, held, or not archived and of a type that
+        must be.
 
-        Piece by piece. Without `is_held` nothing is held, and only what is not done with has to be looked at.
+        Without `is_held` nothing is held, and only what is not done with is looked at.
         """
 
     def postpone(
         self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Let them expire later: EXPIRING, or SPARED if they have changed and are looked at again the next time.
+        """Postpone their expiry: EXPIRING, or SPARED if they have changed and are looked at again the next time.
 
         WITHHELD by the permit, as in a sweep.
         """
@@ -345,23 +346,23 @@ class PostponingStore(Store, Protocol):
     def count_expiring(
         self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
     ) -> list[ExpiryCount]:
-        """What expires in an interval, by type."""
+        """Count what expires in an interval, by type."""
 
 
 @runtime_checkable
 class ServedStore(Store, Protocol):
-    """A store behind a server, which has a clock of its own: a witness of what time it is."""
+    """A store behind a server, whose clock is a witness of the present time."""
 
     def present(self) -> datetime | None:
-        """What time its server says it is; none where its data is on this machine, or nothing can be asked."""
+        """Return the server's time; None where the data is on this machine or nothing can be asked."""
 
 
-# What follows in the words for a place by which it is known again, if anything could be left there.
+# in a place's text, the separator before the identity left there, if any
 KNOWN_BY = ", known by "
 
 
 def is_same_place(planned: str, present: str) -> bool:
-    """Whether a store is where it was. By what a place is known may have been left there since."""
+    """Compare two places. An identity may have been added since the plan."""
     return present == planned or present.startswith(f"{planned}{KNOWN_BY}")
 
 
@@ -370,27 +371,29 @@ class CascadingStore(Store, Protocol):
     """A store whose database may do more than it is told to, where its settings accept that."""
 
     def accepted_cascades(self) -> str | None:
-        """A sentence with every path by which rows go or change with what is swept; None if there is no path."""
+        """Describe every path by which rows go or change with what is swept; None if there is no path."""
 
 
 class StoreFailed(Refused):
-    """A store could not do what it was asked; it may be away, or broken. What others keep goes on."""
+    """A store could not answer: it may be away or broken. Other stores go on."""
 
 
 def thread_of(store: Store) -> ForeignThread | None:
-    """Where a store of another package runs, so that its silence is noticed. Drivers of the built-in kinds notice it."""
+    """Return the thread for a store of another package, so that its silence is noticed. Drivers of built-in kinds have
+    time-outs.
+    """
     is_ours = type(getattr(store, "store", store)).__module__.startswith("retention_assets.")
     return None if is_ours else ForeignThread()
 
 
 def ask_store(store: Store, question: Callable[[], Answer], thread: ForeignThread | None = None) -> Answer:
-    """Answer of a store, or what it raises; Silent, if it does neither."""
+    """Return the store's answer or raise its exception; Silent, if it does neither."""
     thread = thread or thread_of(store)
     return thread.call(f"the store {store.name}", question) if thread else question()
 
 
 def call_store(store: Store, question: Callable[[], Answer], thread: ForeignThread | None = None) -> Answer:
-    """What a store answers, or StoreFailed: stores may be anybody's, and so may what they raise."""
+    """Return the store's answer or raise StoreFailed: foreign stores may raise anything."""
     try:
         return ask_store(store, question, thread)
     except Exception as fault:
@@ -398,14 +401,14 @@ def call_store(store: Store, question: Callable[[], Answer], thread: ForeignThre
 
 
 def error_text(fault: Exception) -> str:
-    """An error as one line, with what kind it is where it is not made for people."""
+    """Format an error as one line, with its class unless it is made for people."""
     text = mask_text(" ".join(str(fault).split()))
     text = text if isinstance(fault, Refused | BadInput) else f"{type(fault).__name__}: {text}"
     return f"{text.rstrip('.')}: {silence_text()}." if is_silence(fault) and silence_text() not in text else text
 
 
 def outside_times(stores: Iterable[Store]) -> Iterator[datetime]:
-    """What time it is by the servers of some stores. One that can't be asked is no witness."""
+    """Return the clocks of the stores' servers. A server that can't be asked is no witness."""
     for store in stores:
         if isinstance(store, ServedStore):
             with suppress(StoreFailed):

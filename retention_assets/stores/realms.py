@@ -1,9 +1,7 @@
-"""Realms that settings give to the datasets of a store, whatever its kind.
+"""Applies realms from the settings to the datasets of a store, in lines and tokens.
 
-Belongs here: reading the lines of a store so that each dataset says its realm, wherever a log is read, and tokens that tell of
-it. A log that says its own realm wins, if that is the one of the settings or below it; any other is a fault of that dataset
-alone.
-Does not belong here: the realms of rows by a column (each kind that has columns), and what a realm means (policy/realms.py).
+A log that names its own realm wins, if that is the one of the settings or below it; any other realm is a fault of that dataset
+alone. Realms of rows by a column belong to the kinds that have columns.
 """
 
 import hashlib
@@ -23,7 +21,7 @@ from retention_assets.stores.settings import RealmColumn, RealmPattern, StoreSet
 
 
 def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
-    """The log and the refs of some datasets as they are now, with the realm that the settings give to each."""
+    """Read the log and the refs of the datasets, with the realms from the settings."""
     lines = ask_store(store, lambda: store.read(datasets))
     settings = getattr(store, "settings", None)
     if not isinstance(settings, StoreSettings) or not gives_realms(settings) or not len(lines):
@@ -42,7 +40,7 @@ def read_some_lines(
     whole: Collection[str],
     holds: Sequence[Hold] = (),
 ) -> pa.Table:
-    """Some transactions as they are now; of the datasets of `whole`, along whose lines somebody counts, all others as well."""
+    """Read some transactions; for datasets in `whole`, whose lines are counted along, all others as well."""
     lines = store.read_some(wanted, purging, holds)
     if not whole:
         return lines
@@ -53,7 +51,7 @@ def read_some_lines(
 
 
 def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:
-    """What each log is, by its store, and the realm that the settings give it: another realm is another log.
+    """Combine the store's tokens with the realms from the settings: another realm means another log.
 
     A kind that names realms by itself has its settings in its own tokens.
     """
@@ -66,7 +64,7 @@ def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:
 
 
 def _said_of(settings: StoreSettings, dataset: str) -> str | None:
-    """What settings say of the realm of a dataset. No name of a realm holds the colon of a column."""
+    """The colon of a column never occurs in the name of a realm."""
     return f"column: {settings.realm.column}" if isinstance(settings.realm, RealmColumn) else realm_of(settings, dataset)
 
 
@@ -75,12 +73,12 @@ def _digest(token: str, said: str) -> str:
 
 
 def gives_realms(settings: StoreSettings) -> bool:
-    """Whether settings give realms to whole datasets, by name."""
+    """Tell whether settings give realms to whole datasets, by name."""
     return isinstance(settings.realm, RealmPattern) or (isinstance(settings.realm, str) and not settings.names_own_realms)
 
 
 def realm_of(settings: StoreSettings, dataset: str) -> str | None:
-    """The realm of a dataset by the settings of its store, if they give it one."""
+    """Return the realm that the store's settings give a dataset, if any."""
     if isinstance(settings.realm, RealmPattern):
         found = re.search(settings.realm.pattern, dataset.removeprefix(f"{store_of(dataset)}/"))
         return found.group(1) if found else None
@@ -88,7 +86,7 @@ def realm_of(settings: StoreSettings, dataset: str) -> str | None:
 
 
 def realm_attributes(store: Store, dataset: str) -> Mapping[str, str]:
-    """What is known of the realm of a dataset before its log is read."""
+    """Return the attributes about a dataset's realm that are known before its log is read."""
     settings = getattr(store, "settings", None)
     if not isinstance(settings, StoreSettings) or settings.realm is None:
         return {}
@@ -109,7 +107,7 @@ def _line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:
 
 
 def _own_realms(lines: pa.Table) -> dict[str, str]:
-    """By dataset the realm that its own log says. Two that differ are found when the log is checked."""
+    """Realms named by the logs, by dataset. Two that differ are found when the log is checked."""
     about = pc.and_(pc.and_(pc.is_null(lines["transaction"]), pc.is_null(lines["branch"])), pc.is_null(lines["tag"]))
     rows = lines.filter(about).select(["dataset", "realm", "attributes"])
     realms = pc.coalesce(join_chunks(rows["realm"]), pc.map_lookup(join_chunks(rows["attributes"]), pa.scalar(REALM), "first"))

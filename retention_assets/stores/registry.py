@@ -1,12 +1,8 @@
-"""Which kinds of store there are, and opening a store from its settings.
+"""The kinds of stores, and opening a store from its settings.
 
-Belongs here: what a kind is, the one line for each built-in kind, and finding the kinds that other packages bring. A kind is
-imported when somebody names it, never before, so that a broken one harms nobody who does not use it, and reading settings needs
-no driver.
-Does not belong here: anything about one kind (its own folder).
-
-A package brings a kind of its own by a line in its pyproject.toml, where `KIND` is a `StoreKind` whose name is the entry
-point's. No package can put itself in the place of a built-in kind:
+A kind is imported only when somebody names it, so that a broken one harms nobody who does not use it, and reading settings
+needs no driver. A package adds a kind by a line in its pyproject.toml, where `KIND` is a `StoreKind` whose name is the entry
+point's; no package can replace a built-in kind:
 
     [project.entry-points."retention_assets.stores"]
     lance = "retention_lance.store:KIND"
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = "retention_assets.stores"
 
-# The module of each built-in kind, which has the kind as `KIND`.
+# module of each built-in kind; it defines `KIND`
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "files": "retention_assets.stores.files",
@@ -41,19 +37,18 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True)
 class StoreKind:
-    """A kind of store: the word behind `kind:`, the keys that it then takes, and how such a store is opened."""
+    """A kind of store: its name in `kind:`, the model of its settings, and how it is opened."""
 
     name: str
     settings: type[StoreSettings]
-    # Takes the settings. Imports what the kind needs only when it is called.
+    # called with the settings; imports what the kind needs only then
     open: "Callable[[Any], Store]"
 
 
 def open_store(settings: StoreSettings) -> "Store":
-    """The store of some settings."""
     store = kind_named(settings.kind).open(settings)
     if settings.realm is not None and getattr(store, "settings", None) is not settings:
-        # Nobody would know the realm of its datasets, and so purge it.
+        # the realm of its datasets would be unknown, and so would what a purge covers
         raise Refused(
             f"The settings give the store {settings.name} a realm, and its kind {settings.kind} does not keep its settings as"
             " `settings`, where realms are looked for. Take `realm` out, or ask who wrote the kind."
@@ -62,7 +57,7 @@ def open_store(settings: StoreSettings) -> "Store":
 
 
 def kind_named(name: str) -> StoreKind:
-    """The kind of that name. Raises InvalidValue when there is none, or when the package that brings it is broken."""
+    """Return a kind. Raises InvalidValue if there is none of that name, or the package that brings it is broken."""
     if name in BUILT_IN:
         kind: StoreKind = import_module(BUILT_IN[name]).KIND
         return kind
@@ -81,12 +76,12 @@ def kind_named(name: str) -> StoreKind:
 
 
 def known_kinds() -> tuple[str, ...]:
-    """The names of all kinds: the built-in ones, then those of installed packages, none of them imported."""
+    """Names of all kinds: built-in ones, then those of installed packages, none of them imported."""
     return (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - BUILT_IN.keys()))
 
 
 def _load(point: EntryPoint) -> StoreKind:
-    """Whatever a foreign module raises while it is imported is its own fault, and is reported as such."""
+    """A foreign module may raise anything while it is imported."""
     try:
         kind = point.load()
     except Exception as fault:

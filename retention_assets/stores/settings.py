@@ -1,8 +1,6 @@
-"""The base of every store's settings, and of the stores that are no more than their settings until they are asked something.
+"""The base of every store's settings, and of stores that open themselves from their settings when first asked.
 
-Belongs here: what all kinds share under `stores:` in `retention.yaml`. A package outside derives its own settings from
-`StoreSettings`, as the built-in kinds do.
-Does not belong here: the keys of one kind (its own settings.py), and anything that needs a driver.
+Packages outside derive their settings from `StoreSettings`, as the built-in kinds do. Nothing here needs a driver.
 """
 
 import re
@@ -33,7 +31,7 @@ def _store_name(name: str) -> str:
 
 
 def _plain_strings(value: Any) -> Any:
-    """Properties are text everywhere they end up; true and 8 are written as people write them in YAML."""
+    """Properties are strings everywhere they end up; YAML's true and 8 become text."""
     if not isinstance(value, dict):
         return value
     for key, item in value.items():
@@ -43,11 +41,11 @@ def _plain_strings(value: Any) -> Any:
 
 
 def tuple_of(value: Any) -> Any:
-    """A list of YAML as the tuple that a strict model wants."""
+    """Turn a YAML list into the tuple that a strict model wants."""
     return tuple(value) if isinstance(value, list) else value
 
 
-# Whether a database may delete or change, by its foreign keys, rows that a store did not name.
+# whether a database may delete or change, by its foreign keys, rows that a store did not name
 Cascading = Annotated[
     Literal["refused", "accepted"],
     Field(description="Whether the database may delete or change other rows together with those that are swept."),
@@ -88,7 +86,6 @@ class RealmColumn(SettingsPart):
 
 
 def _realm(value: Any, info: ValidationInfo) -> Any:
-    """A name, or where it is said."""
     if isinstance(value, str):
         if value.startswith(RESERVED) and value != SYSTEM:
             raise InvalidValue("is a reserved name: nothing of such a realm is ever marked", NAME_RULE)
@@ -108,11 +105,11 @@ def _realm(value: Any, info: ValidationInfo) -> Any:
 class StoreSettings(SettingsPart):
     """What every store has: a name, which begins the names of its datasets, a kind, and the realm of its datasets."""
 
-    # Whether rows have a column that can say their realm.
+    # rows may have a column that names their realm
     has_realm_column: ClassVar[bool] = False
-    # Whether the kind itself says which of its transactions are of which realm, by a key of its own.
+    # the kind names the realms of its transactions by a key of its own
     names_own_realms: ClassVar[bool] = False
-    # Whether its datasets have branches; none where each log says that for itself.
+    # its datasets have branches; None where each log says so itself
     has_branches: ClassVar[bool | None] = True
 
     name: Annotated[str, AfterValidator(_store_name)]
@@ -123,7 +120,7 @@ class StoreSettings(SettingsPart):
         Field(description="The realm of all its datasets, or a pattern with one group over their names."),
     ] = None
 
-    # Set by the settings as a whole: it follows from the other places in them.
+    # set by the settings as a whole: it depends on other places in them
     _guarded: tuple[str, ...] = PrivateAttr(())
 
     @field_validator("realm")
@@ -138,7 +135,7 @@ class StoreSettings(SettingsPart):
         return value
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Whoever receives it masks the same secrets, and waits as long for a store."""
+        """The receiver masks the same secrets and uses the same time-out."""
         return {**super().__getstate__(), _OF_PROCESS: (known_secrets(), silence_bound())}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -149,12 +146,12 @@ class StoreSettings(SettingsPart):
 
     @property
     def data_root(self) -> str | None:
-        """The local folder or the URI below which the store deletes; none if it deletes no files below one folder."""
+        """Local folder or URI below which the store deletes; None if it deletes no files below one folder."""
         return None
 
     @property
     def places(self) -> Mapping[str, str]:
-        """The paths, URIs and database files of it that nobody else may delete, by their keys."""
+        """Its paths, URIs and database files that no other store may delete, by key."""
         found, url = {"data": self.data_root, "url": None}, getattr(self, "url", None)
         if isinstance(url, str) and url.startswith("sqlite"):
             found["url"] = url
@@ -162,52 +159,52 @@ class StoreSettings(SettingsPart):
 
     @property
     def guarded(self) -> tuple[str, ...]:
-        """The places of retention itself and of other stores, at which a removal stops."""
+        """Places of retention itself and of other stores, at which a removal stops."""
         return self._guarded
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Say what is in the same settings and not its own."""
+        """Set the places in the same settings that are not its own."""
         self._guarded = places
 
     @property
     def reads_policies(self) -> bool:
-        """Whether people make policies in the store itself, and these are read."""
+        """People make policies in the store itself, and these are read."""
         return False
 
     @property
     def reach(self) -> str | None:
-        """The key of the place below which it deletes."""
+        """Key of the place below which it deletes."""
         return "data" if self.data_root is not None else None
 
     def may_hold(self, other: "StoreSettings") -> bool:  # noqa: ARG002 - of other kinds some may
-        """Whether places of another store may lie below where this one deletes: nobody's, for it knows its own log alone.
+        """Tell whether places of another store may lie below where this one deletes. No by default: it knows its own log alone.
 
-        A kind that is told of another store, and spares whatever that one still needs, says so here.
+        A kind that is told of another store, and spares whatever that one still needs, overrides it.
         """
         return False
 
     @property
     def refers_to(self) -> tuple[str, ...]:
-        """The names of other stores whose data it reads to know what is needed."""
+        """Names of other stores whose data it reads to know what is needed."""
         return ()
 
     def with_others(self, others: Mapping[str, "StoreSettings"]) -> Self:  # noqa: ARG002 - few refer to others
-        """The same, knowing the other stores of its file."""
+        """Return a copy that knows the other stores of its file."""
         return self
 
     @property
     def needs_grace(self) -> bool:
-        """Whether a mark without a grace could take what somebody is about to use."""
+        """A mark without a grace could take what somebody is about to use."""
         return False
 
     @property
     def deletes_versions(self) -> bool:
-        """Whether every version goes of what a place keeps versions of: what sweeps only hid before is marked again."""
+        """Every kept version goes: what sweeps only hid before is marked again."""
         return False
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
-        """Every path and URL at which the store reads or deletes; none if its kind does not tell."""
+        """Every path and URL at which the store reads or deletes; None if its kind does not tell."""
         return None
 
 
@@ -215,7 +212,7 @@ OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)
 
 
 class LazyStore(Generic[OwnSettings]):
-    """The base of stores that keep something open: they travel as their settings, and whoever receives one opens it anew.
+    """Base of stores that keep something open: they travel as their settings, and the receiver opens them anew.
 
     Their own `__init__` takes the settings alone.
     """
@@ -231,5 +228,4 @@ class LazyStore(Generic[OwnSettings]):
 
     @property
     def name(self) -> str:
-        """What the names of its datasets begin with."""
         return self.settings.name

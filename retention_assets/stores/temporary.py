@@ -1,8 +1,7 @@
-"""Temporary folders that stay neither when their program ends nor when it is killed.
+"""Temporary folders that go when their program ends, or after it was killed.
 
-Belongs here: making one, and removing those of the same kind that were left. A program holds a lock on a file in its folder as
-long as it lives, be that a second or a week: what is older than a day and locked by nobody is nobody's any more.
-Does not belong here: what is in them, and the warehouse (pipeline/warehouse.py).
+A program locks a file in its folder as long as it lives. A folder that is older than a day and not locked is abandoned, and the
+next program removes it.
 """
 
 import fcntl
@@ -22,10 +21,10 @@ _LEFT = timedelta(days=1)
 
 @contextmanager
 def temporary_folder(kind: str) -> Iterator[str]:
-    """A folder of this machine. Those of its kind that killed programs of this user have left go first."""
+    """Make a local folder, and remove abandoned ones of the same kind and user."""
     _remove_left(re.compile(rf"retention-{kind}-[a-z0-9_]{{8}}"))
     with tempfile.TemporaryDirectory(prefix=f"retention-{kind}-") as folder, open(f"{folder}/{_LOCK}", "wb") as lock:
-        # Where there are no locks nobody else gets one either, and the folder is left alone.
+        # without file locks nobody else gets one either, and the folder stays
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield folder
@@ -36,7 +35,7 @@ def _remove_left(form: re.Pattern[str]) -> None:
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if form.fullmatch(entry.name):
-                # Whatever can't be removed is left to the next.
+                # what can't be removed is left to the next program
                 with suppress(OSError):
                     _remove_unless_in_use(entry, latest)
 
@@ -47,6 +46,6 @@ def _remove_unless_in_use(entry: os.DirEntry[str], latest: float) -> None:
         return
     with open(os.open(f"{entry.path}/{_LOCK}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as lock:
         if os.fstat(lock.fileno()).st_mtime <= latest:
-            # Raises where somebody has it.
+            # raises if it is locked
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(entry.path)

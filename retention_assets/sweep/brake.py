@@ -1,7 +1,6 @@
-"""The brake on the whole: a sweep that would take far more of a store than any of its days takes nothing of it.
+"""The brake of a store: a sweep that would take far more than the store's largest day so far takes nothing of it.
 
-Belongs here: comparing what is due with the store's largest day and with all that it has, and the sentence about it.
-Does not belong here: limits of a policy, which bound what one evaluation marks.
+Limits of a policy are something else: they bound what one evaluation marks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from retention_assets.ledger.sweeps.reports import Taken
 from retention_assets.settings.model import BrakeSettings
 
 _DAYS = timedelta(days=30)
-# Fewer days on which something was deleted say nothing about what is usual.
+# days with deletions; fewer say nothing about what is usual
 _KNOWN_DAYS = 7
 _REMEDY = (
     "`retention plan --accept-large` shows it. If it is meant, run once with --accept-large, or set `accept_large: true` in the"
@@ -23,7 +22,7 @@ _REMEDY = (
 
 
 def braked(ledger: Ledger, brake: BrakeSettings | None, due: Sequence[PendingSweep], today: date) -> dict[str, str]:
-    """By dataset why nothing of it may be swept without a person's consent: its store would lose far more than usual."""
+    """Return, by dataset, why it may not be swept without a person's consent: its store would lose far more than usual."""
     if brake is None:
         return {}
     amounts = {row.dataset: Taken(row.marks, row.bytes) for row in due}

@@ -1,8 +1,6 @@
-"""What a person has confirmed: the transactions that were shown before a run was let do it, as a file that bounds its sweep.
+"""The file of transactions that a person has confirmed for a run; it bounds the run's sweep.
 
-Belongs here: writing and reading that file, and the tag by which a run knows of it. It only narrows: a run whose file is gone
-sweeps nothing.
-Does not belong here: asking (commands/run.py), and what may go at all (recheck.py).
+It only narrows: a run whose file is gone sweeps nothing.
 """
 
 from collections.abc import Mapping
@@ -19,13 +17,13 @@ _COLUMNS = ("dataset", "transaction", *TIMES)
 
 
 def write_confirmed(shown: pa.Table, file: Path) -> Path:
-    """Write down which transactions were shown, each with the times by which it is known again."""
+    """Write the transactions that were shown, with the times that identify them."""
     pq.write_table(shown.select(_COLUMNS), file)
     return file
 
 
 def read_confirmed(tags: Mapping[str, str]) -> pa.Table | None:
-    """What was confirmed for a run, by its tags; none where nobody was asked."""
+    """Read what was confirmed for a run, by its tags; None where nobody was asked."""
     if TAG not in tags:
         return None
     try:

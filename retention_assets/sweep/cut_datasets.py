@@ -1,10 +1,8 @@
-"""Large datasets, cut into parts: which are worth it, where they are cut, and who holds their leases while tasks are at work.
+"""Cuts large datasets into parts for several tasks, and holds their leases while tasks are at work.
 
-Belongs here: what whoever deals out a sweep does before it deals. It takes the lease of each dataset that it cuts, and extends
-it until all tasks have answered: should it die, the lease runs out, and with it the permit of every task.
-Does not belong here: which task gets what (pipeline/sweep_stage.py), and what a task does with a part (share/rounds.py).
-
-A store that is read whole is read whole for each part. That is cheap beside deleting what is in it.
+The driver takes the lease of each dataset that it cuts, and extends it until all tasks have answered: if the driver dies, the
+lease runs out, and with it the permit of every task. A store that is read whole is read whole for each part; that is cheap
+beside deleting what is in it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,19 +19,18 @@ from retention_assets.stores.protocol import Store
 from retention_assets.sweep.lease import hold_leases
 from retention_assets.sweep.share.rounds import SLICE
 
-# A part has at least as many marks as are checked and planned together; and a dataset of less than two such is left whole.
+# marks; a part has at least as many as are checked and planned together, and a smaller dataset than two parts stays whole
 PART = SLICE
 
 
 @dataclass(frozen=True)
 class CutDatasets:
-    """The parts of datasets that were cut, and of other datasets that are worth it who else sweeps them."""
+    """Parts of the datasets that were cut, and for datasets that are locked, who sweeps them."""
 
     parts: tuple[DatasetPart, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
 
     def left_of(self, marks: Mapping[str, int]) -> dict[str, int]:
-        """The datasets that are dealt out whole, with their marks."""
         cut = {one.dataset for one in self.parts} | self.others.keys()
         return {name: amount for name, amount in marks.items() if name not in cut}
 
@@ -42,7 +39,7 @@ class CutDatasets:
 def cut_datasets(
     ledger: Ledger, stores: Mapping[str, Store], marks: Mapping[str, int], tasks: int, as_of: datetime | None, holder: str
 ) -> Iterator[CutDatasets]:
-    """Cut the datasets that have more due marks than one of so many tasks has by rights, and hold their leases meanwhile."""
+    """Cut the datasets that have more due marks than one task's even share, and hold their leases meanwhile."""
     fair = max(PART, sum(marks.values()) // max(1, tasks))
     at, ranges = ledger.clock.due_by(as_of), dict[str, list[NameRange]]()
     for name, amount in marks.items():
@@ -66,8 +63,8 @@ def cut_datasets(
 
 
 def _may_be_shared(ledger: Ledger, store: Store, dataset: str, as_of: datetime) -> bool:
-    """Whether no policy of its due marks may take anything out of a latest view: readers are told of that in the log, by one
-    sweep after the other. A store that guards its deletions by itself has nobody to tell.
+    """False if a policy of its due marks may take anything out of a latest view: readers are told of that in the log, by one
+    sweep after the other. A store that guards its deletions has no readers to tell.
     """
     if store.capabilities.guards:
         return True

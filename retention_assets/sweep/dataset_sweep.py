@@ -1,9 +1,4 @@
-"""One dataset on its way through a sweep: how its store had it, what is planned and done of it, and the result so far.
-
-Belongs here: what its store is asked and told, and what is said of it in the end.
-Does not belong here: the order of a sweep (share/rounds.py), its parts (recheck, independent_check, execute), and what the
-ledger writes.
-"""
+"""One dataset in a sweep: the questions and orders to its store, and the result so far."""
 
 import threading
 from array import array
@@ -34,7 +29,7 @@ from retention_assets.sweep.read import DatasetReading, read_chains
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.wanted import counted_along_lines
 
-# What is said first of what is needed again after a sweep had begun on it.
+# first words about what is needed again after a sweep had begun on it
 _BEGUN = {
     Remains.ALL: "A sweep had begun on it, and it has deleted nothing of it. ",
     Remains.SOME: "A sweep had begun on it, and some of it is gone. ",
@@ -42,38 +37,38 @@ _BEGUN = {
     Remains.FREED: "It was deleted before it was needed again. ",
     Remains.UNKNOWN: "A sweep had begun on it, so some of its bytes may be gone already. ",
 }
-# So many sentences about one dataset are enough.
+# sentences about one dataset
 MOST_ERRORS = 5
-# What has not come to its end by these is not settled.
+# outcomes that do not settle a mark
 BEGUN_STILL = (Outcome.EXPIRING, Outcome.WITHHELD)
-# How many pieces a batch is cut into that no policy says how to sweep.
+# pieces of a batch where no policy says how to sweep
 _PARALLELISM = 8
 
 
 @dataclass
 class SweepResult:
-    """What a sweep did to one dataset."""
+    """Result of a sweep for one dataset."""
 
     dataset: str
     planned: int = 0
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     bytes_freed: int = 0
-    # What is not listed any more and can still be read.
+    # no longer listed, but still readable
     bytes_hidden: int = 0
-    # Files of what was swept that stay.
+    # files of swept transactions that stay
     left: int = 0
-    # Why nothing (more) was done, the first errors of what failed, and what the store warned of while it deleted.
+    # why nothing (more) was done, the first errors, and the store's warnings while it deleted
     refused: str | None = None
-    # Who else sweeps it at the moment: nothing was done, and nothing is wrong.
+    # who else sweeps it at the moment: nothing was done, and nothing is wrong
     skipped: str | None = None
-    # It was the store that could not do what it was asked.
+    # the store could not answer
     store_failed: bool = False
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
     def is_touched(self) -> bool:
-        """Whether anything was done, or said of why not."""
+        """Anything was done, or there is a reason why not."""
         return bool(self.planned or self.outcomes or self.refused or self.skipped or self.errors)
 
 
@@ -82,7 +77,7 @@ OnProgress = Callable[[SweepResult], None]
 
 @dataclass(frozen=True)
 class SweepContext:
-    """What all datasets of one sweep have in common."""
+    """Values shared by all datasets of one sweep."""
 
     ledger: Ledger
     rulebook: Rulebook
@@ -92,16 +87,16 @@ class SweepContext:
     on_progress: OnProgress
     stop: threading.Event
     wait: Callable[[timedelta, threading.Event], None]
-    # Among so many the parallelism of a policy is divided.
+    # the parallelism of a policy is divided among these
     tasks: int = 1
-    # Which transactions of its datasets it is about: those of a part, or all.
+    # transactions of its datasets to sweep: those of a part, or all
     names: NameRange = ALL_NAMES
 
 
 @dataclass
 class DatasetSweep:
-    """One dataset of a share. `done` are the marks at hand of which nothing more is to be done in this sweep, `done_before`
-    those of earlier slices: there may be millions of them.
+    """One dataset of a share. `done` are the marks at hand that this sweep has finished, `done_before` those of earlier slices:
+    there may be millions of them.
     """
 
     context: SweepContext
@@ -110,49 +105,44 @@ class DatasetSweep:
     permit: SweepPermit
     reading: DatasetReading
     result: SweepResult
-    # The holds and realms by which its marks were checked.
+    # holds and realms by which its marks were checked
     checked_under: object = None
     done: set[int] = field(default_factory=set)
     done_before: "array[int]" = field(default_factory=lambda: array("q"))
     plan: Plan | None = None
-    # Where the plan at hand has its data, if the store can say that.
+    # where the plan at hand has its data, if the store can tell
     place: str | None = None
-    # What an earlier sweep had begun.
+    # marks that an earlier sweep had begun
     begun_earlier: frozenset[int] = frozenset()
 
-    # Deleted since its log was read last.
+    # deleted since its log was last read
     deleted: int = 0
 
     @property
     def dataset(self) -> str:
-        """Its name."""
         return self.lease.dataset
 
     def read_chains(self, store: ChainReadingStore, transactions: pa.Array) -> None:
-        """Read what decides about some transactions."""
         counts = bool(counted_along_lines(self.context.ledger, [self.dataset]))
         self.take_reading(read_chains(store, self.reading, transactions, self.deleted, counts))
 
     def take_reading(self, reading: DatasetReading) -> None:
-        """It was read anew."""
         self.reading, self.deleted = reading, 0
 
     def everything_done(self) -> pa.Array:
-        """The marks of which nothing more is to be done, of all slices."""
+        """Marks that this sweep has finished, of all slices."""
         here = np.fromiter(self.done, np.int64, len(self.done))
         return pa.array(np.concatenate([here, np.array(self.done_before, np.int64)]))
 
     def end_slice(self) -> None:
-        """Other marks come to hand."""
         self.done_before.extend(self.done)
         self.done = set()
 
     def refuse(self, fault: Refused) -> None:
-        """Nothing more is done, for a reason that people have to know."""
         self.result.refused, self.result.store_failed = str(fault), isinstance(fault, StoreFailed)
 
     def prepare(self, due: pa.Table) -> dict[int, Planned]:
-        """What is about to go, with what the store has to know to find it again; and where it is."""
+        """Prepare targets in the store, and find the place of the data."""
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
         self.permit()
@@ -160,21 +150,20 @@ class DatasetSweep:
         return {marks[one.transaction]: Planned(one.bytes, one.note) for one in prepared}
 
     def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
-        """The store's word on each target, as the policy has it swept."""
+        """Give the store the order, in the way of the policy; return its outcome for each target."""
         parallelism = max(1, sweep.parallelism // self.context.tasks)
         if sweep.mode == "ttl" and targets:
             return self._set_expiry(targets, parallelism)
         return execute_deletion(self.store, self.dataset, targets, parallelism, self.permit)
 
     def settle_expired(self, rows: pa.Table) -> list[Settlement]:
-        """What the store was to expire, and no longer has."""
         gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.reading.log.transactions["transaction"]))))
         expires = self.context.recheck.expiring(gone)
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
 
     def spare_begun(self, mine: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
-        """What becomes of marks on which a sweep had begun and that somebody needs. A time that the store was given is taken
-        back first.
+        """Settle marks on which a sweep had begun and that are needed again. A time that the store was given is taken back
+        first.
         """
         expires = self.context.recheck.expiring(mine) if self.store.capabilities.expiry else set()
         remains = remains_of(self.store, self.dataset, mine.filter(pc.invert(among(mine, expires))))
@@ -182,7 +171,7 @@ class DatasetSweep:
         spared = [
             Settlement(
                 mark, Outcome.ALREADY_GONE if found in (Remains.NOTHING, Remains.FREED) else Outcome.SPARED,
-                # What a sweep that was killed had freed is nowhere else counted.
+                # what a killed sweep had freed is counted nowhere else
                 planned[mark] or 0 if found is Remains.FREED else 0, _BEGUN[found] + needed[mark],
             )
             for mark, found in remains.items()
@@ -192,7 +181,7 @@ class DatasetSweep:
         return [*spared, *self._clear_expiry(targets, then)]
 
     def waiting_without_ttl(self, marks: pa.Table) -> set[int]:
-        """Of some marks those whose rows the store should expire and can't; it is said, once for each policy."""
+        """Return the marks whose rows the store should expire and can't; reports it once for each policy."""
         if self.store.capabilities.expiry:
             return set()
         expires = {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
@@ -207,7 +196,7 @@ class DatasetSweep:
         return expires
 
     def tell(self, settled: Sequence[Settlement]) -> None:
-        """Add what was written down to the result."""
+        """Add recorded settlements to the result."""
         self.result.outcomes.update(one.outcome for one in settled)
         self.deleted += sum(one.outcome is Outcome.DELETED for one in settled)
         done = (Outcome.DELETED, Outcome.ALREADY_GONE)
@@ -225,8 +214,8 @@ class DatasetSweep:
             said += words[: max(0, MOST_ERRORS - len(said))]
 
     def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
-        """Have the store expire targets. Of what it then left alone or failed at, it may have a time all the same, from now or
-        from a sweep before this one: that is taken back before anybody hears of it.
+        """Have the store expire targets. Targets that it spared or failed at may still have a time, from now or from an earlier
+        sweep: that is taken back before any outcome is reported.
         """
         answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
         unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
@@ -234,13 +223,13 @@ class DatasetSweep:
         return [*(one for one in answers if one.mark not in unsure), *back]
 
     def _may_have_time(self, one: Settlement) -> bool:
-        """What this sweep has begun itself has had no time yet; whose own it may have is not ours to take."""
+        """A mark that this sweep has begun has no time from a sweep yet; a time of its own is not ours to take."""
         return one.outcome is Outcome.SPARED and one.mark in self.begun_earlier
 
     def _clear_expiry(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
-        """Take times back; what is to be said of each target once that is done.
+        """Take times back and return the settlements that are true once that is done.
 
-        Of one that still has its time nothing is said: its mark stays begun, so that nobody believes that it is safe.
+        A target that still has its time gets none: its mark stays begun, so that nobody believes that it is safe.
         """
         said: list[Settlement] = []
         for one in execute_expiry(self.store, self.dataset, targets, None, _PARALLELISM, self.permit) if targets else ():
@@ -254,5 +243,4 @@ class DatasetSweep:
 
 
 def among(marks: pa.Table, ids: Collection[int]) -> pa.Array:
-    """Which rows are those of some marks."""
     return pc.is_in(marks["id"], pa.array(ids, pa.int64()))

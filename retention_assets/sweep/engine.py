@@ -1,9 +1,8 @@
-"""The engine: one sweep over many datasets, store by store, read in the shares that the store reads best, swept in the shares
-that the ledger writes best.
+"""The engine of a sweep: reads datasets in the shares that each store reads best, and sweeps them in the shares that the ledger
+writes best.
 
-Belongs here: which dataset is swept when, and what is done when a part fails. One failing dataset never stops the others, nor
-does a store that is away; a ledger that is gone stops everything, for nothing may be deleted that can't be recorded.
-Does not belong here: the sweep of a share (share/rounds.py).
+A failing dataset or an unavailable store never stops the others. A ledger that is gone stops everything, because nothing may be
+deleted that can't be recorded.
 """
 
 import threading
@@ -32,15 +31,15 @@ from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.share.rounds import sweep_share
 from retention_assets.sweep.wanted import Wanted
 
-# What goes together in one share of the ledger: so many datasets, due marks, and rows of their logs.
+# limits of one share of the ledger: datasets, due marks, rows of their logs
 _MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 50_000, 500_000
 
 
 @dataclass
 class Sweeper:
-    """One sweep: the ledger, the stores by name, the rules, and the instant up to which it goes, if one was given.
+    """One sweep: ledger, stores by name, rules, and the instant up to which it goes, if any.
 
-    `holder` is who the leases and the record name.
+    `holder` is the name in the leases and the record.
     """
 
     ledger: Ledger
@@ -52,11 +51,11 @@ class Sweeper:
     stop: threading.Event = field(default_factory=threading.Event)
     wait: Callable[[timedelta, threading.Event], None] = pause
     lease_seconds: float = SECONDS
-    # What other clocks say, besides those of the stores' servers.
+    # other clocks, besides those of the stores' servers
     clocks: Callable[[], Iterable[datetime]] = tuple
-    # What a person has confirmed, if anybody was asked: nothing else is deleted.
+    # what a person has confirmed, if asked: nothing else is deleted
     confirmed: pa.Table | None = None
-    # How many of these sweep side by side: what a policy allows at once is divided among them.
+    # tasks that sweep side by side; a policy's parallelism is divided among them
     tasks: int = 1
     _newest: datetime | None = None
     _has_begun: bool = False
@@ -78,9 +77,9 @@ class Sweeper:
         )
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
-        """Sweep what is due of some datasets, and what an earlier sweep left, or of a part of one. One result for each."""
+        """Sweep what is due of datasets, or of a part of one, and what an earlier sweep left. Yields one result for each."""
         set_aside_what_is_loaded()
-        # A sweep that was killed at its very end, or a mark that was taken back since, leaves a report that is done.
+        # a sweep killed at its very end, or a mark taken back since, leaves a report that is done
         self.ledger.reports.finish_done(self.holder)
         for name, mine in by_store(sorted(set(datasets))).items():
             store = self.stores.get(name)
@@ -95,11 +94,11 @@ class Sweeper:
                 yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
 
     def _sweep_store(self, store: Store, datasets: Sequence[str], part: DatasetPart | None) -> Iterator[SweepResult]:
-        """Read store share by store share, and swept in shares of the ledger: many small datasets, or a large one.
+        """Reads by shares of the store, sweeps by shares of the ledger: many small datasets, or a large one.
 
-        Of a part the log is read whole, but by a store that need not.
+        For a part the log is read whole, unless the store need not be read whole.
         """
-        # One alone is a share, whatever there is to do.
+        # a single dataset is a share, whatever there is to do
         amounts = self.ledger.sweeps.amounts(datasets, self._context.as_of) if len(datasets) > 1 else {}
         among = ALL_NAMES if part is None else part.names
         waiting: list[DatasetReading] = []
@@ -126,7 +125,7 @@ class Sweeper:
         yield from self._sweep_share(store, waiting, part)
 
     def _place_fault(self, store: str) -> str | None:
-        """Why nothing of a store may be deleted: its data, or somebody else's, is not where it was when settings were read.
+        """Say why nothing of a store may be deleted: its data, or somebody else's, has moved since settings were read.
 
         Or the policies are not those that were loaded last.
         """
@@ -137,7 +136,7 @@ class Sweeper:
         return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
 
     def _check_clock(self, reading: StoreReading) -> None:
-        """Refuse a clock that can't be right by anything that the ledger and the logs of this run have seen so far."""
+        """Refuse a clock that contradicts what the ledger and the logs of this run have seen."""
         present, clock = self.ledger.clock.present(self.as_of), self.rulebook.settings.clock
         seen = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
         self._newest = max(seen, default=None)
@@ -175,21 +174,20 @@ class Sweeper:
                 sweep_share(context, store, mine, is_first=not self._has_begun)
                 self._has_begun = True
         except LedgerFailed:
-            # Other datasets could not be recorded either.
+            # other datasets could not be recorded either
             raise
         except Refused as fault:
             for one in results.values():
                 if one.refused is None and one.skipped is None:
                     one.refused, one.store_failed = str(fault), isinstance(fault, StoreFailed)
         for one in results.values():
-            # What a stop came before has nothing to say.
+            # a dataset that a stop preceded has nothing to report
             if one.is_touched or not self.stop.is_set():
                 self.on_progress(one)
                 yield one
 
 
 def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:
-    """Whether so many are more than go together: by number, by what is due, or by what their logs take in memory."""
     return (
         len(readings) > _MOST_DATASETS
         or sum(amounts.get(one.dataset, 0) for one in readings) > _MOST_MARKS

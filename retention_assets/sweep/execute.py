@@ -1,8 +1,6 @@
-"""The only caller of a store's `sweep` and `expire`: batches of a plan, the order to a store, and the pace between batches.
+"""The only caller of a store's `sweep` and `expire`: cuts a plan into batches (`sweep: {batch, every}`) and waits between them.
 
-Belongs here: cutting a plan into batches as the policies say (`sweep: {batch, every}`), giving the order, and an outcome for
-each mark whatever happens: a target that a store does not answer for, or answers by raising, has failed.
-Does not belong here: what may go (recheck.py), and recording outcomes (share/rounds.py).
+Each mark gets an outcome whatever happens: a target that a store does not answer for, or answers by raising, has failed.
 """
 
 import threading
@@ -34,21 +32,21 @@ _NO_ANSWER = "the store said nothing of it"
 
 @dataclass(frozen=True)
 class Batch:
-    """Marks that are deleted together, by dataset and id, how, and how many of each policy they are."""
+    """Marks deleted together, by dataset and id, how, and how many of each policy they are."""
 
-    # Of each mark its transaction, and the note of its plan.
+    # transaction and note of the plan, by mark
     targets: Mapping[str, Mapping[int, tuple[str, str | None]]]
     sweep: Sweep
     policies: Mapping[str, int]
 
     def takes(self) -> dict[str, timedelta]:
-        """How much of the time of its policies the batch takes: of a batch that is not full, its part."""
+        """Return the time of each policy that the batch uses; a batch that is not full uses its part."""
         every = self.sweep.every.length
         return {name: every * amount / self.sweep.batch for name, amount in self.policies.items()} if every else {}
 
 
 def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
-    """Marks in their order, those together that are swept alike, cut where a batch is full.
+    """Group marks in their order by how they are swept, cutting where a batch is full.
 
     A batch has as many marks as its policy says, of however many datasets they are.
     """
@@ -66,21 +64,19 @@ def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
 
 
 def pause(time: timedelta, stop: threading.Event) -> None:
-    """Wait for so long, or until somebody says stop."""
     stop.wait(min(time.total_seconds(), threading.TIMEOUT_MAX))
 
 
 def execute_deletion(
     store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int, permit: Permit
 ) -> list[Settlement]:
-    """Have the targets deleted."""
     return _execute(store, targets, lambda some, alive: store.sweep(dataset, some, parallelism, alive), permit)
 
 
 def execute_expiry(
     store: Store, dataset: str, targets: Mapping[int, Target], at: datetime | None, parallelism: int, permit: Permit
 ) -> list[Settlement]:
-    """Have the store expire the targets from an instant on, or never, where none is given."""
+    """Have the store expire the targets at an instant, or clear their time where `at` is None."""
     if not (store.capabilities.expiry and isinstance(store, ExpiringStore)):
         raise Refused(f"the store {store.name} can't expire anything by itself")
     return _execute(store, targets, lambda some, alive: store.expire(dataset, some, at, parallelism, alive), permit)
@@ -98,7 +94,7 @@ def _execute(
     if thread:
 
         def asked() -> None:
-            """Whoever asks for a permit is not silent; whoever was left behind gets none."""
+            """Asking for a permit counts as a sign of life; after a time-out no permit is given."""
             thread.beat()
             permit()
 
@@ -107,7 +103,7 @@ def _execute(
         found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values()), asked), thread)}
     except StoreFailed as fault:
         if isinstance(fault.__cause__, Withheld):
-            # A store may let it through. What is not done is not settled by that.
+            # a store may pass the exception on, but what is not done is not settled by it
             unanswered, why = Outcome.WITHHELD, str(fault.__cause__)
         else:
             why = str(fault)

@@ -1,10 +1,8 @@
 """An independent check of the marks that pass the re-check, before any of them is planned or deleted further.
 
-Belongs here: what the blocking checks of `candidate_marks` ask of a log, asked once more of the log as it is now: latest views,
-walked naively, and the limits of each evaluation that marked. It does not matter who launched the sweep, whether anybody
-checked the marks after they were made, or what became of a check since. It shares no code with the re-check, so
-that a fault there is not repeated here.
-Does not belong here: what justifies a mark (recheck.py). A fault that is found here refuses the dataset: people have to look.
+It asks of the log as it is now what the blocking checks of `candidate_marks` ask: latest views, walked naively, and the limits
+of each evaluation that marked, no matter who launched the sweep or what became of those checks. It shares no code with the
+re-check, so that a fault there is not repeated here. A fault found here refuses the dataset: people have to look.
 """
 
 import weakref
@@ -26,53 +24,50 @@ _REMEDY = "Take back what nobody can vouch for (`retention unmark`); the next ev
 
 
 class CheckedLog:
-    """What is found out once of a log that comes again with the next slice of marks. A log never changes: what changed is
-    another one. It is not kept in memory for this.
+    """Facts about a log, computed once for all slices of marks. Logs are immutable, so identity suffices; the log is referenced
+    weakly.
     """
 
     def __init__(self, log: Log, as_of: datetime) -> None:
         self._log, self.as_of = weakref.ref(log), as_of
 
     def is_of(self, log: Log, as_of: datetime) -> bool:
-        """Whether it is about this very log at this instant."""
         return self._log() is log and self.as_of == as_of
 
     @property
     def log(self) -> Log:
-        """Whoever asks about a log has it."""
         log = self._log()
         assert log is not None
         return log
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """How many transactions each dataset has, whether all of them were read or only those that are asked about."""
+        """Number of transactions by dataset, also where only some of them were read."""
         about = self.log.datasets
         return dict(zip(about["dataset"].to_pylist(), about["transactions"].to_pylist(), strict=True))
 
     @cached_property
     def views(self) -> pa.Table:
-        """What is in a latest view."""
         return rows_in_views(self.log.transactions)
 
     @cached_property
     def remaining(self) -> pa.Table:
-        """What is in a latest view once the branches are dropped that are over."""
+        """Transactions in a latest view once ended branches are dropped."""
         return rows_in_views(without_ended(self.log.transactions, self.log.datasets, self.as_of))
 
 
 @dataclass
 class IndependentCheck:
-    """The check of one sweep: policy versions are read from the book when one turns up that is not known yet."""
+    """The check of one sweep. Reads policy versions from the book on first need."""
 
     ledger: Ledger
     _policies: dict[tuple[str, int], Policy] = field(default_factory=dict)
-    # Versions that were looked for, also those that are no policies of this language.
+    # versions looked up, also those that are no policies of this language
     _looked_up: set[tuple[str, int]] = field(default_factory=set)
     _checked: CheckedLog | None = None
 
     def faults(self, log: Log, marks: pa.Table, log_is_complete: bool, as_of: datetime) -> dict[str, str]:
-        """Of the datasets of some marks those of which none may go, and why, in words for people."""
+        """Return, by dataset, why none of its marks may go, in words for people."""
         if not len(marks):
             return {}
         self._load_policies(marks)
@@ -91,7 +86,7 @@ class IndependentCheck:
     def _in_latest_view(self, log: CheckedLog, marks: pa.Table) -> dict[str, str]:
         allowed = {version for version, policy in self._policies.items() if policy.latest_view}
         dropping = {version for version, policy in self._policies.items() if policy.drops_refs}
-        # A transaction may have come into a latest view since it was marked: its policy says whether it may go from there.
+        # a transaction may have come into a latest view since it was marked: its policy says whether it may go from there
         versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
         reasons = [Reason.LATEST_VIEW_ALLOWED if one in allowed else Reason.EXPIRED_REF for one in versions]
         said = pa.array([reason.name for reason in reasons], pa.string())

@@ -1,8 +1,4 @@
-"""Leases that are kept alive while somebody sweeps a share, and the permits that tell whether they still are.
-
-Belongs here: the heartbeat, in a thread of its own, and what becomes of the lease when the ledger can't be written any more.
-Does not belong here: what a lease is (ledger/sweeps/leases.py), and what a permit is (permit.py).
-"""
+"""Leases kept alive by a heartbeat thread while a share is swept, and the permits that depend on them."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,24 +15,24 @@ from retention_assets.ledger.sweeps.leases import SECONDS, Lease, LeaseLost
 from retention_assets.ledger.sweeps.parts import DatasetPart
 from retention_assets.sweep.permit import SweepPermit
 
-# So many fit into the life of a lease: one every five seconds, which is how long a hold may go unnoticed in the middle of a
-# batch. A beat is one small write, so that this costs a ledger nothing. A permit outlives eleven that are missed.
+# Beats in the life of a lease: one every five seconds, which is how long a hold may go unnoticed in the middle of a batch. A
+# beat is one small write. A permit survives eleven missed beats.
 _BEATS = 24
-# How often it is asked whether an older attempt at a part has ended.
+# seconds between looks whether an older attempt at a part has ended
 _LOOK = 1.0
 
 
 class LedgerFailed(Refused):
-    """The ledger can't be written any more. Nothing can go on, since nothing could be recorded."""
+    """The ledger can't be written any more. Nothing may go on, since nothing could be recorded."""
 
 
 class PartBegunAnew(Exception):
-    """A task was run twice, and this is not the one that finishes: it has no answer, and must not seem to have one."""
+    """A task was run twice, and this is not the run that finishes: it has no answer, and must not seem to have one."""
 
 
 @dataclass(frozen=True)
 class HeldLeases:
-    """The leases of a share, each with its permit; and of datasets that another has, who and until when."""
+    """Leases of a share, each with its permit; and for datasets that another holder has, who and until when."""
 
     leases: Mapping[str, Lease]
     permits: Mapping[str, SweepPermit]
@@ -47,9 +43,9 @@ class HeldLeases:
 def hold_lease(
     ledger: Ledger, dataset: str, holder: str, seconds: float = SECONDS, permit: SweepPermit | None = None
 ) -> Iterator[Lease]:
-    """The lease of a dataset, refused with who has it; given up at the end, however it comes.
+    """Hold the lease of a dataset and give it up in any case; refused with the name of another holder.
 
-    The permit is good from the beginning to the end, and no longer than the lease.
+    The permit lasts as long as the block, and no longer than the lease.
     """
     with hold_leases(ledger, [dataset], holder, seconds, lambda: permit or SweepPermit()) as held:
         if dataset in held.others:
@@ -65,9 +61,9 @@ def hold_leases(
     seconds: float = SECONDS,
     make_permit: Callable[[], SweepPermit] = SweepPermit,
 ) -> Iterator[HeldLeases]:
-    """The leases of those of some datasets that nobody else has: one heart for all of them, and one statement a beat.
+    """Hold the leases of those datasets that nobody else has: one heartbeat for all, and one statement a beat.
 
-    One that is lost ends the permit of its dataset alone.
+    A lost lease ends the permit of its dataset alone.
     """
     sent = moment()
     try:
@@ -90,7 +86,7 @@ def hold_leases(
         for name, lease in kept.leases.items():
             permits[name].confirm(lease, sent, seconds)
         for name, why in kept.others.items():
-            # Lost: every write of the sweep is fenced and says so itself, and its permit ends at once.
+            # lost: every write of the sweep is fenced and fails by itself, and its permit ends at once
             permits[name].end(why.rstrip("."))
             del alive[name]
         return bool(alive)
@@ -102,7 +98,7 @@ def hold_leases(
             with _beating(f"lease of {named}", seconds, beat, permits.values()):
                 yield HeldLeases(taken.leases, permits, taken.others)
         finally:
-            # What the sweep itself raised must not be hidden by this.
+            # must not hide what the sweep itself raised
             given_up = _done(lambda: ledger.leases.give_up_all(taken.leases.values()))
     except OperationalError as fault:
         late = "" if given_up else f" The lease of {named} could not be given up: it ends by itself in {seconds:.0f} s."
@@ -111,10 +107,10 @@ def hold_leases(
 
 @contextmanager
 def hold_part(ledger: Ledger, part: DatasetPart, stop: threading.Event, seconds: float = SECONDS) -> Iterator[HeldLeases]:
-    """A part of a dataset, under the lease that whoever dealt it out extends: its permit is good while somebody does, and until
-    another task begins the part anew. LeaseLost where the lease is over.
+    """Hold a part of a dataset under the lease that the driver extends: the permit is good while the driver does, and until
+    another task begins the part anew. Raises LeaseLost where the lease is over.
 
-    What an older attempt may still be at is waited for. Nothing is held if a stop comes before that.
+    Waits for acts of an older attempt. Nothing is held if a stop comes before that.
     """
     try:
         joined = ledger.parts.join(part)
@@ -159,7 +155,7 @@ def hold_part(ledger: Ledger, part: DatasetPart, stop: threading.Event, seconds:
 
 @contextmanager
 def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Collection[SweepPermit]) -> Iterator[None]:
-    """A heart that beats until it is said, or `beat` says, that it is over. Then nobody has a permit any more."""
+    """Heartbeat until the block ends or `beat` ends it. Then all permits end."""
     over = threading.Event()
 
     def beats() -> None:
@@ -168,7 +164,7 @@ def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Colle
                 if not beat():
                     return
             except SQLAlchemyError:
-                # The database may be back before the lease ends. The permit ends earlier, by itself.
+                # the database may be back before the lease ends; the permit ends earlier, by itself
                 continue
 
     heart = threading.Thread(target=beats, name=name, daemon=True)
@@ -183,7 +179,7 @@ def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Colle
 
 
 def _done(write: Callable[[], object]) -> bool:
-    """Whether that could be written. Where it can't be, what it is about ends by itself."""
+    """False if it could not be written; leases then end by themselves."""
     for _ in range(2):
         try:
             write()

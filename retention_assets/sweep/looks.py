@@ -1,8 +1,4 @@
-"""One look for a whole sweep, of a store that has much to look at before it can answer for any transaction.
-
-Belongs here: taking the look, in this process where no run has taken it in tasks, and leaving out what it was not asked about.
-Does not belong here: what a store looks at (stores), and looks in tasks (pipeline/look_stage.py).
-"""
+"""One look for a whole sweep, of a store that must look at a lot before it can answer for any transaction."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +16,7 @@ from retention_assets.sweep.wanted import Wanted
 
 @dataclass(frozen=True)
 class DueHere:
-    """What is due of some datasets, in a ledger that is open."""
+    """Due transactions of datasets, in an open ledger."""
 
     ledger: Ledger
     datasets: Sequence[str]
@@ -28,13 +24,13 @@ class DueHere:
     parts: int = 1
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
-        """All of it, as the ledger finds it."""
+        """Yield everything; there is one part."""
         return self.ledger.sweeps.concerned_names(self.datasets, self.as_of)
 
 
 @contextmanager
 def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """Have a store look once at what it needs to know of all that is due, unless it has; what it found is gone afterwards."""
+    """Have a store look once at what it needs to know of all that is due, unless it has; the results are removed afterwards."""
     if not isinstance(store, LookingStore) or store.has_looked:
         yield
         return
@@ -56,20 +52,20 @@ def take_look(
     opened: OpenPlace = open_local,
     is_stopped: Callable[[], bool] = never,
 ) -> object:
-    """Have a store look at what is due, by the realms and holds that the ledger has now. Raises StoreFailed."""
+    """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
     purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
     return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
 
 
 def answer_by(stores: Mapping[str, Store], looks: Mapping[str, object]) -> None:
-    """Have stores answer by the looks that their run has taken."""
+    """Make stores answer from the looks that their run has taken."""
     for name, store in stores.items():
         if isinstance(store, LookingStore) and name in looks:
             store.answer_by(looks[name])
 
 
 def among_looked_at(store: Store, wanted: Wanted) -> Wanted:
-    """What a look can answer for. What became due only after it has begun is the next sweep's."""
+    """Restrict to what the look can answer for. What became due after it began is left to the next sweep."""
     if not isinstance(store, LookingStore) or not store.has_looked:
         return wanted
     kept = {

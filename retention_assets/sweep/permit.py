@@ -1,9 +1,7 @@
-"""The permit of a sweep: whether its next act that can't be undone may begin at this moment.
+"""The permit of a sweep: whether its next irreversible act may begin at this moment.
 
-Belongs here: what has to hold for that, and saying why it does not. Stores ask it before each file, request and commit, by many
-threads, and it answers from what it knows already: clocks, and the ledger's file. It never asks a database.
-Does not belong here: keeping the lease alive, by which it learns more (lease.py), and what follows when it is refused
-(dataset_sweep.py).
+Stores ask before each file, request and commit, on many threads. It answers from clocks and the ledger's file, never from a
+database.
 
 A program may be stopped at any instant, and for hours: its machine sleeps, its container is paused. It goes on in the middle of
 a batch, while somebody else has taken the lease long ago. So a permit counts from before the last confirmed beat was sent: from
@@ -16,16 +14,16 @@ from retention_assets.clock import Moment, moment
 from retention_assets.errors import Withheld
 from retention_assets.ledger.sweeps.leases import PERMITTED, Lease
 
-# A clock that is set is often set back a little.
+# seconds; adjusting a clock often sets it back a little
 _SLACK = 1.0
 
 
 class ProtectionsChanged(Withheld):
-    """Holds or realms changed after the re-check. What is left of the batch is checked again."""
+    """Holds or realms changed after the re-check. The rest of the batch is checked again."""
 
 
 class SweepPermit:
-    """Refused until a lease is confirmed, and again as soon as it may be lost, or what was checked may not hold any more."""
+    """Refused until a lease is confirmed, and again as soon as it may be lost, or the re-check may be outdated."""
 
     def __init__(self, clocks: Callable[[], Moment] = moment) -> None:
         self.clocks = clocks
@@ -38,7 +36,7 @@ class SweepPermit:
         self._ledger_fault: Callable[[], str | None] = lambda: None
 
     def confirm(self, lease: Lease, sent: Moment, seconds: float, rest: float | None = None) -> None:
-        """The ledger has given or extended the lease, and was asked for it at a moment. `rest`: so much of it is left, where
+        """Record that the ledger gave or extended the lease, which was asked for at `sent`. `rest`: seconds left, where
         somebody else extends it.
         """
         if self._lease is not None and lease.database != self._lease.database:
@@ -48,35 +46,33 @@ class SweepPermit:
         self.notice(lease.protections)
 
     def notice(self, protections: str) -> None:
-        """These holds and realms are in force now: if others were checked, nothing more begins by that check."""
+        """Record the holds and realms in force: if others were checked, nothing more begins by that check."""
         self._changed |= self._protections not in (None, protections)
 
     def watch(self, ledger_fault: Callable[[], str | None]) -> None:
-        """Ask this as well: why what is written into the ledger would be lost."""
+        """Also ask this: it says why writes to the ledger would be lost."""
         self._ledger_fault = ledger_fault
 
     def check_against(self, protections: str) -> None:
-        """From now on the sweep goes by these holds and realms: a beat that brings others refuses it."""
+        """Set the holds and realms that the sweep goes by: a beat that brings others refuses the permit."""
         self._protections, self._changed = protections, False
 
     def end(self, why: str) -> None:
-        """Refuse for ever."""
         self._ended = self._ended or why
 
     def __call__(self) -> None:
-        """Come back if the next act may begin. Raises Withheld."""
+        """Return if the next act may begin; raises Withheld otherwise."""
         if (why := self.ledger_fault() or self._ended or self._late()) is not None:
             raise Withheld(f"Nothing further is deleted: {why}.")
         if self._changed:
             raise ProtectionsChanged("Holds or realms have changed since it was checked whether this may go.")
 
     def ledger_fault(self) -> str | None:
-        """Why what is written into the ledger would be lost."""
         fault = self._ledger_fault()
         return f"the ledger's file {fault}, so that nothing could be recorded" if fault else None
 
     def _late(self) -> str | None:
-        """Why the lease may be lost by now, by either clock. One that went back could hide how late it is."""
+        """Why the lease may be lost by now, by either clock: one that was set back could hide how late it is."""
         if self._lease is None:
             return "no lease is held"
         present = self.clocks()

@@ -1,8 +1,7 @@
-"""Where the data of a dataset is, and what is left of what a sweep began there.
+"""Compares where the data of a dataset is with where its plan was made, and asks what is left of a begun sweep.
 
-Belongs here: asking the stores that can say it, and refusing a store that is somewhere else than its plan says. Settings may
-change between a sweep that is killed and the one that finishes it: deleted would be in one place what is recorded for another.
-Does not belong here: how a store knows its place (stores), and what is done about marks (dataset_sweep.py).
+Settings may change between a killed sweep and the one that finishes it: what is recorded for one place would be deleted in
+another. Such a store is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +17,12 @@ from retention_assets.stores.protocol import LocatedStore, Remains, Store, Targe
 
 
 def find_place(store: Store, dataset: str, claim: bool = False) -> str | None:
-    """Where a store has a dataset's data now, if it can say that. Claimed: so that it is known again."""
+    """Return where a store has a dataset's data now, if it can tell. `claim` leaves an identity there."""
     return call_store(store, lambda: store.place(dataset, claim) if isinstance(store, LocatedStore) else None)
 
 
 def check_places(store: Store, dataset: str, planned: set[str | None]) -> None:
-    """Refuse to go on with what was planned in other places than the one where the store is now."""
+    """Raise Refused if the plan was made for other places than the present one."""
     noted = sorted(place for place in planned if place is not None)
     present = find_place(store, dataset) if noted else None
     other = next((place for place in noted if present is not None and not is_same_place(place, present)), None)
@@ -37,7 +36,7 @@ def check_places(store: Store, dataset: str, planned: set[str | None]) -> None:
 
 
 def marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:
-    """Marks that were made while the data of their store was somewhere else than now, each with why it is spared."""
+    """Return the marks made while their store's data was elsewhere, each with why it is spared."""
     by_store: dict[str, list[StorePlace]] = {}
     for row in places:
         by_store.setdefault(row.store, []).append(row)
@@ -54,7 +53,7 @@ def marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int,
 
 
 def remains_of(store: Store, dataset: str, begun: pa.Table) -> dict[int, Remains]:
-    """What is left of each mark on which a sweep had begun (rows of `Sweeps.left`)."""
+    """Return what is left of each mark on which a sweep had begun (rows of `Sweeps.left`)."""
     rows: list[Mapping[str, Any]] = begun.to_pylist()
     present = find_place(store, dataset) if rows else None
     here = [row for row in rows if row["place"] is None or (present is not None and is_same_place(row["place"], present))]

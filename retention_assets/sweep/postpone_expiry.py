@@ -1,11 +1,7 @@
-"""Postponing expiry: what a store would expire by itself and must not yet gets a later time.
+"""Postpones expiry: what a store would expire by itself and must not yet (unfinished, not archived, held) gets a later time.
 
-Belongs here: which transactions must not expire (unfinished, not archived though a policy asks for it, held), until when they
-are postponed, how many expire on the next day, and the only call of a store's `postpone`.
-Does not belong here: giving times to what is swept (execute.py), the statements (stores), showing the result (commands).
-
-What a sweep has given its time is never postponed: it was judged, waited out its grace and was checked again. The dataset's
-lease is held meanwhile, so that no sweep begins on what is just being postponed.
+A time that a sweep has set is never postponed: the transaction was judged, waited out its grace and was checked again. The
+dataset's lease is held meanwhile, so that no sweep begins on what is being postponed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,38 +37,37 @@ _NOT_DONE = (Outcome.FAILED, Outcome.WITHHELD)
 
 @dataclass(frozen=True)
 class PostponementResult:
-    """What was postponed for one dataset, or would be."""
+    """Result for one dataset: what was postponed, or would be."""
 
-    # Of a store that could not be asked for its datasets, `store/*`.
+    # `store/*` for a store that could not list its datasets
     dataset: str
-    # What would expire by `within` was postponed to `until`. Both are the present if nothing could be read.
+    # what would expire by `within` was postponed to `until`; both are the present if nothing could be read
     within: datetime
     until: datetime
     postponed: int = 0
-    # Changed meanwhile, or could not be written: the next time decides about it.
+    # changed meanwhile, or could not be written; decided the next time
     left: int = 0
     errors: tuple[str, ...] = ()
-    # What expires on the next day, by type: after what was done, or as it is where nothing was.
+    # what expires on the next day, by type, after postponing if anything was done
     tomorrow: tuple[ExpiryCount, ...] = ()
-    # Why nothing was done, or not all of it.
+    # why nothing was done, or not all of it
     refused: str | None = None
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What a person has to look at: why nothing was done, and what could not be postponed."""
+        """Matters for a person: why nothing was done, and what could not be postponed."""
         return tuple(f"{self.dataset}: {words}" for words in (self.refused, *self.errors) if words)
 
 
 @dataclass(frozen=True)
 class _Postponing:
-    """What becomes of what must not expire yet: it is written down, and the store is told."""
+    """Records postponements and orders them from the store."""
 
     ledger: Ledger
     actor: str
 
     @contextmanager
     def lease(self, dataset: str) -> Iterator[Permit]:
-        """Nobody else may have the dataset meanwhile."""
         permit = SweepPermit()
         with hold_lease(self.ledger, dataset, self.actor, permit=permit):
             yield permit
@@ -80,7 +75,7 @@ class _Postponing:
     def postpone(
         self, store: PostponingStore, found: PostponementResult, targets: list[Target], permit: Permit
     ) -> PostponementResult:
-        """The result so far, with what was done to these."""
+        """Return the result so far with the outcome of these."""
         names = [one.transaction for one in targets]
         permit()
         self.ledger.postponements.record(found.dataset, names, found.within, found.until, self.actor)
@@ -96,14 +91,12 @@ class _Postponing:
 
 
 class _Counting:
-    """The same for a dry run: it is counted. Takes no lease and writes nothing."""
+    """Dry run: counts, takes no lease and writes nothing."""
 
     def lease(self, _: str) -> AbstractContextManager[Permit]:
-        """None."""
         return nullcontext(always)
 
     def postpone(self, _: PostponingStore, found: PostponementResult, targets: list[Target], __: Permit) -> PostponementResult:
-        """The result so far, as if these had been postponed."""
         return replace(found, postponed=found.postponed + len(targets))
 
 
@@ -112,8 +105,8 @@ def postpone_expiry(
 ) -> list[PostponementResult]:
     """Postpone what must not expire yet, in every store that expires rows by itself. `holds` are those of policy files.
 
-    A store that is away, or a dataset at which something fails, has a result that is refused and keeps no other from its turn:
-    what is not postponed today may be gone tomorrow.
+    A store that is away, or a dataset at which something fails, has a refused result and keeps no other from its turn: what is
+    not postponed today may be gone tomorrow.
     """
     return _results(ledger, stores, as_of, holds, _Postponing(ledger, actor))
 
@@ -121,7 +114,7 @@ def postpone_expiry(
 def postpone_expiry_dry_run(
     ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Hold] = ()
 ) -> list[PostponementResult]:
-    """What `postpone_expiry` would do now. Neither the ledger nor a store is changed."""
+    """Report what `postpone_expiry` would do now. Neither the ledger nor a store is changed."""
     return _results(ledger, stores, as_of, holds, _Counting())
 
 
@@ -134,7 +127,7 @@ def _results(
 def _of_store(
     ledger: Ledger, name: str, store: Store, as_of: datetime, holds: Sequence[Hold], action: _Postponing | _Counting
 ) -> Iterator[PostponementResult]:
-    """A result for each dataset of a store that expires rows by itself, or one if it can't be asked."""
+    """One result for each dataset, or one if the store can't be asked."""
     try:
         able = call_store(store, lambda: _if_able(store))
         datasets = call_store(able, able.datasets) if able else []
@@ -181,7 +174,7 @@ def _targets(
     archived_types: Sequence[str],
     is_held: Callable[[str], bool] | None,
 ) -> Iterator[list[Target]]:
-    """What must not expire yet, piece by piece, without what a sweep has given its time."""
+    """Pieces without what a sweep has given its time."""
     swept = ledger.postponements.going(found.dataset)
     for targets in store.find_postponable(found.dataset, found.within, archived_types, is_held):
         if mine := [one for one in targets if one.transaction not in swept]:
@@ -189,12 +182,12 @@ def _targets(
 
 
 def _to_be_archived(ledger: Ledger, dataset: str, realm: Mapping[str, str]) -> tuple[str, ...]:
-    """The types that have to be archived before they go, as the policies in force say that are about the dataset."""
+    """Types that have to be archived before they go, by the policies in force about the dataset."""
     kinds: set[str] = set()
     for stored in ledger.policy_book.in_force():
         item = item_of(stored.name, stored.content)
         if item is None:
-            # It could be the one that keeps.
+            # it could be the one that keeps
             raise Refused(f"Policy {stored.name} in the policy book was written by another release. Load the files anew.")
         if isinstance(item, Policy) and may_select_of(item.datasets, dataset, realm):
             kinds.update(item.select.archived_before_purge or ())
@@ -202,8 +195,8 @@ def _to_be_archived(ledger: Ledger, dataset: str, realm: Mapping[str, str]) -> t
 
 
 def _is_held(holds: Sequence[Hold], dataset: str, realm: Mapping[str, str], as_of: datetime) -> Callable[[str], bool] | None:
-    """Whether a transaction is held; none if nothing of the dataset can be. Of a dataset that mixes realms a hold on a realm
-    keeps all: putting off too much loses nothing.
+    """None if nothing of the dataset can be held. In a dataset that mixes realms a hold on a realm keeps all: postponing too
+    much loses nothing.
     """
     about = [hold for hold in holds if hold.is_live(as_of) and may_hold_of(hold, dataset, realm)]
     if not about:

@@ -1,9 +1,8 @@
-"""Logs read fresh from their stores: many datasets at once, each known to be current when its turn comes.
+"""Reads logs fresh from their stores, many datasets at once, with tokens that tell whether a reading is still current.
 
-Belongs here: reading, and the tokens by which a reading is known to be the store's present state. To read one dataset costs
-what reading its file or its neighbours costs, so datasets are read in the shares that the store proposes; a sweep may reach the
-last of them an hour later, and then asks for its token before it believes what was read. A store that need not be read whole is
-asked for what is wanted of it alone.
+Reading one dataset costs as much as reading its file or its neighbours, so datasets are read in the shares that the store
+proposes. A sweep may reach the last of them an hour later, and asks for its token again before it relies on the reading. A
+store that need not be read whole is asked only for what is wanted.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,16 +24,16 @@ from retention_assets.sweep.wanted import Wanted
 
 @dataclass(frozen=True)
 class DatasetReading:
-    """One dataset as a store had it. `token` is from before it was read; none if the store does not have the dataset."""
+    """One dataset as a store had it. `token` is from before the reading; None if the store does not have the dataset."""
 
     dataset: str
     log: Log
     token: str | None
-    # The transactions that were asked for; none where the log was read whole.
+    # transactions that were asked for; None where the log was read whole
     asked: pa.Array | None = None
-    # The transactions whose chains alone were read, in the middle of a sweep; none where the log was read whole.
+    # transactions whose chains alone were read, in the middle of a sweep; None where the log was read whole
     chains_of: pa.Array | None = None
-    # When the store was asked for its token, by a clock that only goes on.
+    # monotonic seconds at which the store was asked for its token
     asked_at: float = 0.0
 
     @property
@@ -55,14 +54,14 @@ class StoreReading:
     datasets: tuple[DatasetReading, ...]
 
     def newest_closed_at(self, present: datetime) -> datetime | None:
-        """The newest time that the logs know. One that is still to come is a fault of whoever wrote it."""
+        """Return the newest time in the logs. Times after `present` are writers' faults and don't count."""
         closed = self.log.transactions["closed_at"]
         newest: datetime | None = pc.max(closed.filter(pc.less_equal(closed, pa.scalar(present, closed.type)))).as_py()
         return newest
 
 
 def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = None) -> StoreReading:
-    """Some datasets now, or what is wanted of them. What changes from here on changes their tokens."""
+    """Read datasets, or what is wanted of them. Later changes change their tokens."""
     asked_at, tokens = moment().running, call_store(store, lambda: store.tokens(datasets))
     log = sound_log(call_store(store, lambda: _lines(store, datasets, wanted)))
     if wanted is not None:
@@ -80,11 +79,10 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
 def read_chains(
     store: ChainReadingStore, last: DatasetReading, transactions: pa.Array, deleted: int, counts: bool = False
 ) -> DatasetReading:
-    """The chains of some transactions of a dataset now. What is known of the dataset stands in `last`, but for the size of its
-    log, of which so many are deleted since.
+    """Read the chains of some transactions of a dataset. The rest comes from `last`, with the log's size less `deleted`.
 
-    Where nothing of them is left it is read whole: it may be another database by now. So it is where a policy counts along
-    lines, and they are a part of one.
+    If nothing of them is left the dataset is read whole, as it may be another database by now. So it is where a policy counts
+    along lines, and they are a part of one.
     """
     log = sound_log(call_store(store, lambda: store.read_chains(last.dataset, transactions.to_pylist())))
     if not len(log.datasets) or (counts and _has_line(log.transactions)):
@@ -117,7 +115,7 @@ def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.T
 
 
 def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
-    """Of some datasets those of which the store still says what was read."""
+    """Return the datasets whose token is unchanged since they were read."""
     if not readings:
         return set()
     whole = [one for one in readings if one.chains_of is None]
@@ -137,7 +135,6 @@ def _chains_stand(store: Store, reading: DatasetReading) -> bool:
 
 
 def joined(readings: Sequence[DatasetReading]) -> Log:
-    """What was read of some datasets as one log."""
     if len(readings) == 1:
         return readings[0].log
     transactions, datasets = ([getattr(one.log, name) for one in readings] for name in ("transactions", "datasets"))
@@ -145,7 +142,7 @@ def joined(readings: Sequence[DatasetReading]) -> Log:
 
 
 def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
-    """The rows of each dataset; those of one stand together."""
+    """Split rows by dataset; those of one dataset are contiguous."""
     if not len(table):
         return {}
     column = table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries()

@@ -1,10 +1,8 @@
 """The re-check right before the sweep: which marks are still justified by the log as it is now.
 
-Belongs here: holding marks against a fresh log, each under the very version of the policy that made it, and, where that version
-is in force no more, under the policies that are: a mark goes only if it is justified twice.
-Does not belong here: who is protected (frames answer that, here as when marking), and writing anything down.
-
-Limits do not count here: they bound what one evaluation marks. Whether these marks were within them is independent_check.py's.
+Each mark is judged under the very version of the policy that made it and, where that version is no longer in force, also under
+the policies that are: a mark goes only if it is justified twice. Limits do not count here: they bound what one evaluation
+marks, and independent_check.py checks them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,7 +38,7 @@ Version = tuple[str, int]
 
 
 class SpareReason(TypedDict):
-    """A reason as verdicts have it."""
+    """A reason in the form of verdicts."""
 
     code: str
     witness: str | None
@@ -48,7 +46,7 @@ class SpareReason(TypedDict):
 
 _USUAL = Sweep()
 _FOREVER = np.iinfo(np.int64).max
-# By so many sets of rules a log stays judged: each takes some 20 bytes a row.
+# sets of rules whose verdicts on a log are kept; each takes some 20 bytes a row
 _VERDICTS_KEPT = 4
 _NOT_IN_LOG = "The store's log does not have it any more."
 _IN_LATEST = Reason.LATEST_VIEW_ALLOWED.name
@@ -64,17 +62,16 @@ _NOT_PURGING = "Its realm is not being purged any more."
 
 @dataclass(frozen=True)
 class RecheckResult:
-    """Of some marks those that may go, and of the others why not."""
+    """Marks that may go, and why the others may not."""
 
     go: frozenset[int] = frozenset()
-    # Those of them that are in a latest view, where their policy may select.
+    # marks that may go from a latest view, where their policy may select
     in_latest_view: frozenset[int] = frozenset()
     spared: Mapping[int, str] = field(default_factory=dict)
-    # Branches and tags on them that are over, and that their policy drops with them.
+    # ended branches and tags on them that their policy drops with them
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def with_(self, newer: "RecheckResult", marks: Iterable[int]) -> "RecheckResult":
-        """The same, with what was found anew of some of the marks."""
         asked = frozenset(marks)
         return RecheckResult(
             (self.go - asked) | newer.go,
@@ -86,8 +83,8 @@ class RecheckResult:
 
 @dataclass
 class JudgedRows:
-    """The rows of some datasets of a log, and what some rules say of all of them. A verdict is known again only by everything
-    that it depends on: these very rows, the rules with their holds, and the instant.
+    """Rows of datasets of a log, with cached verdicts of rules. The cache key holds everything a verdict depends on: these very
+    rows, the rules with their holds, and the instant.
     """
 
     rows: pa.Table
@@ -105,13 +102,13 @@ class JudgedRows:
         return found
 
     def positions(self, marks: pa.Table) -> Ints:
-        """Of each mark of these datasets the row that has its transaction, -1 if none has."""
+        """Return for each mark the row of its transaction, -1 without one."""
         mine = self._keys_of(marks)
-        # The few are hashed, and the many only looked up.
+        # hash the few, look up the many
         at = pc.index_in(self._keys, value_set=mine)
         rows = np.full(len(mine), -1, dtype=np.int64)
         rows[np.asarray(at.drop_null())] = np.flatnonzero(np.asarray(pc.is_valid(at)))
-        # Of two marks of one transaction both have its row.
+        # two marks of one transaction both get its row
         found: Ints = rows[np.asarray(pc.index_in(mine, value_set=mine))]
         return found
 
@@ -120,36 +117,36 @@ class JudgedRows:
         return self._keys_of(self.rows)
 
     def _keys_of(self, table: pa.Table) -> pa.Array:
-        """Within one dataset a transaction is its own key, and no copy is made."""
+        """Within one dataset the transaction is the key, without a copy."""
         return join_chunks(table["transaction"]) if len(self.datasets) == 1 else keys_of(table)
 
 
 @dataclass
 class Recheck:
-    """The re-check of one run: policy versions are read from the book once, and a log that has not changed is judged once."""
+    """The re-check of one run: reads each policy version once, and judges an unchanged log once."""
 
     ledger: Ledger
     settings: Settings
     as_of: datetime
-    # Holds of the policy files as they are when a dataset is checked, not when the run began.
+    # holds of the policy files as they are when a dataset is checked, not when the run began
     file_holds: Callable[[], Sequence[Hold]]
-    # What a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes. None: nobody was asked.
+    # what a person has confirmed (dataset, transaction, opened_at, closed_at): nothing else goes; None: nobody was asked
     confirmed: pa.Table | None = None
-    # Policy files of the run: where they differ from the book, both have to select.
+    # policy files of the run: where they differ from the book, both have to select
     files: Policies = field(default_factory=Policies)
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
-    # Entries of the files as they are compared: made once for all leases.
+    # entries of the files in comparable form: made once for all leases
     _loaded: list[Loaded] = field(default_factory=list)
-    # Of the log that was asked about last, should marks of all its datasets come in several slices.
+    # of the last log, should marks of all its datasets come in several slices
     _judged: tuple[Log, JudgedRows] | None = field(default=None, init=False)
-    # By mark the policy in force that justifies it, where that is not the version that made it.
+    # by mark: the policy in force that justifies it, where that is not the version that made it
     _justified_by: dict[int, Policy] = field(default_factory=dict, init=False)
 
     def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult:
-        """Hold marks (rows of the ledger, of datasets whose logs are sound) against their logs.
+        """Check marks (rows of the ledger, of datasets whose logs are sound) against their logs.
 
-        Only where the log is the data, and only of what a sweep had begun, does missing from the one mean gone from the other.
-        Elsewhere nobody knows: it is spared, and marked again should it come back.
+        A transaction missing from the log counts as gone only where the log is the data and a sweep had begun on it. Elsewhere
+        it is spared, and marked again should it come back.
         """
         holds = self._holds()
         moved = marked_elsewhere(self.ledger.places.all(), marks)
@@ -172,7 +169,7 @@ class Recheck:
         )
 
     def _confirmed(self, marks: pa.Table) -> frozenset[int]:
-        """Those of some marks that were shown to a person who then said yes; all where nobody was asked."""
+        """Marks that were shown to a person who said yes; all where nobody was asked."""
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
         return frozenset(shown["id"].to_pylist())
 
@@ -189,7 +186,7 @@ class Recheck:
         return usual | {mark: policy.sweep for mark, policy in self._justified_by.items() if mark in usual}
 
     def expiring(self, marks: pa.Table) -> set[int]:
-        """Marks whose rows the store may have been told to expire, by the version that made them or by what is in force."""
+        """Return marks whose rows the store may have been told to expire, by the version that made them or the one in force."""
         versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
         made_by = zip(marks["id"].to_pylist(), map(self._item, versions), strict=True)
         own = {mark for mark, item in made_by if isinstance(item, Policy) and item.sweep.mode == "ttl"}
@@ -210,7 +207,6 @@ class Recheck:
         return frozenset((one.name, one.version) for one in self._book if one.name not in self._drifted)
 
     def _void(self, version: Version) -> str | None:
-        """Why a policy version justifies nothing at all."""
         realm = realm_of(version[0])
         if realm is not None:
             return None if self.ledger.realms.of(realm).status == "PURGING" else _NOT_PURGING
@@ -220,7 +216,7 @@ class Recheck:
         if version not in self._versions:
             stored = {one.version: one for one in self.ledger.policy_book.versions(version[0])}.get(version[1])
             item = item_of(stored.name, stored.content) if stored else None
-            # Only these make marks.
+            # only these make marks
             self._versions[version] = item if isinstance(item, Policy | AspectEntry) else None
         return self._versions[version]
 
@@ -236,7 +232,7 @@ class Recheck:
         found = judged.verdicts(rules, self.as_of).take(pa.array(at))
         goes = flags(pc.equal(join_chunks(found["verdict"]).cast(pa.string()), "mark"))
         mine, here = marks.filter(pa.array(known)), rows.select([*TIMES, "bytes"]).take(pa.array(at))
-        # What closed after it was marked is another one of the same name, also under a mark that does not know what it is of.
+        # what closed after it was marked is another transaction of that name, also for a mark that does not know its times
         later = flags(pc.greater(here["closed_at"], mine["marked_at"]))
         replaced = ~is_same_life(mine, here) | (flags(pc.not_equal(here["bytes"], mine["bytes"])) & ~_is_begun(mine))
         latest = ids[known][_have_reason(found["reasons"], _IN_LATEST)].tolist()
@@ -258,10 +254,10 @@ class Recheck:
     def _recheck_in_force(
         self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Hold], capabilities: Capabilities
     ) -> RecheckResult:
-        """Narrow what the version that marked lets go to what a policy in force selects as well, once its grace is over."""
+        """Let go only what a policy in force selects as well, once its grace is over."""
         judged = self._rows_about(log, marks)
         given_time = self.expiring(marks) if capabilities.expiry else set()
-        # Half a deletion is finished.
+        # half a deletion is finished
         half = pc.and_(pc.equal(marks["status"], "SWEEPING"), pc.invert(_are(marks, given_time)))
         asked = marks.filter(pc.and_(_are(marks, part.go), pc.invert(half)))
         at = judged.positions(asked)
@@ -284,7 +280,7 @@ class Recheck:
         self._justified_by |= {mark: justifying[one] for mark, one in zip(ids.tolist(), by.tolist(), strict=True) if one >= 0}
         changed = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py())
         spared = dict.fromkeys(ids[by < 0].tolist(), changed)
-        # It would expire before the longer grace is over.
+        # it would expire before the longer grace is over
         early = ids[is_later & (by >= 0) & flags(pc.equal(asked["status"], "SWEEPING"))].tolist()
         spared |= {mark: _LONGER.format(self._justified_by[mark].name) for mark in early}
         unable = [one.sweep.mode == "ttl" and not capabilities.expiry for one in justifying]
@@ -292,7 +288,7 @@ class Recheck:
         return replace(part, go=part.go - frozenset(ids[waits].tolist()), spared={**part.spared, **spared})
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
-        """Of marks that no log has any more those that are spared, and why."""
+        """Marks without a transaction in a log that are spared, and why."""
         attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
         spared = {}
         for row in marks.to_pylist():
@@ -305,7 +301,7 @@ class Recheck:
         return spared
 
     def _rows_about(self, log: Log, marks: pa.Table) -> JudgedRows:
-        """The rows of a log that are of the datasets of some marks. A log never changes: what changed is another one."""
+        """Cached by identity: a log is immutable."""
         if self._judged is not None and self._judged[0] is not log:
             self._judged = None
         about = pc.unique(join_chunks(marks["dataset"]))
@@ -324,7 +320,7 @@ class Recheck:
 
         Whoever made a branch on a marked transaction wants to read that the branch saved it, not that a count has changed.
         """
-        # What is over for a policy keeps nothing from it, whatever it selects.
+        # a ref that is over for a policy keeps nothing from it, whatever the policy selects
         eager = tuple(
             policy.model_copy(
                 update={
@@ -348,7 +344,7 @@ class Recheck:
 
 
 def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ...]:
-    """Take limits from policies, which bound what is marked; a store that can't drop refs keeps them."""
+    """Without limits, which bound what is marked; for a store that can't drop refs, refs that are over still keep."""
     kept = {} if drops_refs else {"expired_refs": None}
     return tuple(one.model_copy(update={"limits": None, "select": one.select.model_copy(update=kept)}) for one in policies)
 
@@ -358,7 +354,7 @@ def _are(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
 
 
 def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
-    """Compute in microseconds when the longest grace of some policies ends for marks; few times occur."""
+    """End of the longest grace, in microseconds. Computed once per distinct time."""
     times = pc.unique(marked_at)
     ends = pa.array([max(micros(one.grace.after(time)) for one in policies) for time in times.to_pylist()], pa.int64())
     found: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
@@ -366,12 +362,11 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
 
 
 def _is_begun(marks: pa.Table) -> Bools:
-    """Marks on which a sweep has begun: what it left of them may be smaller than what was marked."""
+    """A begun sweep may have left less than what was marked."""
     return flags(pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0)))
 
 
 def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
-    """The first hold that keeps a transaction of which only the name is known."""
     for hold in holds:
         if hold.is_live(as_of) and hold.covers(transaction) and may_hold_of(hold, dataset, attributes):
             return hold.name or ""
@@ -379,14 +374,13 @@ def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], tr
 
 
 def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
-    """Which of some lists of reasons have one of a code."""
     lists = join_chunks(reasons)
     codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
     return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
 
 
 def _witnesses(rows: pa.Table) -> list[str]:
-    """Who refers to each object, where its store has found that out, as one more sentence."""
+    """Referrers of each object, where its store has found them, as one more sentence."""
     is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
     found = pc.if_else(is_object, pc.map_lookup(rows["attributes"], WITNESS, "first"), None).to_pylist()
     return [f" It is referenced by {', '.join(one.splitlines())}." if one else "" for one in found]

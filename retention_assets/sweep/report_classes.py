@@ -1,8 +1,7 @@
-"""What a day's report says of a dataset when it opens: the rules that are about it, their bounds, and the class of every row.
+"""Opens a day's report of a dataset: its rules, their bounds, and the class of every row.
 
-Belongs here: the classes. Every transaction of the log is in exactly one, and they sum to the log:
-swept · sweeping · due · waiting (marked, in its grace) · selected (not marked yet) · spared · kept · open.
-Does not belong here: counting what becomes of them (ledger).
+Every transaction of the log is in exactly one class, and they sum to the log: swept · sweeping · due · waiting (marked, in its
+grace) · selected (not marked yet) · spared · kept · open.
 """
 
 from collections import Counter
@@ -25,7 +24,7 @@ from retention_assets.policy.durations import Duration, from_micros, text_of
 from retention_assets.policy.model import Policy
 
 CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open")
-# So many names are hashed at a time, or a quarter of them.
+# names hashed at a time, or a quarter of them
 _HASHED = 100_000
 _OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "open"}
 
@@ -33,7 +32,7 @@ _OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "o
 def opening_of(
     dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rules: RulesInForce, as_of: datetime
 ) -> OpenedReport:
-    """The report's fixed part. `marks` are the ledger's marks of the dataset that are open or swept."""
+    """Return the report's fixed part. `marks` are the ledger's marks of the dataset that are open or swept."""
     attributes = dict(log.datasets.slice(0, 1)["attributes"].to_pylist()[0] or ())
     about = [policy for policy in rules.policies if may_select_of(policy.datasets, dataset, attributes)]
     terminal = [policy.select.terminal_only for policy in about if policy.select.terminal_only is not None]
@@ -48,13 +47,13 @@ def opening_of(
 
 
 def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table) -> Mapping[str, int]:
-    """How many transactions are in each class. A mark says more than today's verdict, unless it was swept and is of another
-    transaction than the one that the log has under its id now.
+    """Count transactions by class. A mark outranks today's verdict, unless it was swept and its id now belongs to another
+    transaction.
     """
     was_swept = flags(pc.equal(marks["status"], "SWEPT"))
     if was_swept.any():
         swept = marks.filter(pa.array(was_swept))
-        # Should a transaction have both, it is the open one that says what becomes of it.
+        # if a transaction has both, the open mark decides
         parts = [marks.filter(pa.array(~was_swept)), swept.filter(pa.array(is_in_log(swept, rows)))]
         marks = pa.concat_tables(parts).unify_dictionaries()
     at = _places_of(verdicts["transaction"], marks["transaction"])
@@ -65,7 +64,7 @@ def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table) -> Mapping[s
 
 
 def _places_of(names: pa.ChunkedArray, marked: pa.ChunkedArray) -> Ints:
-    """For each name the first of the marks that has it, -1 if none has. Some of them at a time: hashes take memory."""
+    """First mark of each name, -1 without one. In pieces, because hashes take memory."""
     found = np.full(len(names), -1, dtype=np.int64)
     size = max(_HASHED, -(-len(marked) // 4))
     for first in range(0, len(marked), size):
@@ -76,18 +75,18 @@ def _places_of(names: pa.ChunkedArray, marked: pa.ChunkedArray) -> Ints:
 
 
 def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table) -> Mapping[str, int]:
-    """The same where only what is due was read: by the verdicts of the newest evaluation, and the marks as they are now."""
+    """Count by class where only what is due was read: from the verdicts of the newest evaluation and the present marks."""
     opened = marks.filter(pc.not_equal(marks["status"], "SWEPT"))
     found = _classes_of_marks(opened, np.arange(len(opened)))
     for one in counts:
         found[_OF_VERDICT.get(one.verdict, "swept")] += one.transactions
-    # What was selected then has its mark now.
+    # what was selected then has its mark now
     found["selected"] = max(0, found["selected"] - len(opened))
     return {name: found[name] for name in CLASSES}
 
 
 def _classes_of_marks(marks: pa.Table, at: Ints) -> Counter[str]:
-    """How many of some marks are in each class: those in some places, one place perhaps more than once."""
+    """A place may occur more than once."""
     swept, sweeping = (flags(pc.equal(marks["status"], status)) for status in ("SWEPT", "SWEEPING"))
     place = np.select([swept, sweeping, np.asarray(marks["is_due"]) == 1], range(3), 3).astype(np.int8)
     return Counter(dict(zip(CLASSES, np.bincount(place[at], minlength=4).tolist(), strict=False)))

@@ -1,4 +1,4 @@
-"""Stopping a sweep: SIGINT or SIGTERM ends it after the batch in flight, with its outcomes recorded.
+"""Stops a sweep on SIGINT or SIGTERM after the batch in flight, with its outcomes recorded.
 
 A second signal ends the program at once, and the next sweep resumes.
 """
@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that is set when somebody asks the program to end. Only the main thread hears signals."""
+    """Yield an event that is set when a signal asks the program to end. Only the main thread hears signals."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -1,8 +1,4 @@
-"""What readers are told before a sweep deletes: from when on a history is whole without that which goes.
-
-Belongs here: that instant, and raising the visibility mark to it.
-Does not belong here: how far settings raise it (evaluation/visibility.py).
-"""
+"""Raises the visibility mark before a sweep deletes: from that instant on a history is whole without what goes."""
 
 from datetime import datetime
 
@@ -18,18 +14,18 @@ _WHY = "what was current before is swept"
 
 
 def hide_swept(ledger: Ledger, holder: str, rows: pa.Table, going: pa.Table, as_of: datetime) -> None:
-    """Raise the marks of datasets past every instant that needs some of their transactions, before any of them goes."""
+    """Raise the marks of datasets past every instant that needs some of these transactions, before any of them goes."""
     whole = oldest_whole_instants(rows, view_ends(rows, as_of), going)
     if whole:
         ledger.visibility.raise_all({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
 
 
 def oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
-    """From when on nothing that is current needs any of some transactions, by dataset; without those of which no state ever
-    needed one.
+    """Return, by dataset, the instant from which nothing current needs any of the transactions; without those that no state
+    ever needed.
 
-    `views` are the `view_ends` of the rows. Of what is in a latest view, which only a policy may take that says so, the
-    newest transaction of its dataset is the bound: what is current is always visible.
+    `views` are the `view_ends` of the rows. For what is in a latest view, which only a policy that says so may take, the newest
+    transaction of its dataset is the bound: what is current is always visible.
     """
     if views["view"].null_count == len(views):
         return {}

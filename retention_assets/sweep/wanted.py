@@ -1,8 +1,4 @@
-"""What a sweep asks of a store that it need not read whole: its own transactions, and how large the logs are of which they are.
-
-Belongs here: finding that in the ledger, once for all datasets that are read together.
-Does not belong here: reading (read.py), and what is due when a share is swept (ledger).
-"""
+"""Finds in the ledger what a sweep asks of a store that it need not read whole: its transactions and the size of their logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,18 +17,18 @@ from retention_assets.policy.model import Hold
 
 @dataclass(frozen=True)
 class Wanted:
-    """Transactions by dataset, the realms that are being purged, the size of each log when it was judged last, and holds."""
+    """Transactions by dataset, the realms being purged, the size of each log when it was last judged, and holds."""
 
     transactions: Mapping[str, pa.Array]
     purging: frozenset[str]
     sizes: Mapping[str, int]
-    # Datasets along whose line a policy counts: what is wanted is not judged without the rest of it.
+    # datasets along whose lines a policy counts: what is wanted is judged with the rest of the dataset
     whole: frozenset[str] = frozenset()
     holds: tuple[Hold, ...] = ()
 
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
-        """What is due of some datasets, or of a part of one, and what an earlier sweep has begun."""
+        """Find what is due of datasets, or of a part of one, and what an earlier sweep has begun."""
         found = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
         names, begins = np.unique(np.asarray(found["dataset"].to_pylist(), dtype=object), return_index=True)
         column = pa.concat_arrays(found["transaction"].chunks) if len(found) else pa.array([], pa.string())
@@ -44,7 +40,7 @@ class Wanted:
 
     @classmethod
     def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array], as_of: datetime | None = None) -> "Wanted":
-        """Of these very transactions what is true now."""
+        """Build it for these very transactions, from the ledger's present state."""
         counts = ledger.evaluations.counts(transactions)
         return cls(
             transactions,
@@ -55,14 +51,14 @@ class Wanted:
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
-        """What a reading says of datasets, each with the size of its log instead of that of the part that was read."""
+        """Give each dataset the size of its whole log instead of that of the part that was read."""
         known = zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True)
         sizes = pa.array([max(self.sizes.get(name, 0), read) for name, read in known], pa.int64())
         return datasets.set_column(datasets.column_names.index("transactions"), datasets.schema.field("transactions"), sizes)
 
 
 def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[str]:
-    """The datasets about which a policy may be, in any version, that judges a transaction of a line by the others."""
+    """Return the datasets about which a policy may be, in any version, that judges a transaction of a line by the others."""
     with ledger.database.reading() as connection:
         policies = invariants.policies(connection).values()
     globs = [glob for policy in policies if policy.looks_along_lines for glob in policy.datasets.include]
@@ -70,7 +66,7 @@ def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[st
 
 
 def among_asked(rows: pa.Table, asked: Iterable[tuple[str, pa.Array]]) -> pa.Table:
-    """The marks of which a reading has been asked: what became due only later is the next sweep's."""
+    """Keep the marks that a reading covers: what became due later is left to the next sweep."""
     for name, transactions in asked:
         others = pc.not_equal(rows["dataset"], name)
         rows = rows.filter(pc.or_(others, pc.is_in(rows["transaction"], transactions)))

@@ -1,7 +1,4 @@
-"""The `aspects` store: the table in which DataHub keeps the versions of its metadata aspects.
-
-Belongs here: what the registry has to know of this kind.
-"""
+"""The `aspects` kind of store, as the registry knows it."""
 
 from typing import TYPE_CHECKING
 

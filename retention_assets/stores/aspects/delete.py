@@ -1,14 +1,10 @@
-"""Deleting history rows of DataHub's table: what is written down before, and the statement that checks again.
+"""Deletes history rows of DataHub's table, after checking each against its note in the same statement or transaction.
 
-Belongs here: reading rows, deleting them, in parts, and what became of each target.
-Does not belong here: what is due (the engine), why a row is kept (notes.py), connections and what is tried again
-(sql/foreign.py).
-
-Every statement that deletes says `version <> 0`, and names the row as its note has it: the same time, the same size. In the
-same transaction its urn must still have a current row, and a history that reaches as far as it did when it was planned: after a
+Every statement that deletes says `version <> 0`, and names the row by the time and the size in its note. In the same
+transaction its urn must still have a current row, and a history that reaches as far as it did when it was planned: after a
 rollback of DataHub's, older versions are newer again. A new version does no harm, it only makes the others older.
 
-Whatever the note counts on is never of the same plan: `newest` is the newest history version that the plan leaves alone.
+Rows that a note relies on are never part of the same plan: `newest` is the newest history version that the plan leaves alone.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -59,28 +55,28 @@ from retention_assets.stores.protocol import Permit, PreparedTarget, Remains, Sw
 
 _EMPTY = "The table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
 _URNS = 1000
-# SQLite refuses an expression of a thousand levels.
+# SQLite refuses an expression of a thousand levels
 _ROWS = 250
-# A part of fewer rows costs more by its transaction than by them.
+# rows; smaller parts cost more by their transaction than by their rows
 _LEAST = 250
 _MOST_WAITS = 50
 
 
 @dataclass(frozen=True)
 class Deletion:
-    """Deleting rows of one dataset."""
+    """Deletes rows of one dataset."""
 
     database: ForeignDatabase
     table: AspectsTable
     entity: str
     aspect: str
-    # What may keep rows. Only who deletes has to know.
+    # what may keep rows; only needed for deleting
     cascades: Cascades | None = None
-    # The rows, and their bytes, of what a commit may have deleted whose answer was lost.
+    # rows and bytes that a commit without an answer may have deleted
     sent: dict[Row, int] = field(default_factory=dict)
 
     def prepare(self, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """The note of each row that is there; nothing to note of one that is not."""
+        """Return the note of each row; None for a row that is not there."""
         rows = {name: row for name in transactions if (row := row_of(name, self.entity)) is not None}
         planned: dict[str, set[int]] = {}
         for urn, version in rows.values():
@@ -96,9 +92,9 @@ class Deletion:
         return [prepared_of(name, notes.get(rows[name]) if name in rows else None) for name in transactions]
 
     def delete_rows(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-        """Delete what still is what it was, in equal parts at once where the database has many writers."""
+        """Delete rows that match their notes, in equal parts, in parallel where the database allows many writers."""
         swept, wanted = classify(targets, self.entity)
-        # One lock order for all who delete here.
+        # one lock order for all writers here
         wanted.sort(key=lambda one: one.row)
         parts = equal_parts(wanted, 1 if self.table.dialect == "sqlite" else min(parallelism, -(-len(wanted) // _LEAST)))
         if len(parts) < 2:
@@ -110,7 +106,7 @@ class Deletion:
         return swept + self._delete_locked(wanted, found, permit)
 
     def _delete_locked(self, wanted: Sequence[WantedRow], found: list[SweptTarget], permit: Permit) -> list[SweptTarget]:
-        """What became of all, once those that somebody held are tried again: it may have been a part beside theirs."""
+        """Retries rows that were locked: a part beside theirs may have held them."""
         locked = {one.transaction for one in found if one.error == LOCKED}
         again = self._tried([one for one in wanted if one.transaction in locked], MOMENT, True, permit) if locked else []
         if isinstance(again, WriteFailed):
@@ -118,16 +114,16 @@ class Deletion:
         return [one for one in found if one.transaction not in locked] + again
 
     def _delete_part(self, wanted: Sequence[WantedRow], permit: Permit, waits: "_LockWaits | None" = None) -> list[SweptTarget]:
-        """One transaction; if it can't be done because of one row, the others are done without that row.
+        """One transaction; if one row makes it fail, the others are done without it.
 
-        `waits`: of a piece, what is left of the patience with the locks of others.
+        `waits`: how often a piece may still wait for locks of others.
         """
         fault = self._attempt(wanted, waits is None, permit) if waits is None or waits.left else RowsLocked()
         if isinstance(fault, list):
             return fault
         waits = waits or _LockWaits()
         waits.left = max(0, waits.left - isinstance(fault, RowsLocked))
-        # Pieces would not find a database either that is lost, nor a SQLite file that others write to.
+        # pieces would fail too if the database is lost, or a SQLite file has another writer
         as_one = fault.is_lost or (fault.is_transient and self.table.dialect == "sqlite")
         if as_one or len(wanted) == 1 or not waits.left:
             return [failure_of(one, str(fault)) for one in wanted]
@@ -135,7 +131,7 @@ class Deletion:
         return self._delete_part(wanted[:half], permit, waits) + self._delete_part(wanted[half:], permit, waits)
 
     def remains(self, targets: Sequence[Target]) -> dict[str, Remains]:
-        """Whether the row of each target is there. In a table without any row that is not known."""
+        """In an empty table the state is unknown."""
         rows = {one.transaction: row for one in targets if (row := row_of(one.transaction, self.entity)) is not None}
         with self.database.reading() as connection:
             if not has_rows(connection, self.table.table):
@@ -152,10 +148,9 @@ class Deletion:
         }
 
     def _attempt(self, wanted: Sequence[WantedRow], is_whole: bool, permit: Permit) -> list[SweptTarget] | WriteFailed:
-        """What became of a part, or why it could not be done."""
         found = self._tried(wanted, MOMENT if is_whole else BLINK, False, permit)
         if is_whole and isinstance(found, RowsLocked):
-            # On PostgreSQL to lock rows takes the right to update them; who has only that to delete goes on in pieces.
+            # in PostgreSQL locking rows needs the right to update them; a user who may only delete goes on in pieces
             skipped = self._tried(wanted, MOMENT, True, permit)
             return found if isinstance(skipped, WriteFailed) else skipped
         return found
@@ -174,13 +169,13 @@ class Deletion:
             return fault
 
     def _sure_of(self, connection: Connection, swept: list[SweptTarget]) -> list[SweptTarget]:
-        """The same, unless the table is empty: then it may be another one, in which nothing can be taken for gone."""
+        """In an empty table, which may be another one, nothing counts as gone."""
         if all(one.outcome is Outcome.ALREADY_GONE for one in swept) and not has_rows(connection, self.table.table):
             return [SweptTarget(one.transaction, Outcome.FAILED, error=_EMPTY) for one in swept]
         return swept
 
     def _check_gone(self, connection: Connection, rows: Collection[Row]) -> None:
-        """Raises WriteFailed if any of some rows is there that was deleted in this transaction."""
+        """Raises WriteFailed if any row deleted in this transaction is still there."""
 
         def is_left() -> bool:
             there = self._read_versions(connection, sorted({urn for urn, _ in rows}))
@@ -196,9 +191,9 @@ class Deletion:
     def _delete_at_once(
         self, connection: Connection, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool
     ) -> list[SweptTarget]:
-        """One statement on PostgreSQL: what it returns is deleted, and why the rest is not is asked afterwards.
+        """PostgreSQL: one statement, which returns what it deleted; why the rest stays is asked afterwards.
 
-        It waits for rows that somebody holds, or leaves them alone.
+        It waits for locked rows, or skips them.
         """
         planned = [one for one in wanted if one.note]
         gone: dict[Row, int] = {}
@@ -213,17 +208,17 @@ class Deletion:
         now = self._read_versions(connection, sorted({one.row[0] for one in rest})) if rest else {}
         why = LOCKED if skip_locked else self._why_kept
         found = deleted + [reason_to_keep(one, now.get(one.row[0]), self.sent) or failure_of(one, why) for one in rest]
-        # Only the commit is left: what fails before it deletes nothing.
+        # only the commit is left: what fails before it deletes nothing
         self.sent.update(gone)
         return found
 
     def _lock_and_delete(
         self, connection: Connection, wanted: Sequence[WantedRow], lock_wait: float, skip_locked: bool
     ) -> list[SweptTarget]:
-        """Elsewhere the rows, or those that nobody holds, are locked, then looked at, then deleted as they were seen."""
+        """Other databases: lock the rows (or those that nobody holds), look at them, then delete them as they were seen."""
         swept: list[SweptTarget] = []
         gone: dict[Row, int] = {}
-        # A statement about many rows may look at, and so wait for, rows that it is not about.
+        # a statement about many rows may look at, and so wait for, other rows
         step = 1 if skip_locked else _ROWS
         for first in range(0, len(wanted), step):
             some = wanted[first : first + step]
@@ -240,7 +235,7 @@ class Deletion:
                 with short_lock_wait(connection, lock_wait):
                     count = connection.execute(statement).rowcount
                 if count != len(goes):
-                    # Nothing of it is deleted then; one by one it shows which row it was.
+                    # nothing is deleted then; one by one it shows which row it was
                     raise WriteFailed(self._why_kept, is_lost=False, is_transient=False)
             swept += stays.values()
             swept += [SweptTarget(one.transaction, Outcome.DELETED, one.note.bytes) for one in goes if one.note]
@@ -250,7 +245,7 @@ class Deletion:
         return swept
 
     def _lock(self, connection: Connection, wanted: Sequence[WantedRow], skip_locked: bool) -> set[Row]:
-        """Which rows are locked now, as they were planned. In SQLite, who may write is alone."""
+        """Return rows that are locked and match their notes. In SQLite the writer is alone."""
         if self.table.dialect == "sqlite" or not any(one.note for one in wanted):
             return {one.row for one in wanted}
         query = select(self.table.urn, self.table.version).where(self.table.aspect == self.aspect, self._matches(wanted))
@@ -258,13 +253,13 @@ class Deletion:
 
     @cached_property
     def _statement(self) -> ReturningDelete[Any]:
-        """On PostgreSQL the one statement that deletes rows of an `aspect`, each named as its note has it by five arrays."""
+        """PostgreSQL: delete the rows of an `aspect` that five arrays name as in their notes."""
         table = self.table
         return delete(table.table).where(*self._as_planned).returning(table.urn, table.version, table.size)
 
     @cached_property
     def _skipping_statement(self) -> ReturningDelete[Any]:
-        """The same, without the rows that somebody holds."""
+        """Skips locked rows."""
         table = self.table
         free = select(table.urn, table.version).where(*self._as_planned).with_for_update(of=table.table, skip_locked=True)
         mine = free.cte("free")
@@ -273,13 +268,13 @@ class Deletion:
 
     @cached_property
     def _as_planned(self) -> tuple[ColumnElement[bool], ...]:
-        """On PostgreSQL: a row is one that is named, and the current row and the newest of the history are there beside it.
+        """PostgreSQL: the row is as named, with the current row and the newest of the history beside it.
 
-        All of it is found in the same state.
+        All is read from one snapshot.
         """
         table = self.table
         kinds = ("urn", "version", "moment", "bytes", "newest")
-        # Numbers come as the text of an array, which is made ten times faster than an array is.
+        # numbers travel as the text of an array, which is built ten times faster
         numbers = (cast(bindparam(name, type_=Text), ARRAY(BigInteger)) for name in kinds[1:])
         arrays = (bindparam("urn", type_=ARRAY(Text)), *numbers)
         plan = func.unnest(*arrays).table_valued(*kinds, name="plan").render_derived()
@@ -293,7 +288,6 @@ class Deletion:
         )  # fmt: skip
 
     def _matches(self, wanted: Iterable[WantedRow]) -> Any:
-        """A row is one of these, as its note has it."""
         table = self.table
         return or_(
             *(
@@ -309,11 +303,10 @@ class Deletion:
         )
 
     def _read_versions(self, connection: Connection, urns: Sequence[str]) -> dict[str, UrnRows]:
-        """All versions of some urns."""
         table = self.table
         query = select(table.urn, table.version, table.moment, table.size).where(table.of_urns(urns, self.aspect))
         found: dict[str, dict[int, tuple[int | str, int]]] = {}
-        # All at once: each row for itself costs as much as its deletion.
+        # all at once: fetching rows one by one costs as much as deleting them
         for urn, version, moment, size in connection.execute(query).all():
             found.setdefault(urn, {})[version] = (moment, size)
         return {urn: UrnRows(versions) for urn, versions in found.items()}
@@ -321,13 +314,13 @@ class Deletion:
 
 @dataclass
 class _LockWaits:
-    """How often a part waits for locks of others at most: with a lock on the whole table, each of its pieces would."""
+    """Limit of lock waits per part: with the whole table locked, each of its pieces would wait."""
 
     left: int = field(default_factory=lambda: _MOST_WAITS)
 
 
 def _parameters(planned: Sequence[WantedRow]) -> dict[str, Any]:
-    """What the deletion on PostgreSQL takes: the urns as they are, numbers as the text of an array."""
+    """Urns as they are; numbers as the text of an array."""
     notes = [one.note for one in planned if one.note]
     return {
         "urn": [one.row[0] for one in planned],

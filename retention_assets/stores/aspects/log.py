@@ -1,9 +1,8 @@
-"""Rows of DataHub's table as lines of a log.
+"""Converts rows of DataHub's table to lines of a log, in array operations without an object per row.
 
-Belongs here: what a row is in our words. An urn is a branch; its history versions, from the oldest, and then its current one
-are a chain of SNAPSHOTs, each committed when the row was made; the current one, version 0, is the head. An urn without a
-version 0 has no branch: its rows are unreachable, which no rule of DataHub's looks at.
-Does not belong here: asking the database. Everything is array work: no object per row.
+An urn is a branch. Its history versions, from the oldest, and then its current one are a chain of SNAPSHOTs, each committed
+when the row was made; the current one, version 0, is the head. An urn without a version 0 has no branch: its rows are
+unreachable, and no rule of DataHub's looks at them.
 
 Attributes of a transaction: `urn` and `version`; of its dataset: `entity` and `aspect`.
 """
@@ -28,13 +27,13 @@ ROWS = pa.schema(
         pa.field("bytes", pa.int64()),
     ]
 )
-# The same rows, with whatever stands there for a time.
+# same rows, with the raw text of the time
 TEXTS = ROWS.set(ROWS.get_field_index("createdon"), pa.field("createdon", pa.string()))
-# The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
+# microseconds of the years that a datetime has; PostgreSQL's infinity and years BC are outside
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
-# How much of a text that is no time is shown.
+# characters shown of a text that is no time
 _SHOWN = 40
-# What is made at a time, so that no column of text outgrows what an array can hold.
+# rows per piece, so that no text column exceeds what an Arrow array can hold
 _SLICE = 1_000_000
 _NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's is about them; mend or delete those rows by hand"
 
@@ -42,12 +41,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def fault_table(dataset: str) -> pa.Table:
-    """The one line of a dataset whose urns are none."""
     return _fault_line(dataset, _NO_URNS)
 
 
 def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
-    """The lines of some datasets, from rows of ROWS in any order. Rows of other datasets are dropped.
+    """Convert rows of ROWS, in any order. Rows of other datasets are dropped.
 
     Raises ArrowInvalid if a time is in no year from 1 to 9999.
     """
@@ -57,7 +55,7 @@ def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> 
 
 
 def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
-    """The same from rows of TEXTS. A dataset with an impossible time is one line that names the first one; others are read."""
+    """Convert rows of TEXTS. A dataset with an impossible time becomes one line that names the first one; others are read."""
     rows = pa.Table.from_batches(batches, TEXTS)
     if not len(rows) or not datasets:
         return LINES.empty_table()
@@ -65,7 +63,7 @@ def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str
     texts = chains.created.take(pa.array(chains.order))
     of = chains.dataset[chains.order]
     faults: dict[int, pa.Table] = {}
-    # Rows of a dataset are neighbours.
+    # rows of a dataset are neighbours
     for at, first, count in zip(*np.unique(of, return_index=True, return_counts=True), strict=True):
         wrong = _first_wrong(texts.slice(first, count))
         if wrong is not None:
@@ -79,7 +77,7 @@ def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str
 
 
 def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts as instants. Raises ArrowInvalid if one of them is none."""
+    """Raises ArrowInvalid if a text is no time."""
     times = pa.chunked_array([instant_columns(chunk) for chunk in texts.chunks], INSTANT)
     _check_range(times)
     return times
@@ -93,10 +91,10 @@ def _check_range(times: pa.ChunkedArray) -> None:
 
 
 def _first_wrong(texts: pa.ChunkedArray) -> int | None:
-    """The place of the first text that is no time: all of them at once if none is, in halves if one is."""
+    """Index of the first text that is no time, by bisection."""
     if _are_times(texts):
         return None
-    # All before `good` are times, and one before `end` is none.
+    # invariant: all before `good` are times, and one before `end` is none
     good, end = 0, len(texts)
     while end - good > 1:
         half = (good + end) // 2
@@ -137,7 +135,7 @@ def _lines_of(rows: pa.Table, datasets: Mapping[Key, str]) -> pa.Table:
 
 
 class _Chains:
-    """The rows that were asked for, in the order of their chains, words as numbers."""
+    """Requested rows in the order of their chains, strings as codes."""
 
     def __init__(self, rows: pa.Table, datasets: Mapping[Key, str]) -> None:
         self.created, self.bytes = rows["createdon"], rows["bytes"]
@@ -147,7 +145,7 @@ class _Chains:
         self.names = sorted(datasets.values())
         self.keys = {name: key for key, name in datasets.items()}
         self.dataset = self._datasets(rows["aspect"].dictionary_encode().unify_dictionaries())
-        # Sorting the few urns costs less than sorting the many rows by them.
+        # sorting the few urns is cheaper than sorting the many rows by them
         place = np.empty(len(self.urns), dtype=np.int64)
         place[pc.sort_indices(self.urns).to_numpy()] = np.arange(len(self.urns))
         last = np.where(self.version == 0, np.iinfo(np.int64).max, self.version)
@@ -158,12 +156,12 @@ class _Chains:
         self.begins[1:] = chain[1:] != chain[:-1]
 
     def _datasets(self, aspects: pa.ChunkedArray) -> Ints:
-        """The place of each row's dataset among the names, -1 where it was not asked for."""
+        """Index of each row's dataset, -1 where it was not requested."""
         third = pc.extract_regex(self.urns, f"^{PREFIX}(?P<entity>[A-Za-z0-9_-]+):")
         entities = pc.struct_field(third, "entity").dictionary_encode()
         words = {word: at for at, word in enumerate(aspects.chunk(0).dictionary.to_pylist())}
         kinds = {kind: at for at, kind in enumerate(entities.dictionary.to_pylist())}
-        # The last row of the table is that of no entity.
+        # the last row of the table stands for no entity
         table = np.full((len(kinds) + 1, len(words)), -1, dtype=np.int64)
         for at, name in enumerate(self.names):
             entity, aspect = self.keys[name]
@@ -174,11 +172,9 @@ class _Chains:
         return found
 
     def named(self, rows: Ints) -> pa.Array:
-        """The names of the datasets of some rows."""
         return pa.array(self.names, pa.string()).take(pa.array(self.dataset[rows]))
 
     def urn_of(self, rows: Ints) -> pa.Array:
-        """The urns of some rows."""
         return self.urns.take(pa.array(self.urn[rows]))
 
 
@@ -187,7 +183,6 @@ def _codes(encoded: pa.ChunkedArray) -> Ints:
 
 
 def _dataset_lines(chains: _Chains) -> pa.Table:
-    """One line about each dataset that is there."""
     there = [chains.names[at] for at in np.unique(chains.dataset[chains.order]).tolist()]
     attributes = [list(zip(("entity", "aspect"), chains.keys[name], strict=True)) for name in there]
     return _lines({"dataset": pa.array(there, pa.string()), "attributes": pa.array(attributes, ATTRIBUTES)}, len(there))
@@ -201,7 +196,7 @@ def _transaction_lines(chains: _Chains, piece: slice) -> pa.Table:
     columns = {
         "dataset": chains.named(rows),
         "transaction": pc.binary_join_element_wise(chains.urn_of(rows), versions.take(pa.array(at)), "@"),
-        # What begins no chain follows the line before it.
+        # a row that begins no chain follows the line before it
         "parent_given": pa.array(chains.begins[piece]),
         "type": _repeat("SNAPSHOT", len(rows)),
         "status": _repeat("COMMITTED", len(rows)),
@@ -214,7 +209,7 @@ def _transaction_lines(chains: _Chains, piece: slice) -> pa.Table:
 
 
 def _attributes(urns: pa.Array, urn: Ints, versions: pa.Array, version: Ints) -> pa.Array:
-    """The same two keys for every row, and their values by turns."""
+    """Two keys per row, with alternating values."""
     count = len(urn)
     keys = pa.array(["urn", "version"]).take(pa.array(np.tile(np.array([0, 1], dtype=np.int8), count)))
     turns = np.stack((urn, version + len(urns)), axis=1).ravel()
@@ -223,7 +218,6 @@ def _attributes(urns: pa.Array, urn: Ints, versions: pa.Array, version: Ints) ->
 
 
 def _branch_lines(chains: _Chains, piece: slice) -> pa.Table:
-    """A branch for each urn that has a current row."""
     rows = chains.order[piece]
     rows = rows[chains.version[rows] == 0]
     urn = chains.urn_of(rows)
@@ -241,6 +235,6 @@ def _repeat(value: str | bool, count: int) -> pa.Array:
 
 
 def _lines(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> pa.Table:
-    """Columns as lines; what no column is given for is null."""
+    """Missing columns are null."""
     columns = {"parent_given": _repeat(False, count), **columns}
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in LINES], schema=LINES)

@@ -1,8 +1,4 @@
-"""What is written down of a row before it is deleted, and what it means for the row when its turn comes.
-
-Belongs here: the note, and why a row is not deleted. Pure: what is there now was looked up already.
-Does not belong here: statements (table.py), deleting (delete.py).
-"""
+"""Notes about rows for a plan, and the pure decision whether a row may still be deleted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,28 +23,26 @@ Row = tuple[str, int]
 
 
 class RowNote(NamedTuple):
-    """What a row was when its deletion was planned."""
+    """State of a row when its deletion was planned."""
 
     moment: int | str
     bytes: int
-    # 0: the plan takes all of the urn's history.
+    # 0: the plan takes the urn's whole history
     newest: int
 
     def written(self) -> str:
-        """As text for the plan."""
-        # One by one, a writer of JSON takes longer than the deletion.
+        # calling a JSON writer per note would take longer than the deletion
         created = self.moment if isinstance(self.moment, int) else json.dumps(self.moment)
         return f'{{"created": {created}, "bytes": {self.bytes}, "newest": {self.newest}}}'
 
     @classmethod
     def read_all(cls, texts: Sequence[str]) -> "list[RowNote]":
-        """From the texts of a plan."""
         found = zip(texts, json.loads(f"[{','.join(texts)}]"), strict=True)
         return [cls(one["created"], one["bytes"], one["newest"]) for _, one in found]
 
 
 class WantedRow(NamedTuple):
-    """A target whose row can be looked for."""
+    """A target with a parsed note."""
 
     transaction: str
     row: Row
@@ -58,18 +52,18 @@ class WantedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class UrnRows:
-    """What is there of an urn now: time and size of each of its versions."""
+    """Present versions of an urn, with time and size."""
 
     versions: Mapping[int, tuple[int | str, int]]
 
     @property
     def newest(self) -> int:
-        """Its newest history version; 0 without a history."""
+        """Newest history version; 0 without a history."""
         return max(self.versions, default=0)
 
 
 def classify(targets: Sequence[Target], entity: str) -> tuple[list[SweptTarget], list[WantedRow]]:
-    """Targets that nothing has to be asked about, and the others."""
+    """Split off targets that need no query."""
     swept: list[SweptTarget] = []
     wanted: list[WantedRow] = []
     notes = iter(RowNote.read_all([target.note for target in targets if target.note]))
@@ -86,12 +80,11 @@ def classify(targets: Sequence[Target], entity: str) -> tuple[list[SweptTarget],
 
 
 def prepared_of(transaction: str, note: RowNote | None) -> PreparedTarget:
-    """The note for the plan; nothing to note of a row that is not there."""
     return PreparedTarget(transaction, note.bytes, note.written()) if note else PreparedTarget(transaction)
 
 
 def reason_to_keep(one: WantedRow, urn: UrnRows | None, sent: Mapping[Row, int]) -> SweptTarget | None:
-    """Why a row is not deleted now, if so. `sent`: the bytes of what a commit may have deleted whose answer was lost."""
+    """Return an outcome if the row must stay or is gone. `sent`: bytes that a commit without an answer may have deleted."""
     version, note = one.row[1], one.note
     if urn is None or version not in urn.versions:
         if one.row in sent:
@@ -111,5 +104,5 @@ def reason_to_keep(one: WantedRow, urn: UrnRows | None, sent: Mapping[Row, int])
 
 
 def failure_of(one: WantedRow, why: str) -> SweptTarget:
-    """Neither deleted nor kept for a reason that can be seen now: the next sweep looks again."""
+    """No visible reason for keeping it: FAILED, and the next sweep looks again."""
     return SweptTarget(one.transaction, Outcome.FAILED, error=why)

@@ -1,9 +1,8 @@
-"""The retention policies that people made in DataHub itself: rows of its table, as entries of the policy book.
+"""Reads retention policies that people made in DataHub itself, as entries of the policy book.
 
-Belongs here: how DataHub writes them. An urn `urn:li:dataHubRetention:(entity,aspect)` has an aspect `dataHubRetentionConfig`;
-its current row, version 0, holds `{"retention": {…}}` as JSON, as the same part of its YAML file does, and the urn of whoever
-wrote it last. What DataHub's own system wrote there it took from such files, which stand in the folder of policies here.
-Does not belong here: which of two versions stays in force (policy/outside.py).
+An urn `urn:li:dataHubRetention:(entity,aspect)` has an aspect `dataHubRetentionConfig`; its current row, version 0, holds
+`{"retention": {…}}` as JSON, in the form of DataHub's YAML file, and the urn of its last author. What DataHub's system user
+wrote comes from such files, which stand in the folder of policies here.
 """
 
 import json
@@ -29,7 +28,7 @@ _NOBODY = "somebody"
 
 
 def read_policies(connection: Connection, table: AspectsTable, store: str) -> list[OutsideEntry]:
-    """The entries that people wrote, by their names. Raises Refused if one can't be read: it could be one that keeps."""
+    """Return what people wrote, by name. Raises Refused if an entry can't be read: it could be one that keeps."""
     found = [_entry(row, store) for row in connection.execute(_rows(table)).mappings() if row["createdby"] != SYSTEM]
     return sorted(found, key=lambda entry: entry.loaded.name)
 
@@ -58,14 +57,14 @@ def _value(urn: str, metadata: str | bytes) -> AspectEntry:
     if key is None:
         raise InvalidValue("its urn is not urn:li:dataHubRetention:(entity,aspect)")
     config = json.loads(metadata)
-    # DataHub keeps everything where nothing is set.
+    # DataHub keeps everything where nothing is set
     if config == {"retention": {}}:
         config = {"retention": {"indefinite": {}}}
     return AspectEntry.model_validate({"entity": key[1], "aspect": key[2], "config": config})
 
 
 def _instant(value: object) -> datetime:
-    """A time of the table: UTC, as DataHub writes it."""
+    """The table's times are in UTC."""
     if isinstance(value, datetime):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     return parse_instant(f"{str(value).replace(' ', 'T')}Z")

@@ -1,7 +1,4 @@
-"""The settings of an `aspects` store.
-
-Belongs here: its keys under `stores:` in `retention.yaml`.
-"""
+"""The settings of an `aspects` store."""
 
 import re
 from typing import Annotated, Literal
@@ -38,10 +35,8 @@ class AspectsSettings(StoreSettings):
 
     @property
     def reads_policies(self) -> bool:
-        """Whether people's policies in the table are read."""
         return self.datahub_policies == "read"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The database."""
         return (self.url,)

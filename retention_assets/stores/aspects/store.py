@@ -1,13 +1,8 @@
 """The `aspects` store: the table in which DataHub keeps the versions of its metadata aspects.
 
-Belongs here: answering to the protocol. Names are in names.py, SQL in table.py, lines of a log in log.py, deletions in
-delete.py.
-Does not belong here: whose rule is about which aspect (policy/datahub.py), and anything about connections (sql/foreign.py).
-
-What the questions cost, in scans of the table (or, where its columns suffice, at the index of its key): `datasets` one;
-`tokens` one for all datasets that are asked for, over the entities of these; `shares` none after `datasets`; `read` one per
-share, over the entities in it, and a second one if a time in it is impossible. Where people's policies are read, `datasets` and
-`read` also look at the few rows of these.
+Costs, in scans of the table (or of the index of its key, where its columns suffice): `datasets` one; `tokens` one over the
+entities of the requested datasets; `shares` none after `datasets`; `read` one per share, over its entities, and a second one if
+a time in it is impossible. Where people's policies are read, `datasets` and `read` also read those few rows.
 """
 
 import hashlib
@@ -44,37 +39,37 @@ from retention_assets.stores.protocol import (
 from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
-# Whose chains are read at once.
+# urns whose chains are read at once
 _URNS = 5_000
-# Of one urn, what stays is noted with what goes before it: a plan that knew only some of what goes would count on the rest.
+# All of an urn goes to one task: a note relies on what stays, so a plan that knew only some of what goes would rely on the
+# rest.
 _CAPABILITIES = Capabilities(log_is_complete=True, guards=True, parts_at=VERSION_AT)
 
 
 class AspectsStore(LazyStore[AspectsSettings]):
-    """A store over DataHub's table. Travels as its settings; the table is looked at where it is first asked for."""
+    """A store over DataHub's table. Travels as its settings; reads the table's definition on first use."""
 
     def __init__(self, settings: AspectsSettings) -> None:
         super().__init__(settings)
         self._database = ForeignDatabase(settings.url, settings.name, settings.row_security)
         self._opening = threading.Lock()
         self._opened: AspectsTable | None = None
-        # How many rows each dataset had when all of them were last counted.
+        # rows per dataset when they were last counted
         self._counts: dict[str, int] = {}
 
     @property
     def capabilities(self) -> Capabilities:
-        """The log is the table itself, and each deletion looks again."""
         return _CAPABILITIES
 
     def datasets(self) -> list[str]:
-        """Every entity and aspect that the table has rows of, unless a sweep would be refused."""
+        """Return every entity and aspect with rows, unless a sweep would be refused."""
         self._cascades().check()
         self.policies()
         self._counts = self._count_rows()
         return sorted(self._counts)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Datasets of one entity lie in one range of the key, so neighbours by name are together, up to a million rows."""
+        """Group neighbours by name up to a million rows: datasets of one entity are one range of the key."""
         if datasets and not self._counts.keys() >= set(datasets):
             self._counts = self._count_rows()
         shares: list[list[str]] = []
@@ -89,7 +84,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return [tuple(share) for share in shares]
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """The rows of some datasets as branches and their versions, in one state of the database that no writer waits for."""
+        """Read in one database snapshot, which blocks no writer."""
         self.policies()
         keys = {key_of(self.name, name): name for name in datasets}
         wanted = {key: name for key, name in keys.items() if key[0]}
@@ -102,7 +97,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return pa.concat_tables(found)
 
     def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        """All versions of the urns of some transactions."""
+        """Read all versions of the transactions' urns."""
         key = key_of(self.name, dataset)
         rows = (row_of(name, key[0]) for name in transactions)
         urns = sorted({row[0] for row in rows if row is not None})
@@ -111,7 +106,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return pa.concat_tables(found or [LINES.empty_table()])
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """A hash of numbers over the rows of each dataset: how many, their versions, and a sum over who and when they are."""
+        """Hash the number of rows, their versions, and a checksum over identities and times."""
         wanted = {key_of(self.name, name) for name in datasets}
         if not wanted:
             return {}
@@ -122,18 +117,16 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return {name: _digest(numbers_of[name]) for name in datasets if name in numbers_of}
 
     def policies(self) -> list[OutsideEntry]:
-        """The policies that people made in DataHub, where the settings have them read. Raises Refused if one can't be."""
+        """Return policies that people made in DataHub, if the settings ask for it. Raises Refused if one can't be read."""
         if not self.settings.reads_policies:
             return []
         with self._database.reading() as connection:
             return read_policies(connection, self._table(), self.name)
 
     def present(self) -> datetime | None:
-        """What the database's server says."""
         return self._database.present()
 
     def warnings(self) -> list[str]:
-        """What a sweep is refused for, or would do besides; what makes it slow, or makes others wait."""
         try:
             found = self._cascades().warnings()
             indexes = indexes_of(self._database, self.settings.table)
@@ -157,7 +150,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return found
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """What each row is now, so that another one in its place is not taken for it, and the bytes that it frees."""
+        """Record each row's present state, so that another row in its place is not deleted, and its bytes."""
         self._cascades().check()
         return self._deletion(dataset).prepare(transactions)
 
@@ -165,36 +158,31 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return self._cascades().accepted_paths
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete the rows that still are what they were, by their key."""
+        """Delete rows by key that match their notes."""
         try:
             cascades = self._cascades().check()
             return replace(self._deletion(dataset), cascades=cascades).delete_rows(targets, parallelism, permit)
         except Refused as fault:
-            # More would go, or the table itself can't be looked at: one more way in which all of them fail.
+            # more would go, or the table can't be inspected: all targets fail
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
 
     def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
-        """The table and its database."""
         return location_of(self._database, self._table().table)
 
     def store_place(self, claim: bool = False) -> str:
-        """All of them have one place."""
         return self.place("", claim)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """A row is there or it is not."""
         return self._deletion(dataset).remains(targets)
 
     def close(self) -> None:
-        """Give back the connections. Asking the store again opens it again."""
         self._database.close()
 
     def _lines(self, which: ColumnElement[bool], wanted: Mapping[Key, str]) -> pa.Table:
-        """Those of some rows that are of these datasets."""
         try:
             return lines_of(self._database.batches(self._table().rows(which), ROWS), wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            # One impossible time is the end of the whole stream. A second one, of texts, shows whose it is.
+            # one impossible time ends the whole stream; a second one, of texts, shows whose it is
             return lines_of_texts(self._database.batches(self._table().texts(which), TEXTS), wanted)
 
     def _deletion(self, dataset: str) -> Deletion:

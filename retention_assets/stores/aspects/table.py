@@ -1,8 +1,6 @@
-"""DataHub's table in SQL: its columns, and the few expressions that every kind of database spells in its own way.
+"""DataHub's table in SQL: selections and conditions in each database's dialect.
 
-Belongs here: expressions and selections. DataHub gives the columns their names: urn, aspect, version, metadata,
-systemmetadata, createdon.
-Does not belong here: what becomes of the rows (log.py, delete.py).
+DataHub names the columns: urn, aspect, version, metadata, systemmetadata, createdon.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -43,23 +41,23 @@ from retention_assets.stores.aspects.names import PREFIX, Key
 
 KEY = ("urn", "aspect", "version")
 _NEEDED = (*KEY, "metadata", "createdon")
-# With more than these, one look at all rows costs less than a condition on each.
+# above this, one scan of all rows is cheaper than a condition on each
 _MOST_ENTITIES = 50
-# Of PostgreSQL's days the last one whose microseconds are surely a bigint, and what is said of those after it.
+# last day of PostgreSQL whose microseconds surely fit a bigint, and the value for later days
 _LAST_DAY = "'290000-01-01'"
 _FOREVER = 9_200_000_000_000_000_000
 
 
 @dataclass(frozen=True)
 class AspectsTable:
-    """The table, and what can be asked of it in the words of its database."""
+    """DataHub's table and queries about it."""
 
     table: Table
     dialect: str
 
     @classmethod
     def of(cls, database: ForeignDatabase, name: str) -> "AspectsTable":
-        """The table as it is. Raises Refused where it is not there or not DataHub's."""
+        """Inspect the table. Raises Refused where it is missing or not DataHub's."""
         table = table_of(database, name)
         if missing := [column for column in _NEEDED if column not in table.c]:
             raise Refused(
@@ -70,12 +68,10 @@ class AspectsTable:
 
     @property
     def urn(self) -> ColumnElement[Any]:
-        """What the row is about."""
         return self.table.c.urn
 
     @property
     def aspect(self) -> ColumnElement[Any]:
-        """Which part of it."""
         return self.table.c.aspect
 
     @property
@@ -85,12 +81,12 @@ class AspectsTable:
 
     @cached_property
     def entity(self) -> ColumnElement[Any]:
-        """The third part of an urn, or null if it is none."""
+        """Third part of an urn; null for rows of no entity."""
         third: ColumnElement[Any]
         if self.dialect == "postgresql":
             is_urn, third = self.urn.like(f"{PREFIX}%:%"), func.split_part(self.urn, ":", 3)
         elif self.dialect == "sqlite":
-            # LIKE would take urn:LI: for one.
+            # LIKE would also match urn:LI:
             rest = func.substr(self.urn, len(PREFIX) + 1)
             is_urn = self.urn.op("GLOB")(f"{PREFIX}*:*")
             third = func.substr(rest, 1, func.instr(rest, ":") - 1)
@@ -101,7 +97,7 @@ class AspectsTable:
 
     @cached_property
     def size(self) -> ColumnElement[Any]:
-        """The bytes of a row's documents, as the database knows them without reading them."""
+        """Bytes of a row's documents, without reading them where the database can tell."""
         sizes = [self._length(self.table.c[name]) for name in ("metadata", "systemmetadata") if name in self.table.c]
         total = sizes[0]
         for other in sizes[1:]:
@@ -116,10 +112,10 @@ class AspectsTable:
 
     @cached_property
     def moment(self) -> ColumnElement[Any]:
-        """`createdon` as a value that is equal if and only if the time is: microseconds, or on SQLite what stands there."""
+        """`createdon` as a value that is equal if and only if the time is: microseconds, or the raw value on SQLite."""
         created = self.table.c.createdon
         if self.dialect == "postgresql":
-            # Infinity is no bigint, and would be the end of every statement that meets it.
+            # infinity is no bigint, and would fail every statement that meets it
             return case(
                 (created >= literal_column(_LAST_DAY), _FOREVER),
                 (created > literal_column("'-infinity'"), cast(extract("epoch", created) * 1_000_000, BigInteger)),
@@ -133,27 +129,26 @@ class AspectsTable:
 
     @cached_property
     def _created(self) -> ColumnElement[Any]:
-        """`createdon` as a stream of the database gives it."""
         created = self.table.c.createdon
         if self.dialect != "sqlite":
             return created
-        # Seconds or milliseconds: a number that is taken for the wrong one is long ago, and goes. It is a text that is no time.
+        # Seconds or milliseconds? A number misread is long ago, and its row goes. So a number becomes a text that is no time.
         kind = func.typeof(created, type_=String)
         shown = func.quote(created, type_=String) + " (" + kind + ")"
         return case((kind == "text", created), (kind != "null", shown))
 
     @cached_property
     def _created_text(self) -> ColumnElement[Any]:
-        """`createdon` as text: in the form of ISO 8601 if it is a time, and as the database writes it if it is none."""
+        """ISO 8601 for times, the raw text for anything else."""
         created = self.table.c.createdon
         if self.dialect == "postgresql":
-            # Unlike a cast, the same whatever the server's DateStyle is.
+            # unlike a cast, independent of the server's DateStyle
             return func.btrim(cast(func.to_json(created), Text), '"', type_=Text)
         return self._created if self.dialect == "sqlite" else cast(created, CHAR)
 
     @cached_property
     def _fingerprint(self) -> ColumnElement[Any]:
-        """A number that is another one for another row, or for the same row with another time."""
+        """Differs for different rows, and for one row with another time."""
         if self.dialect == "postgresql":
             return func.hashtextextended(self.urn, func.hashint8extended(self.version, self._moment_hash))
         if self.dialect == "sqlite":
@@ -163,7 +158,7 @@ class AspectsTable:
 
     @property
     def _moment_hash(self) -> ColumnElement[Any]:
-        """On PostgreSQL a number by which two times differ, made in a tenth of the time that `moment` takes."""
+        """PostgreSQL: ten times faster than `moment`."""
         created: ColumnElement[Any] = self.table.c.createdon
         has_zone = getattr(created.type, "timezone", None)
         if has_zone is None:
@@ -171,12 +166,12 @@ class AspectsTable:
         return func.coalesce(func.timestamp_hash_extended(func.timezone("UTC", created) if has_zone else created, 0), 0)
 
     def counts(self) -> Select[Any]:
-        """Entity, aspect and number of rows of everything: one look at the table or at an index that holds its key."""
+        """Count the rows by entity and aspect, in one scan of the table or of an index with its key."""
         return select(self.entity, self.aspect, func.count()).group_by(self.entity, self.aspect)
 
     def fingerprints(self, keys: Collection[Key]) -> Select[Any]:
-        """Entity, aspect, and numbers that change whenever a row comes, goes or changes: one look at their entities."""
-        # Any time has a text, an infinite one as well. On SQLite it may be bytes, which would be none.
+        """Select entity, aspect and numbers that change whenever a row does, in one scan of these entities."""
+        # any time has a text, even an infinite one; on SQLite it may be bytes, which have none
         latest: ColumnElement[Any] = func.max(self.table.c.createdon)
         if self.dialect == "sqlite":
             latest = func.quote(latest)
@@ -185,21 +180,21 @@ class AspectsTable:
         return select(self.entity, self.aspect, *texts).where(self.among(keys)).group_by(self.entity, self.aspect)
 
     def rows(self, which: ColumnElement[bool]) -> Select[Any]:
-        """Some rows, in no order."""
         return select(self.urn, self.aspect, self.version, self._created, self.size).where(which)
 
     def texts(self, which: ColumnElement[bool]) -> Select[Any]:
-        """The same rows with their times as text, which impossible ones have, too."""
+        """Select rows with their times as text, impossible ones included."""
         return select(self.urn, self.aspect, self.version, self._created_text, self.size).where(which)
 
     def of_urns(self, urns: Sequence[str], aspect: str) -> ColumnElement[bool]:
-        """Rows of some urns and an aspect, by the key."""
-        # One parameter, however many there are, where a database takes an array.
+        # one parameter, however many urns, where a database takes an array
         mine = self.urn == any_(cast(list(urns), ARRAY(Text))) if self.dialect == "postgresql" else self.urn.in_(urns)
         return and_(self.aspect == aspect, mine)
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
-        """Rows of some entities and aspects, and perhaps others, as ranges of the key where the database can walk one."""
+        """Match the rows of these entities and aspects, and perhaps others, by ranges of the key where the database can walk
+        one.
+        """
         aspects: dict[str, list[str]] = {}
         for entity, aspect in keys:
             aspects.setdefault(entity, []).append(aspect)

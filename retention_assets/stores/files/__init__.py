@@ -1,7 +1,4 @@
-"""The `files` store: histories in the exchange format, the data of each transaction in a folder of its own.
-
-Belongs here: what the registry has to know of this kind.
-"""
+"""The `files` kind of store, as the registry knows it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,7 @@
-"""What is in the files of a log: the datasets they speak of, their lines, and the ids in them.
+"""Reads the files of a log: their datasets, lines and ids.
 
-Belongs here: reading through exchange, a remote file from a copy, and remembering what was read by the file's version. A
-file may hold thousands of datasets, which are asked about one by one: it is read once and cut into them.
-Does not belong here: which files there are (listing.py), and what the lines mean.
+A file may hold thousands of datasets that are asked for one by one, so it is read once, cut into them and cached by the file's
+version. Remote files are read from a local copy.
 """
 
 import itertools
@@ -25,46 +24,44 @@ from retention_assets.stores.files.copies import check_copy
 from retention_assets.stores.files.file_systems import is_local, open_file_system
 from retention_assets.stores.files.listing import LogFile, is_settled
 
-# Of a larger file only the ids are kept, and its lines are read for those who ask.
+# larger files keep only their ids in memory; their lines are read on demand
 WHOLE_BYTES = 64 << 20
-# What a process keeps of all logs together.
+# bytes that a process caches, over all logs
 _KEPT_BYTES = 256 << 20
-# Files up to this size are read many at a time.
+# files up to this size are read many at a time
 _SMALL = SMALL
 _AT_ONCE = 1_000
-# A name, and an array of places: about this much of Python.
+# bytes of Python objects per dataset: its name and an array of places
 _PER_DATASET = 250
 
 
 @dataclass(frozen=True, eq=False)
 class ContentSlice:
-    """Lines of a file in its order, and where those of each dataset are."""
+    """Lines of a file in file order, and the places of each dataset's lines."""
 
     table: pa.Table
     rows: dict[str, Ints]
-    # What it takes to keep it.
+    # estimated memory
     bytes: int
 
     @classmethod
     def of(cls, table: pa.Table) -> "ContentSlice":
-        """Find the datasets of some lines."""
         table = table.combine_chunks()
         encoded = join_chunks(table["dataset"].dictionary_encode().unify_dictionaries())
         places = np.asarray(encoded.indices, dtype=np.int64)
         order = np.argsort(places, kind="stable")
         ends = np.cumsum(np.bincount(places, minlength=len(encoded.dictionary)))[:-1]
-        # Of no line at all there is one part, and no dataset.
+        # without lines np.split returns one part, but there is no dataset
         rows = dict(zip(encoded.dictionary.to_pylist(), np.split(order, ends) if len(order) else (), strict=True))
         return cls(table, rows, table.nbytes + order.nbytes + _PER_DATASET * len(rows))
 
     def lines(self, datasets: Collection[str]) -> pa.Table:
-        """The lines of some datasets, in the order of the file."""
         rows = [self.rows[name] for name in datasets if name in self.rows]
         return self.table.take(np.sort(np.concatenate(rows))) if rows else self.table.slice(0, 0)
 
 
 class _SliceCache:
-    """The slices that were asked for last, as many as there is room for."""
+    """LRU cache of slices, bounded by bytes."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -72,7 +69,6 @@ class _SliceCache:
         self._lock = Lock()
 
     def kept(self, file: LogFile, whole: bool) -> ContentSlice | None:
-        """A slice, if it was kept."""
         key = file, whole
         with self._lock:
             if (kept := self._slices.get(key)) is not None:
@@ -80,7 +76,7 @@ class _SliceCache:
             return kept
 
     def get(self, file: LogFile, whole: bool, make: Callable[[], ContentSlice]) -> ContentSlice:
-        """A slice that was kept, or a new one. Kept is only what a later version of the file cannot be mistaken for."""
+        """Return the cached slice or make one. Cached only if a later version of the file can't be mistaken for this one."""
         if (kept := self.kept(file, whole)) is not None:
             return kept
         key = file, whole
@@ -88,7 +84,7 @@ class _SliceCache:
         made = make()
         if stays and made.bytes <= _KEPT_BYTES:
             with self._lock:
-                # Another thread may have made it meanwhile.
+                # another thread may have added it meanwhile
                 if key not in self._slices:
                     self._slices[key] = made
                     self._room -= made.bytes
@@ -102,22 +98,20 @@ _cache = _SliceCache(_KEPT_BYTES)
 
 @lru_cache(maxsize=100_000)
 def datasets_of(file: LogFile) -> tuple[str, ...]:
-    """The names of the datasets that a file speaks of, sorted."""
     with local_copy(file) as path:
         return tuple(datasets_in(path))
 
 
 def lines_of(file: LogFile, datasets: Collection[str]) -> pa.Table:
-    """The lines of some datasets."""
     if file.size > WHOLE_BYTES:
         return _read(file, datasets)
     return _cache.get(file, True, lambda: ContentSlice.of(_read(file))).lines(datasets)
 
 
 def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
-    """The lines of some datasets in each of some files, in the order of the files; small ones that are neighbours in one piece.
+    """Read the datasets' lines from each file, in the order of the files; neighbouring small files in one read.
 
-    To begin reading takes longer than a small file, and a log may have thousands.
+    Starting a read costs more than a small file, and a log may have thousands.
     """
     found: list[pa.Table] = []
     for alike, files in itertools.groupby(wanted, _can_be_joined):
@@ -137,7 +131,7 @@ def _can_be_joined(file: LogFile) -> bool:
 
 
 def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
-    """The lines of some files, read as one file; None if that can't be, so that the file at fault is named."""
+    """Read several files as one; None on a fault, so that the caller reads them singly and names the one at fault."""
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "log.jsonl"
         try:
@@ -150,8 +144,7 @@ def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Ta
 
 
 def ids_of(file: LogFile, dataset: str) -> pa.Array:
-    """The ids of a dataset's transactions in a file."""
-    # Of small files these are known without a database, and of very large ones nothing else is kept.
+    # small files answer without a database; very large ones cache only their ids
     if (kept := _cache.kept(file, True)) is not None:
         slice_ = kept
     elif SMALL < file.size <= WHOLE_BYTES:
@@ -168,7 +161,7 @@ _NO_IDS = pa.array([], pa.string())
 
 @contextmanager
 def local_copy(file: LogFile) -> Iterator[Path]:
-    """The file on this machine, a remote one as a copy. What is wrong with it is said of its own place, not of the copy's."""
+    """Yield a local path for the file, a copy if it is remote. Faults name the original place, not the copy."""
     fs, _ = open_file_system(file.log)
     if is_local(fs):
         yield Path(file.path)

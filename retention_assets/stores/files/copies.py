@@ -1,8 +1,4 @@
-"""Copies of remote logs: whether what came over the network is all of what was listed.
-
-Belongs here: the size, and the hash where a store says one that can be compared.
-Does not belong here: reading the copy (content.py).
-"""
+"""Checks that a copy of a remote log is complete: its size, and its hash where the store has one that can be compared."""
 
 import base64
 import hashlib
@@ -39,7 +35,6 @@ def _digest(copy: Path) -> str:
 
 
 def _md5_of(fs: FileSystem, file: LogFile) -> str | None:
-    """The MD5 that the store has of the very content, if it has one."""
     if is_s3(fs):
         return _md5_on_s3(fs, file)
     info: Mapping[str, Any] = fs.info(file.path)
@@ -51,7 +46,7 @@ def _md5_of(fs: FileSystem, file: LogFile) -> str | None:
 
 
 def _md5_on_s3(fs: FileSystem, file: LogFile) -> str | None:
-    """The ETag, where it is one: not of what came in parts, and not of what is encrypted with a key of its own."""
+    """The ETag is the MD5 of the content except for multipart uploads and objects encrypted with a key of their own."""
     bucket, key, _ = fs.split_path(file.path)
     head = fs.call_s3("head_object", Bucket=bucket, Key=key)
     tag = str(head.get("ETag", "")).strip('"')

@@ -1,8 +1,4 @@
-"""Deleting the folders of transactions, on whatever file system they are.
-
-Belongs here: opening that file system once for all targets of a sweep, and the choice between the ways to delete.
-Does not belong here: any of them (delete_local.py, delete_s3.py, delete_remote.py), and which folder may go (ownership.py).
-"""
+"""Deletes folders of transactions; opens the file system once for a sweep and picks the way to delete (local, S3, other)."""
 
 import os
 from collections.abc import Sequence
@@ -21,20 +17,20 @@ from retention_assets.stores.protocol import Permit, always
 
 @dataclass(frozen=True)
 class TransactionFolders:
-    """A root and its file system. Lives no longer than one sweep, and may be asked by many threads."""
+    """A root and its file system, for one sweep. Thread-safe."""
 
     fs: FileSystem
     root: str
-    # Of S3 alone.
+    # S3 only
     versions: delete_s3.VersionRules | None = None
-    # Of a disk alone.
+    # local disks only
     guarded: delete_local.Guarded = frozenset()
 
     @classmethod
     def of(cls, layout: FolderLayout, every_version: bool = False, guarded: Sequence[str] = ()) -> Self:
-        """Open the file system of a layout. Raises Refused for a root in which nothing is: it cannot tell what is gone."""
+        """Open the file system of a layout. Raises Refused for an empty root, from which nobody can tell what is gone."""
         if "::" in layout.root:
-            # Such a place is a copy, or an archive: removing there removes elsewhere, or nowhere.
+            # such a place is a copy or an archive: removing there removes elsewhere, or nowhere
             raise Refused(f"Data at {mask_secrets(layout.root)} cannot be removed. Name the file system itself, without ::.")
         fs, root = open_file_system(layout.root)
         if is_local(fs):
@@ -49,11 +45,10 @@ class TransactionFolders:
 
     @property
     def may_hide(self) -> bool:
-        """Whether what is not there any more may still be read: where a bucket may keep versions, unless each of them goes."""
+        """True where deleted data may stay readable: the bucket may keep versions and the settings don't delete them."""
         return self.versions is not None and self.versions.may_exist and not self.versions.delete
 
     def has(self, folder: Folder) -> bool:
-        """Whether a folder is there."""
         place = self._place(folder)
         if is_local(self.fs):
             return os.path.isdir(place) and not os.path.islink(place)
@@ -62,14 +57,12 @@ class TransactionFolders:
         return not delete_remote.is_empty(self.fs, place)
 
     def names_in(self, folder: Folder) -> frozenset[str]:
-        """List the names in a folder, none where it is not there."""
         place = self._place(folder)
         if is_local(self.fs):
             return frozenset(os.listdir(place)) if os.path.isdir(place) else frozenset()
         return delete_remote.names_in(self.fs, place)
 
     def measure(self, folder: Folder) -> FolderNote | None:
-        """A folder as it is now, or None if it is not there."""
         if is_local(self.fs):
             return delete_local.measure(self.root, folder, self.guarded)
         if self.versions:
@@ -79,9 +72,9 @@ class TransactionFolders:
     def remove_folder(
         self, folder: Folder, permit: Permit = always, check: FolderCheck = accept_any
     ) -> delete_remote.Removed | None:
-        """Remove a folder; the bytes that became free or are only hidden, or None if it was not there.
+        """Remove a folder; return the bytes freed or only hidden, or None if it was not there.
 
-        It is checked before anything of it goes.
+        `check` runs before anything of it goes.
         """
         if self.versions:
             return delete_s3.remove_folder(self.fs, self._place(folder), permit, self.versions, check)

@@ -1,9 +1,8 @@
-"""Deleting from a local file system: the folder of one transaction, and what is left of a log file that was not finished.
+"""Deletes and measures the folder of one transaction on a local file system.
 
-Belongs here: the one function that deletes local data of a `files` store, and the one that measures it. Both go down from the
-root by directory descriptors, follow no symlink and enter no other mount: whoever swaps a folder for a symlink, or mounts
-something in it, leads them nowhere. A removal stops before anything goes at what retention itself or another store keeps.
-Does not belong here: which folder it is to be (paths.py).
+Both walk down from the root by directory descriptors, follow no symlink and enter no other mount, so swapping a folder for a
+symlink or mounting something in it leads them nowhere. A removal stops before anything goes if it meets a file or folder that
+retention itself or another store keeps.
 """
 
 import os
@@ -21,12 +20,11 @@ from retention_assets.stores.protocol import Permit
 
 _UNMOUNT = "Unmount it, or remove the folder by hand."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-# The files and folders at which a removal stops.
+# files and folders at which a removal stops
 Guarded = frozenset[Identity]
 
 
 def measure(root: str, folder: Folder, guarded: Guarded = frozenset()) -> FolderNote | None:
-    """A folder as it is now, or None if it is not there."""
     with _open_folder(root, folder, guarded) as (_, here, home):
         return None if here is None else _note_of(folder[-1], here, home, guarded)
 
@@ -34,10 +32,10 @@ def measure(root: str, folder: Folder, guarded: Guarded = frozenset()) -> Folder
 def remove_folder(
     root: str, folder: Folder, permit: Permit, guarded: Guarded = frozenset(), check: FolderCheck = accept_any
 ) -> int | None:
-    """Remove a folder with all that is in it; the bytes that became free, or None if it was not there.
+    """Remove a folder with all that is in it; return the bytes freed, or None if it was not there.
 
-    All of it is looked at before anything goes. Raises OSError, Refused, FolderChanged or Withheld at the first thing that
-    stays. What is gone by then is gone; the next call removes the rest.
+    Everything is looked at before anything goes. Raises OSError, Refused, FolderChanged or Withheld at the first thing that
+    stays; what is gone by then is gone, and the next call removes the rest.
     """
     with _open_folder(root, folder, guarded) as (above, top, home):
         if top is None:
@@ -59,26 +57,25 @@ def remove_folder(
 
 
 def replace_file(unfinished: str, path: str) -> None:
-    """Give a file that was written whole its name. What had that name is gone."""
+    """Rename a completely written file over `path`."""
     os.rename(unfinished, path)
 
 
 def remove_unfinished(path: str) -> None:
-    """Remove a file that was not written whole, if it is there."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def check_root(root: str) -> None:
-    """Raises Refused for a root that is not there or holds nothing: that of a disk that is not mounted looks so."""
+    """Raises Refused for a root that is missing or empty: that of an unmounted disk looks so."""
     os.close(_open_root(root))
 
 
 @contextmanager
 def _open_folder(root: str, folder: Folder, guarded: Guarded) -> Iterator[tuple[int, int | None, Mount]]:
-    """The folder above, the folder itself, None if it is not there, and the mount on which it has to lie.
+    """Open the folder and the one above; the folder is None if it is not there. Also gives the mount it must lie on.
 
-    A root without anything answers nothing.
+    Raises Refused for an empty root.
     """
     above = _open_root(root)
     try:
@@ -90,7 +87,7 @@ def _open_folder(root: str, folder: Folder, guarded: Guarded) -> Iterator[tuple[
                 return
             os.close(above)
             above = below
-            # A disk of its own may be mounted there. A second mount of the same disk is a second name of another folder.
+            # A disk of its own may be mounted here. A second mount of the same disk would be a second name of another folder.
             if (home := mount_of(above)) != top and home.device == top.device:
                 raise Refused(f"The folder {segment} of {root} is another folder of the same disk, mounted there. {_UNMOUNT}")
             check_unguarded(segment, os.fstat(above), guarded)
@@ -113,8 +110,8 @@ def _open_root(root: str) -> int:
     except FileNotFoundError:
         raise Refused(f"The root {root} is not there. Is a disk not mounted? Nothing is taken for gone without it.") from None
     try:
-        # Where a disk counts them, each folder in it is one more name of the root. To list only the first of thousands takes
-        # longer than to remove a folder.
+        # Where the disk counts them, each subfolder is a link to the root. Listing thousands takes longer than removing a
+        # folder.
         if os.stat(found).st_nlink > 2:
             return found
         with os.scandir(found) as entries:
@@ -127,7 +124,7 @@ def _open_root(root: str) -> int:
 
 
 def _is_folder(name: str, above: int) -> bool:
-    """Whether a folder is there. Raises Refused if something else stands in its place."""
+    """Raises Refused if something other than a folder stands in its place."""
     try:
         mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -139,7 +136,7 @@ def _is_folder(name: str, above: int) -> bool:
 
 
 def check_unguarded(name: str, status: os.stat_result, guarded: Guarded) -> None:
-    """Raises Refused for a file or folder that is retention's own or another store's, whatever way led to it."""
+    """Raises Refused for a file or folder of retention itself or of another store, whatever path led to it."""
     if (status.st_dev, status.st_ino) in guarded:
         raise Refused(
             f"{quote(name)} is a place of retention itself or of another store, which the settings name, so nothing is deleted"
@@ -148,8 +145,8 @@ def check_unguarded(name: str, status: os.stat_result, guarded: Guarded) -> None
 
 
 def _note_of(name: str, top: int, home: Mount, guarded: Guarded) -> FolderNote:
-    """An open folder with all that is in it. Raises Refused for what is mounted or guarded in it."""
-    # Of files with several names, how many of these are in here.
+    """Raises Refused for what is mounted or guarded in the folder."""
+    # hard links seen inside the folder, per inode
     seen: Counter[tuple[int, int]] = Counter()
     freed = files = size = newest = 0
     own = os.fstat(top)
@@ -164,7 +161,7 @@ def _note_of(name: str, top: int, home: Mount, guarded: Guarded) -> FolderNote:
                 if links > 1:
                     seen[status.st_dev, status.st_ino] += 1
                     links -= seen[status.st_dev, status.st_ino] - 1
-                # A file with names elsewhere frees nothing, one with several names in here frees its bytes once.
+                # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
                 if links == 1 and stat.S_ISREG(status.st_mode):
                     freed += status.st_size
     return FolderNote(freed, files, size, newest, own.st_ino if keeps_numbers(home) else None)
@@ -176,9 +173,9 @@ def _check_mount(name: str, here: int, home: Mount) -> None:
 
 
 def _walk(name: str, here: int, home: Mount) -> Iterator[tuple[str, list[str], list[str], int]]:
-    """The folders and files in an open folder and below it, the deepest first, each with a descriptor of where it is.
+    """Walk an open folder, deepest first, each step with an open descriptor.
 
-    Raises Refused at the first folder below that lies on another mount.
+    Raises Refused at the first folder on another mount.
     """
     folders: list[str] = []
     names: list[str] = []

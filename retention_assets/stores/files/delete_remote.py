@@ -1,9 +1,4 @@
-"""Deleting the folder of one transaction from any file system that fsspec knows, beyond this machine's and S3.
-
-Belongs here: the one function that deletes remote data of a `files` store, the listing that measures it, and trying again
-where a store is busy.
-Does not belong here: S3 (delete_s3.py), and which folder it is to be (paths.py).
-"""
+"""Deletes and measures the folder of one transaction on any fsspec file system but local disks and S3, with retries."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,14 +16,14 @@ from retention_assets.stores.protocol import Permit
 Result = TypeVar("Result")
 Info = Mapping[str, Any]
 
-# The words of drivers for when a file was written: what is written anew has another one.
+# drivers' names for the time of writing; rewriting a file changes it
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeCreated", "creation_time", "created")
 
 _LASTING = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 class Removed(NamedTuple):
-    """What a removal did: the bytes that became free, and where versions can still be read, the bytes of those."""
+    """Bytes that a removal freed, and the bytes that stay readable as versions."""
 
     freed: int
     hidden: int | None = None
@@ -38,28 +33,25 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError) and not isinstance(error, _LASTING)
 
 
-# What fails after the last attempt is reported, and the next sweep tries again.
+# a fault after the last attempt is reported, and the next sweep tries again
 PATIENCE = RetryPolicy(_may_pass, attempts=3, pause=0.5, growth=6, jitter=0)
 
 
 def with_patience(request: Callable[[], Result]) -> Result:
-    """A request that is made again when it fails for a reason that may pass."""
     return retry(request, PATIENCE)
 
 
 def measure(fs: FileSystem, folder: str) -> FolderNote | None:
-    """A folder as it is now, or None if there is nothing."""
     places = with_patience(lambda: _list(fs, folder))
     return _note_of(places) if places else None
 
 
 def is_empty(fs: FileSystem, root: str) -> bool:
-    """Whether nothing is below a root; what stands for the root itself, and by what it is known, is nothing."""
+    """Tell whether nothing is below a root; an entry for the root itself and its identity file don't count."""
     return with_patience(lambda: not _any_below(fs, root.rstrip("/")))
 
 
 def names_in(fs: FileSystem, folder: str) -> frozenset[str]:
-    """List the names in a folder, none where it is not there."""
     fs.invalidate_cache()
     try:
         places = with_patience(lambda: fs.ls(folder, detail=False))
@@ -69,7 +61,7 @@ def names_in(fs: FileSystem, folder: str) -> frozenset[str]:
 
 
 def remove_folder(fs: FileSystem, folder: str, permit: Permit, check: FolderCheck = accept_any) -> int | None:
-    """Remove everything below a folder; the bytes that were there, or None if nothing was.
+    """Remove everything below a folder; return the bytes that were there, or None if nothing was.
 
     Raises OSError, FolderChanged or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
     """
@@ -78,7 +70,7 @@ def remove_folder(fs: FileSystem, folder: str, permit: Permit, check: FolderChec
         return None
     note = _note_of(places)
     check(note)
-    # Files before folders, and the deepest folders first.
+    # files before folders, deepest folders first
     for place in sorted(places, key=lambda place: (place.endswith("/"), -place.count("/"))):
         with_patience(partial(_delete_one, fs, place, permit))
     with_patience(lambda: _check_none_left(fs, folder, len(places)))
@@ -86,7 +78,7 @@ def remove_folder(fs: FileSystem, folder: str, permit: Permit, check: FolderChec
 
 
 def time_in_ns(time: object) -> int | None:
-    """A time as a driver says it; None where it says none, or in a way of its own."""
+    """Convert a driver's time; None where it has none, or a form of its own."""
     try:
         time = datetime.fromisoformat(time) if isinstance(time, str) else time
         time = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() if isinstance(time, datetime) else time
@@ -96,7 +88,7 @@ def time_in_ns(time: object) -> int | None:
 
 
 def replace_file(fs: FileSystem, unfinished: str, place: str) -> None:
-    """Give a file that was written whole its name. What had that name is gone."""
+    """Rename a completely written file over `place`."""
     fs.mv(unfinished, place)
 
 
@@ -110,7 +102,7 @@ def _note_of(places: Mapping[str, Info]) -> FolderNote:
 
 
 def _list(fs: FileSystem, folder: str) -> dict[str, Info]:
-    """What lies below a folder, asked anew: places, those of folders with a / at their ends."""
+    """List below a folder without caches; folders end in a /."""
     fs.invalidate_cache()
     try:
         if not fs.isdir(folder):
@@ -128,7 +120,7 @@ def _list(fs: FileSystem, folder: str) -> dict[str, Info]:
 
 
 def _check_none_left(fs: FileSystem, folder: str, there: int) -> None:
-    """Raises OSError when the file system still lists anything: some say nothing of what they do not delete."""
+    """Raises OSError while the file system still lists anything: some drivers are silent about what they do not delete."""
     if left := _list(fs, folder):
         raise OSError(f"{len(left)} of {there} places stay: {min(left)}")
 
@@ -143,13 +135,13 @@ def _any_below(fs: FileSystem, root: str) -> bool:
 
 
 def _delete_one(fs: FileSystem, place: str, permit: Permit) -> None:
-    """Delete a file or an empty folder by its very name, which is never taken for a pattern."""
+    """Delete a file or an empty folder by its literal name, never as a pattern."""
     permit()
     with suppress(FileNotFoundError):
         if not place.endswith("/"):
             fs.rm_file(place)
             return
-        # Where folders are only the beginnings of names, they go with the last file.
+        # where folders are only key prefixes, they go with the last file
         fs.invalidate_cache()
         if fs.isdir(place.rstrip("/")):
             fs.rmdir(place.rstrip("/"))

@@ -1,9 +1,8 @@
-"""Deleting the folder of one transaction from S3, or from what speaks like it, and every version of it where that is asked for.
+"""Deletes the folder of one transaction from S3 or a compatible server, with every version where the settings ask for it.
 
-Belongs here: the one function that deletes a `files` store's data on S3, by S3's own requests: s3fs reads no error of a single
-key in a bulk deletion, takes names with * for patterns, and hides the objects that stand for folders. Where a bucket keeps
-versions, a deletion deletes nothing: what can still be read is told apart from what is gone.
-Does not belong here: other file systems (delete_remote.py), and which folder it is to be (paths.py).
+It makes S3's own requests, because s3fs ignores errors of single keys in a bulk deletion, takes names with * for patterns and
+hides the objects that stand for folders. Where a bucket keeps versions, a plain deletion deletes nothing: bytes still readable
+are counted apart from bytes gone.
 """
 
 import errno
@@ -22,18 +21,17 @@ from retention_assets.stores.protocol import Permit
 Request = Callable[..., Mapping[str, Any]]
 
 _KEYS_PER_REQUEST = 1000
-# Enough to see whether there is anything beside the root itself.
+# enough to see whether there is anything beside the root itself
 _SOME = 10
 _PASSING = {"InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
-# XML 1.0 can't carry these, so that a bulk deletion with one such key is refused whole; a carriage return comes back as another
-# sign.
+# XML 1.0 can't carry these: a bulk deletion with one such key is refused whole, and a carriage return comes back changed
 NOT_IN_XML = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
-# A server that cannot say anything about versions.
+# a server that knows nothing of versions
 _UNKNOWN = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 
 class StoredObject(NamedTuple):
-    """A key, or a version of one. A marker hides the versions before it and has no bytes."""
+    """A key, or a version of one. A delete marker hides the versions before it and has no bytes."""
 
     key: str
     size: int
@@ -43,7 +41,7 @@ class StoredObject(NamedTuple):
 
 
 class VersionRules(NamedTuple):
-    """What a sweep has to know of versions: whether the bucket may have any, and whether every version goes."""
+    """Rules for versions: the bucket may have any, and every version is deleted."""
 
     may_exist: bool
     enabled: bool
@@ -51,7 +49,7 @@ class VersionRules(NamedTuple):
 
 
 def version_rules(fs: FileSystem, root: str, delete: bool) -> VersionRules:
-    """Ask a bucket whether it keeps versions. Where nobody may ask, it may."""
+    """Ask a bucket whether it keeps versions; if that may not be asked, assume it does."""
     bucket = fs.split_path(root)[0]
     try:
         status = with_patience(lambda: fs.call_s3("get_bucket_versioning", Bucket=bucket)).get("Status")
@@ -63,7 +61,6 @@ def version_rules(fs: FileSystem, root: str, delete: bool) -> VersionRules:
 
 
 def measure(fs: FileSystem, folder: str, rules: VersionRules) -> FolderNote | None:
-    """A folder as it is now, or None if nothing is there."""
     found = with_patience(lambda: _list(fs, folder, rules.delete))
     return _note_of(found, rules) if found else None
 
@@ -74,10 +71,10 @@ def _note_of(objects: Sequence[StoredObject], rules: VersionRules) -> FolderNote
 
 
 def is_empty(fs: FileSystem, root: str, rules: VersionRules) -> bool:
-    """Whether nothing at all is below a root; what stands for the root itself, or says which one it is, is nothing."""
+    """Tell whether nothing is below a root; an entry for the root itself and its identity file don't count."""
     bucket, key, _ = fs.split_path(root)
     prefix = f"{key}/" if key else ""
-    # Where every version goes, what is left of a root may be versions alone.
+    # where every version goes, versions alone may be left below a root
     request, kind = ("list_object_versions", "Versions") if rules.delete else ("list_objects_v2", "Contents")
     found = with_patience(lambda: fs.call_s3(request, Bucket=bucket, Prefix=prefix, MaxKeys=_SOME))
     nothing = (prefix, prefix + IDENTITY)
@@ -87,7 +84,7 @@ def is_empty(fs: FileSystem, root: str, rules: VersionRules) -> bool:
 def remove_folder(
     fs: FileSystem, folder: str, permit: Permit, rules: VersionRules, check: FolderCheck = accept_any
 ) -> Removed | None:
-    """Remove everything below a folder, and every version where that is asked for; None if nothing was there.
+    """Remove everything below a folder, with every version if asked for; None if nothing was there.
 
     Raises OSError, FolderChanged or Withheld when anything stays. What is gone by then is gone; the next call removes the rest.
     """
@@ -105,7 +102,7 @@ def remove_folder(
 
 
 def _hidden_bytes(fs: FileSystem, folder: str, otherwise: int | None) -> int | None:
-    """The bytes of the versions that can still be read, None where there is none; `otherwise` where nobody may list them."""
+    """Count the bytes of versions still readable; None without versions, `otherwise` where listing them is forbidden."""
     try:
         found = [one for one in with_patience(lambda: _list(fs, folder, True)) if not one.marker]
     except OSError as fault:
@@ -121,7 +118,6 @@ def _list(fs: FileSystem, folder: str, versions: bool) -> list[StoredObject]:
 
 
 def _list_keys(request: Request, bucket: str, prefix: str) -> Iterator[StoredObject]:
-    """Every key that begins with a prefix, the objects that stand for folders among them, with its size."""
     more: dict[str, str] = {}
     while True:
         page = request("list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
@@ -134,7 +130,6 @@ def _list_keys(request: Request, bucket: str, prefix: str) -> Iterator[StoredObj
 
 
 def _list_versions(request: Request, bucket: str, prefix: str) -> Iterator[StoredObject]:
-    """Every version of these keys, and every marker."""
     more: dict[str, str] = {}
     while True:
         page = request("list_object_versions", Bucket=bucket, Prefix=prefix, **more)
@@ -156,7 +151,7 @@ def _check_none_left(fs: FileSystem, folder: str, there: int, versions: bool) ->
 
 
 def _delete(fs: FileSystem, bucket: str, objects: Sequence[StoredObject], permit: Permit) -> bool:
-    """Delete objects, those that a bulk deletion cannot name each by a request of its own; whether any was only marked."""
+    """Delete objects, one request each for keys that a bulk deletion can't name; True if any was only marked as deleted."""
     alone = [one for one in objects if NOT_IN_XML.search(one.key)]
     together = [one for one in objects if not NOT_IN_XML.search(one.key)]
     marked = False
@@ -168,12 +163,12 @@ def _delete(fs: FileSystem, bucket: str, objects: Sequence[StoredObject], permit
 
 
 def _delete_together(fs: FileSystem, bucket: str, objects: Sequence[StoredObject], permit: Permit) -> bool:
-    """Delete up to a thousand objects in one request, and those that failed once more. Raises OSError when any stays."""
+    """Delete up to 1000 objects in one request and retry those that failed. Raises OSError when any stays."""
     left, marked = [_name_of(one) for one in objects], False
 
     def delete() -> None:
         nonlocal left, marked
-        # Here, so that it is asked again before each request that is made again.
+        # inside the retried function, so that each attempt asks again
         permit()
         answer = fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": left, "Quiet": False})
         errors = answer.get("Errors", ())
@@ -193,7 +188,7 @@ def _delete_together(fs: FileSystem, bucket: str, objects: Sequence[StoredObject
 
 def _delete_alone(fs: FileSystem, bucket: str, one: StoredObject, permit: Permit) -> bool:
     if not {".", ".."}.isdisjoint(one.key.split("/")):
-        # On its way such an address may become that of another object.
+        # on its way such an address may turn into that of another object
         raise PermissionError(f"the object {quote(one.key, 200)} cannot be named in a request: remove it by hand")
 
     def delete() -> Mapping[str, Any]:

@@ -1,8 +1,6 @@
-"""File systems: the one place that opens them, and tells apart the few kinds that are treated differently.
+"""Opens file systems from paths and URIs, and reports unknown schemes and missing drivers.
 
-Belongs here: a path or URI to a file system and a path in it, and what to say of a scheme that nobody knows or whose driver is
-not installed. Drivers and credentials are found as fsspec finds them, by the environment and its configuration files.
-Does not belong here: anything done with one.
+Drivers and credentials are found as fsspec finds them: by the environment and its configuration files.
 """
 
 import os
@@ -21,17 +19,17 @@ from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
 from retention_assets.silence import silence_bound
 from retention_assets.stores.files.s3_times import read_times_quickly
 
-# How often s3fs makes a call, and botocore in each of them a request; all of them together wait for `timeout`.
+# s3fs repeats a call and botocore each request within it; all attempts together wait for `timeout`
 _S3_CALLS, _S3_ATTEMPTS = 2, 3
 
 __all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "server_time"]
 
 
 def check_scheme(place: str) -> None:
-    """Raises InvalidValue for a URI whose file system nobody knows, or whose driver is not installed. Opens nothing."""
+    """Raises InvalidValue for a URI of an unknown scheme or a missing driver. Opens nothing."""
     for link in place.split("::") if has_scheme(place) else ():
         scheme = link.partition(":")[0]
-        # What a chain ends in may be a path.
+        # a chained URI may end in a path
         if "/" in scheme:
             continue
         if scheme not in known_implementations and scheme not in registry:
@@ -45,7 +43,7 @@ def check_scheme(place: str) -> None:
 
 
 def _missing_driver(scheme: str) -> str | None:
-    """What fsspec says of a driver that is not installed. One of another package is looked for, and not imported."""
+    """Return fsspec's message for a driver that is not installed. A driver in another package is looked for, not imported."""
     known = known_implementations.get(scheme, {})
     package = known.get("class", "fsspec").partition(".")[0]
     if package != "fsspec":
@@ -62,22 +60,22 @@ def _how_to_install(missing: str) -> str:
 
 
 def open_file_system(place: str) -> tuple[FileSystem, str]:
-    """The file system of a path or URI, and the path in it. A plain path is one, whatever characters it holds.
+    """Return the file system of a path or URI, and the path in it. A plain path may hold any characters.
 
-    Raises Refused where nobody knows it, its driver is not installed, or the driver cannot be started.
+    Raises Refused where the scheme is unknown, its driver is not installed, or the driver cannot be started.
     """
     if not has_scheme(place):
         return LocalFileSystem(), place
     try:
         fs, path = fsspec.url_to_fs(place)
     except ImportError as fault:
-        # fsspec says which package is missing; that of S3 comes with an extra.
+        # fsspec names the missing package; the one for S3 comes with an extra
         if "s3fs" in str(fault):
             raise Refused("s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'.") from fault
         raise Refused(f"The driver for this place is not installed: {fault}. Install it where retention runs.") from fault
     except Exception as fault:
         _refuse_unknown(place)
-        # Some drivers connect as they are made, and raise what they like.
+        # some drivers connect in their constructor and raise anything
         [said, *_] = str(fault).splitlines() or [""]
         raise Refused(
             f"The file system of {mask_secrets(place)} cannot be opened: {type(fault).__name__}: {mask_text(said)}."
@@ -90,7 +88,7 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
 
 
 def _bound_waiting(fs: FileSystem) -> None:
-    """Let the drivers that wait for long, and again and again, end after `timeout`, unless they are configured."""
+    """Make drivers that retry for long give up after `timeout`, unless they are configured."""
     if is_s3(fs):
         each = silence_bound() / (_S3_CALLS * _S3_ATTEMPTS)
         bounds: dict[str, Any] = {"connect_timeout": each, "read_timeout": each}
@@ -114,17 +112,16 @@ def _refuse_unknown(place: str) -> None:
 
 
 def is_local(fs: FileSystem) -> bool:
-    """Whether its files are on this machine, where the operating system can be asked about symlinks."""
     return isinstance(fs, LocalFileSystem)
 
 
 def is_s3(fs: FileSystem) -> bool:
-    """Whether it speaks to S3, or to something that speaks like it."""
+    """Tell S3 and compatible servers from other file systems."""
     return "s3" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
 def server_time(place: str) -> datetime | None:
-    """What time it is by the object store that a place is in, to the second; none where nothing of the kind answers."""
+    """Return the object store's clock, to the second; None where there is none or it doesn't answer."""
     fs, path = open_file_system(place)
     if not is_s3(fs):
         return None

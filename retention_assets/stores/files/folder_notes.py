@@ -1,8 +1,4 @@
-"""What a folder was when its deletion was planned, and what makes it another one.
-
-Belongs here: the note of a plan about a folder, as text and back, and the comparison with what is there.
-Does not belong here: looking at a folder (delete_local.py, delete_s3.py, delete_remote.py), and what follows (store.py).
-"""
+"""Notes in a plan about the folder to delete, and the comparison with the folder as it is now."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -10,41 +6,39 @@ from typing import NamedTuple, Self
 
 
 class FolderChanged(Exception):
-    """A folder is not what was planned; the text says in what."""
+    """A folder is not what was planned; the text says how."""
 
 
 class FolderNote(NamedTuple):
-    """A folder with all that is in it. None: its file system does not say it, or the plan is of before it was noted."""
+    """State of a folder with all that is in it. None: the file system doesn't say, or the plan is older than the field."""
 
-    # The bytes that removing it frees: a file with names elsewhere frees none.
+    # bytes that removing it frees; a file hard-linked elsewhere frees none
     freed: int
     files: int | None = None
     size: int | None = None
-    # Of its files, in nanoseconds. A folder's own time changes with each removal in it.
+    # of its files, in nanoseconds; a folder's own time changes with each removal in it
     newest: int | None = None
-    # Of the folder itself.
+    # inode of the folder itself
     inode: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The note of a text."""
         values = json.loads(text)
         return cls(values) if isinstance(values, int) else cls(*values)
 
     @classmethod
     def of_files(cls, freed: int, files: Iterable[tuple[int, int | None]]) -> Self:
-        """The note of a folder of some files, each with its bytes and its time."""
         sizes, times = zip(*files, strict=True) if (files := list(files)) else ((), ())
         return cls(freed, len(sizes), sum(sizes), None if None in times else max(times, default=0))
 
     @property
     def text(self) -> str:
-        """The note as a plan keeps it."""
         return json.dumps(self)
 
     def change(self, planned: "FolderNote", begun: bool) -> str | None:
-        """Why this is not what was planned, if it is not. Of a folder that a sweep has begun on less may be there, but
-        nothing that is newer.
+        """Say how this differs from what was planned; None if it doesn't.
+
+        Once a sweep has begun on a folder, less may be there, but nothing newer.
         """
         if None not in (planned.inode, self.inode) and planned.inode != self.inode:
             return "Another folder stands in its place now than when its deletion was planned."
@@ -57,9 +51,9 @@ class FolderNote(NamedTuple):
         return None
 
 
-# Raises FolderChanged for what may not be removed.
+# raises FolderChanged for what may not be removed
 FolderCheck = Callable[[FolderNote], None]
 
 
 def accept_any(note: FolderNote) -> None:
-    """Accept a folder of which no plan says anything."""
+    """Accept a folder without a plan."""

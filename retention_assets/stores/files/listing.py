@@ -1,8 +1,7 @@
-"""Which files a log of a `files` store has, and which version each is.
+"""Lists the files of a log and tells one version of a file from another.
 
-Belongs here: listing, and telling one version of a file from another. Questions to the store begin with a listing of their
-own, because what was true a moment ago may protect nothing now; of a log of many files see log.py.
-Does not belong here: what is in the files (content.py), and what follows from it (log.py).
+Every question to the store lists anew, because an old listing may miss what protects data now; log.py has the exception for
+logs of many files.
 """
 
 import os
@@ -18,22 +17,22 @@ from retention_assets.settings.urls import has_scheme, mask_secrets
 from retention_assets.silence import is_silence
 from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
 
-# Path, size and version. Thousands of them are compared on every call, so they are plain.
+# path, size and version; plain tuples because thousands are compared on every call
 Found = tuple[str, int, str]
 
-# These are another text whenever the content is another.
+# these keys change whenever the content does
 _EXACT = ("ETag", "etag", "VersionId", "version_id", "generation", "md5")
 _VERSIONS = (*_EXACT, "mtime", "LastModified", "last_modified")
 _SAYS_NOTHING = ("name", "size", "type", "Key", "Size", "StorageClass")
-# A file system may keep times no finer than this; what changed within it may change again and look the same.
+# nanoseconds; file systems may keep times no finer, and two changes within one grain can look the same
 _GRAIN = 2_000_000_000
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of a log as it was when it was listed. Another content is another value."""
+    """A file of a log as it was when it was listed. Other content makes another value."""
 
-    # The place of the log, by which its file system is opened, and the path in that.
+    # the place of the log, which opens its file system, and the path in it
     log: str
     path: str
     size: int
@@ -41,12 +40,11 @@ class LogFile:
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
     def shown(self) -> str:
-        """The place as it may stand in a message."""
+        """Mask secrets of the place for messages."""
         if not has_scheme(self.log):
             return self.path
         log = mask_secrets(self.log).rstrip("/")
@@ -54,7 +52,7 @@ class LogFile:
 
 
 def list_logs(place: str) -> tuple[Found, ...]:
-    """The files of a log as they are now, by path. Raises BadInput if there is none."""
+    """List the files of a log, by path. Raises BadInput if there is none."""
     fs, path = open_file_system(place)
     found = _local(path) if is_local(fs) else _remote(fs, path)
     if not found:
@@ -64,10 +62,10 @@ def list_logs(place: str) -> tuple[Found, ...]:
 
 
 def is_settled(file: LogFile) -> bool:
-    """Whether what is read from now on is the content of this version, and no later content can have the same version."""
+    """Tell whether what is read from now on is this version's content, and no later content can have the same version."""
     fs, _ = open_file_system(file.log)
     if not is_local(fs):
-        # A version that begins so was made of one of these keys.
+        # such a version was made of one of these keys
         return file.version.startswith(tuple(f"{key}=" for key in _EXACT))
     try:
         info = os.stat(file.path)
@@ -77,13 +75,13 @@ def is_settled(file: LogFile) -> bool:
 
 
 def is_as_listed(file: LogFile) -> bool:
-    """Whether a local file still is the version that was listed."""
+    """Tell whether a local file still is the version that was listed."""
     info = _stat_at(file.path)
     return info is not None and _local_version(info) == file.version
 
 
 def folder_version(place: str) -> str | None:
-    """Another text once files have come into a local folder, or are gone from it; none of what is no such folder."""
+    """Return a text that changes when files enter or leave a local folder; None for anything but a local folder."""
     fs, path = open_file_system(place)
     info = _stat_at(path) if is_local(fs) else None
     return _local_version(info) if info and stat.S_ISDIR(info.st_mode) else None
@@ -101,14 +99,14 @@ def _local(path: str) -> list[Found]:
 
 
 def _is_file(name: str, info: os.stat_result) -> bool:
-    """Whether it is a file and no folder. Raises BadInput for a pipe, a device or a socket."""
+    """Raises BadInput for a pipe, a device or a socket."""
     if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
         raise BadInput(irregular(name))
     return stat.S_ISREG(info.st_mode)
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """None for a symlink that leads nowhere, and for what went while it was listed."""
+    """None for dangling symlinks and for files that vanished while listing."""
     try:
         return entry.stat()
     except FileNotFoundError:
@@ -116,10 +114,10 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def files_matching(glob: str) -> tuple[LogFile, ...]:
-    """The files that a glob means as they are now, by path; a name that holds signs of a glob means itself as well."""
+    """List the files that a glob matches, by path; a name that contains glob characters matches itself as well."""
     fs, path = open_file_system(glob)
     if is_local(fs):
-        # What goes while it is looked for was not there, and a folder is no file.
+        # files that vanish meanwhile are skipped, and so are folders
         found = {name: info for name in {path, *fs.glob(path)} if (info := _stat_at(name)) and _is_file(name, info)}
         return tuple(LogFile(name, name, info.st_size, _local_version(info)) for name, info in sorted(found.items()))
     fs.invalidate_cache()
@@ -142,7 +140,7 @@ def _stat_at(path: str) -> os.stat_result | None:
 
 
 def _local_version(info: os.stat_result) -> str:
-    # The time of the last change of any kind is there too: no tool sets it back.
+    # includes the ctime: no tool can set it back
     return f"{info.st_mtime_ns}-{info.st_ctime_ns}-{info.st_ino}"
 
 
@@ -152,7 +150,7 @@ def _remote(fs: FileSystem, path: str) -> list[Found]:
         info = fs.info(path)
         entries = [info] if info["type"] == "file" else [entry for entry in fs.ls(path, detail=True) if is_log(entry["name"])]
     except FileNotFoundError as fault:
-        # The driver for http calls so whatever went wrong.
+        # the http driver raises it for any fault
         if is_silence(fault):
             raise
         return []
@@ -160,7 +158,7 @@ def _remote(fs: FileSystem, path: str) -> list[Found]:
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """The keys that are known to tell, or else everything that the driver says. Raises Refused if it says nothing."""
+    """Use the keys known to identify content, or else everything the driver says. Raises Refused if it says nothing."""
     if known := [f"{key}={info[key]}" for key in _VERSIONS if info.get(key)]:
         return "-".join(known)
     facts = {key: value for key, value in info.items() if key not in _SAYS_NOTHING and not _is_of_reading(key)}
@@ -173,5 +171,5 @@ def _version(info: Mapping[str, Any]) -> str:
 
 
 def _is_of_reading(key: object) -> bool:
-    """Reading a log must not make it look changed."""
+    """Filter out keys that reading a log changes."""
     return "access" in str(key).lower() or str(key).lower() == "atime"

@@ -1,9 +1,7 @@
-"""The log of a `files` store: which file holds lines of which dataset, and what follows from it.
+"""The log of a `files` store: which files hold lines of which dataset, and the answers that follow from it.
 
-Belongs here: the questions to a log. Each lists the files anew, but for those of a sweep about one dataset among very many
-(`recent_index`); what depends on their versions alone is worked out once for them, so that a question about one dataset does
-not cost more where there are many.
-Does not belong here: the listing (listing.py), reading (content.py), data, and what the lines mean.
+Each question lists the files anew (but see `recent_index`). What depends only on file versions is computed once for them, so a
+question about one dataset costs no more where there are many.
 """
 
 import hashlib
@@ -20,19 +18,19 @@ from retention_assets.exchange import joined_lines, reading_order
 from retention_assets.stores.files.content import datasets_of, ids_of, lines_of_all
 from retention_assets.stores.files.listing import Found, LogFile, folder_version, is_as_listed, list_logs
 
-# Of log: some thousand small histories, or a second's work.
+# bytes of log: some thousand small histories, or about a second of work
 _TOGETHER = 4 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class LogIndex:
-    """Which files of a log hold lines of which dataset, as they were listed. Two of one listing are the same object."""
+    """Files of a log as listed, by dataset. Two indexes of one listing are the same object."""
 
-    # The names of all datasets, sorted, each with the files that speak of it, in reading order.
+    # all dataset names, sorted, each with its files in reading order
     files: Mapping[str, tuple[LogFile, ...]]
 
     def files_holding(self, datasets: Collection[str]) -> dict[LogFile, list[str]]:
-        """The files that speak of some datasets, in reading order, each with those of them that it speaks of."""
+        """Return the files that mention any of the datasets, in reading order, each with those datasets."""
         found: dict[LogFile, list[str]] = {}
         for name in sorted(set(datasets)):
             for file in self.files.get(name, ()):
@@ -40,34 +38,33 @@ class LogIndex:
         return dict(sorted(found.items(), key=lambda one: reading_order(one[0].name)))
 
     def transactions(self, dataset: str) -> pa.Array:
-        """The ids of a dataset's transactions, whether or not its history is sound."""
         ids = [ids_of(file, dataset) for file in self.files.get(dataset, ())]
         return pa.concat_arrays(ids) if ids else pa.array([], pa.string())
 
 
 class _Listed(NamedTuple):
-    """The files of a local folder, when they began to be listed, and what was said of the folder before."""
+    """A listing of a local folder, when it began, and the folder's version before it."""
 
     at: float
     folder: str
     files: LogIndex
 
 
-# The last listing of each log that has many files.
+# last listing of each log with many files
 _listed: dict["FilesLog", _Listed] = {}
-# From so many files on listing them costs more than deleting a small dataset; and for so long, in seconds, a listing is good.
+# from this many files on a listing costs more than deleting a small dataset; seconds for which one stays valid
 _MANY, _LATELY = 100, 1.0
 
 
 @dataclass(frozen=True)
 class FilesLog:
-    """The log of a store: one file, or all those in a folder."""
+    """The log of a store: one file, or all files in a folder."""
 
     store: str
     place: str
 
     def index(self) -> LogIndex:
-        """Its files, listed anew. Raises BadInput if there is none, or one speaks of another store."""
+        """List the files anew. Raises BadInput if there is none, or one speaks of another store."""
         _listed.pop(self, None)
         at, folder = moment().running, folder_version(self.place)
         found = list_logs(self.place)
@@ -77,10 +74,10 @@ class FilesLog:
         return index
 
     def recent_index(self, dataset: str) -> LogIndex:
-        """The same for a question about one dataset in the middle of a sweep, which may be one of thousands.
+        """Return an index for one dataset in the middle of a sweep, which may be one of thousands.
 
-        Of a large folder a listing of the last second will do, if neither the folder nor a file of the dataset has changed: a
-        sweep itself asks whether anything changed no more often than that.
+        For a large folder a listing of the last second is reused if neither the folder nor a file of the dataset has changed: a
+        sweep checks for changes no more often than that itself.
         """
         listed = _listed.get(self)
         if listed is None or moment().running - listed.at > _LATELY or folder_version(self.place) != listed.folder:
@@ -88,17 +85,15 @@ class FilesLog:
         return listed.files if all(map(is_as_listed, listed.files.files.get(dataset, ()))) else self.index()
 
     def datasets(self) -> list[str]:
-        """The names of all datasets, sorted."""
         return list(self.index().files)
 
     def lines(self, datasets: Collection[str]) -> pa.Table:
-        """The lines of some datasets as they are now."""
         holding = self.index().files_holding(datasets) if datasets else {}
         return joined_lines(lines_of_all(holding))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Datasets that a chain of files connects are together, so that each file is read once; so are small ones, because
-        every question lists all files.
+        """Group datasets that share files, directly or through others, so that each file is read once. Small groups are merged,
+        because every question lists all files.
         """
         first = {dataset: dataset for dataset in datasets}
 
@@ -111,7 +106,7 @@ class FilesLog:
         for names in holding.values():
             for name in names:
                 first[root(name)] = root(names[0])
-        # What no file speaks of costs nothing to read.
+        # a dataset in no file costs nothing to read
         nowhere = sorted(first.keys() - set[str]().union(*holding.values()))
         for name in nowhere:
             first[name] = nowhere[0]
@@ -124,7 +119,7 @@ class FilesLog:
         return [tuple(sorted(share)) for share in _pack([(shares[one], size) for one, size in sizes.items()])]
 
     def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
-        """Per dataset a hash of the files that speak of it. A new file that does changes it, as does a file that is gone."""
+        """Hash the files that mention each dataset. Adding or removing such a file changes the token."""
         known = self.index().files if datasets else {}
         holding = {name: known[name] for name in datasets if name in known}
         digests: dict[tuple[LogFile, ...], str] = {}
@@ -135,7 +130,7 @@ class FilesLog:
 
 
 def _pack(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
-    """Shares put together, as long as they have few bytes of log; a large one stays by itself."""
+    """Merge shares while they have few bytes of log; large ones stay single."""
     together: list[str] = []
     room = _TOGETHER
     for share, size in shares:
@@ -148,7 +143,7 @@ def _pack(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
         yield together
 
 
-# A sweep may serve several stores, and one of them may be written to meanwhile.
+# a sweep may serve several stores, and one of them may be written to meanwhile
 @lru_cache(maxsize=8)
 def _index_of(log: FilesLog, found: tuple[Found, ...]) -> LogIndex:
     files = sorted((LogFile(log.place, *one) for one in found), key=lambda file: reading_order(file.name))

@@ -1,10 +1,8 @@
-"""Whether a folder is that of one transaction alone, by everything that the log knows.
+"""Checks against the log that a folder belongs to one transaction alone.
 
-Belongs here: the questions to the log that stand between a name and a removal, and which datasets they are asked about: the
-patterns of all datasets as a tree, worked out once for a version of the log. Literals in the template `data` and names with a /
-can make folders nest, and whoever removes the outer one takes the inner one with it. Ids that differ in case alone are two
-folders on one disk and one folder on another; which disk it is cannot be asked everywhere, so they are refused.
-Does not belong here: the name by itself (paths.py).
+Literals in the template `data` and names with a / can make folders nest, and removing the outer one takes the inner one with
+it; so the patterns of all datasets form a tree, built once per version of the log. Ids that differ only in case share a folder
+on some disks; which disk it is can't be asked everywhere, so they are refused.
 """
 
 import os
@@ -25,26 +23,26 @@ from retention_assets.stores.files.paths import TRANSACTION, Folder, FolderLayou
 
 @dataclass(frozen=True)
 class FolderOwnership:
-    """Who owns the folders of some transactions of a dataset, as the log says at the beginning of a sweep."""
+    """Owners of the folders of some transactions of a dataset, from the log at the beginning of a sweep."""
 
     log: FilesLog
     index: LogIndex
     layout: FolderLayout
     dataset: str
-    # The datasets whose folders may meet those of this one, itself among them: hardly ever any other.
+    # datasets whose folders may overlap this one's, itself included; rarely any other
     neighbours: tuple[str, ...]
-    # The ids of this dataset that may share a folder with one of the transactions, by their folded id.
+    # ids of this dataset that may share a folder with one of the transactions, by folded id
     alike: Mapping[str, frozenset[str]]
 
     @classmethod
     def of(cls, log: FilesLog, layout: FolderLayout, dataset: str, transactions: Collection[str]) -> Self:
-        """Read from the log. Raises BadInput if it cannot be read."""
+        """Read from the log. Raises BadInput if it can't be read."""
         index = log.recent_index(dataset)
         alike = _alike(index.transactions(dataset), transactions)
         return cls(log, index, layout, dataset, tuple(_neighbours(index, layout, dataset)), alike)
 
     def folder(self, transaction: str) -> Folder:
-        """The folder of a transaction. Raises Refused if it is not plainly one, or not plainly its own."""
+        """Return the folder of a transaction. Raises Refused if the name is unsafe or the folder may be shared."""
         folder = self.layout.folder(self.dataset, transaction)
 
         def name_of(other: str, id_folded: str) -> str | None:
@@ -65,7 +63,7 @@ class FolderOwnership:
         return folder
 
     def knows(self, transaction: str) -> bool:
-        """Whether the log has this transaction, which is one of those that were asked about."""
+        """Tell whether the log has this transaction; only for those passed to `of`."""
         return transaction in self.alike.get(fold_case(transaction), ())
 
     def _is_as_deep(self, folder: Folder, other: str) -> bool:
@@ -79,7 +77,7 @@ class FolderOwnership:
 
     @cached_property
     def _log_and_root(self) -> tuple[str, str] | None:
-        """Where both are, if on one kind of file system. Resolved once, and not for each of thousands of folders."""
+        """Resolved once, not for each of thousands of folders. None if log and root are on different kinds of file systems."""
         (log_fs, log), (fs, root) = open_file_system(self.log.place), open_file_system(self.layout.root)
         if type(log_fs) is not type(fs):
             return None
@@ -89,8 +87,7 @@ class FolderOwnership:
 
 
 def _alike(ids: pa.Array, wanted: Collection[str]) -> dict[str, frozenset[str]]:
-    """The ids that fold to what one of these folds to, by that."""
-    # What is no text at all is in no log.
+    # a name that isn't valid text is in no log
     names = pa.array(sorted({fold_case(name.encode(errors="ignore").decode()) for name in wanted}), pa.string())
     found = ids.filter(pc.is_in(_fold(ids), names)).unique().to_pylist()
     alike: dict[str, frozenset[str]] = {}
@@ -100,7 +97,7 @@ def _alike(ids: pa.Array, wanted: Collection[str]) -> dict[str, frozenset[str]]:
 
 
 def _fold(ids: pa.Array) -> pa.Array:
-    """Folded ids. There may be millions, of which hardly any needs more than small letters."""
+    """Fold ids in Arrow: there may be millions, and nearly all need only lower case."""
     lower = pc.ascii_lower(ids)
     special = pc.invert(pc.string_is_ascii(ids))
     if not pc.any(special).as_py():
@@ -112,15 +109,14 @@ def _fold(ids: pa.Array) -> pa.Array:
 
 @dataclass(eq=False)
 class _FolderTree:
-    """A place below the root: the datasets whose pattern ends here, and what is below it, by the next segment."""
+    """A node of the tree of folders below the root: datasets whose pattern ends here, and children by segment."""
 
     datasets: list[str] = field(default_factory=list)
     below: dict[str, "_FolderTree"] = field(default_factory=dict)
-    # Of those below the ones whose segment can be any transaction.
+    # children whose segment is the placeholder of the transaction
     anything: list["_FolderTree"] = field(default_factory=list)
 
     def add(self, dataset: str, pattern: Folder) -> None:
-        """A dataset and its pattern."""
         here = self
         for segment in pattern:
             if segment not in here.below:
@@ -131,7 +127,7 @@ class _FolderTree:
         here.datasets.append(dataset)
 
     def along(self, pattern: Folder) -> Iterator[str]:
-        """The datasets whose patterns go along this one until either ends, the dataset of the pattern itself among them."""
+        """Yield datasets whose patterns match this one up to the end of the shorter, its own dataset included."""
         here = [self]
         for segment in pattern:
             for tree in here:
@@ -149,7 +145,6 @@ class _FolderTree:
 
 
 def _neighbours(index: LogIndex, layout: FolderLayout, dataset: str) -> list[str]:
-    """The datasets whose folders may meet those of this one, sorted, itself among them if the log has it."""
     return sorted(_tree(index, layout).along(layout.pattern(dataset)))
 
 

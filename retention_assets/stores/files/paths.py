@@ -1,8 +1,7 @@
-"""Where the folder of a transaction is, and every reason for which a name may not become one.
+"""Turns names of transactions into folders below the root of a `files` store.
 
-Belongs here: names to folders below the root of a `files` store, before anything is touched. A name comes from a log, which
-anybody may have written: what is not plainly the name of one folder is refused, never repaired.
-Does not belong here: what the file system says about the folder (symlinks, files in its place); removal does that as it goes.
+Names come from a log that anybody may have written: a name that is not plainly one folder is refused, never repaired. What the
+file system has there (symlinks, files) is checked during removal.
 """
 
 import re
@@ -17,7 +16,7 @@ from retention_assets.stores.files.settings import FilesSettings
 Folder = tuple[str, ...]
 
 TRANSACTION = "{transaction}"
-# The file in a root that says which root it is. It is no data.
+# the file that identifies a root; it is no data
 IDENTITY = ".retention-store"
 _OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
@@ -25,12 +24,12 @@ _GLOB = re.compile(r"[*?\[\]]")
 
 
 def is_own_file(name: str) -> bool:
-    """Whether a name in a root is that of its file, also of one that was being written when its program was killed."""
+    """Tell whether a name is that of the root's identity file or of an unfinished one."""
     return _OWN.fullmatch(name) is not None
 
 
 def fold_case(name: str) -> str:
-    """The same text for names that some disks (of macOS, of Windows, behind SMB) take for one."""
+    """Fold names that some disks (macOS, Windows, SMB) treat as equal."""
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -46,13 +45,13 @@ class FolderLayout:
 
     @classmethod
     def of(cls, settings: FilesSettings) -> Self:
-        """Split at the first segment that holds a placeholder: what stands before it is the same for all transactions."""
+        """Split at the first segment with a placeholder; what stands before it is shared by all transactions."""
         segments = settings.data.rstrip("/").split("/")
         first = next(place for place, segment in enumerate(segments) if "{" in segment)
         return cls(settings.name, "/".join(segments[:first]), tuple(segments[first:]))
 
     def folder(self, dataset: str, transaction: str) -> Folder:
-        """The segments of a transaction's folder below the root. Raises Refused for a name that can be none."""
+        """Return the segments of a transaction's folder below the root. Raises Refused for an unsafe name."""
         name = self._name(dataset)
         _check("transaction", transaction, transaction)
         if "/" in transaction:
@@ -65,21 +64,21 @@ class FolderLayout:
         return found
 
     def parent(self, dataset: str) -> Folder:
-        """Give the segments of the folder in which a dataset has those of its transactions; none where that is the root."""
+        """Return the segments of the folder above a dataset's transactions; empty where that is the root."""
         folder = self.folder(dataset, "transaction")
         own = next(place for place, segment in enumerate(self.segments) if TRANSACTION in segment)
-        # A dataset's name may have several segments.
+        # a dataset's name may have several segments
         return folder[: len(folder) - (len(self.segments) - own)]
 
     def pattern(self, dataset: str) -> Folder:
-        """The segments of all folders of a dataset, folded, with the placeholder where the transaction stands."""
+        """Return the folded segments of all folders of a dataset, with a placeholder for the transaction."""
         name = dataset.partition("/")[2]
         return tuple(fold_case("/".join(self.segments).replace("{dataset}", name)).split("/"))
 
     def owner_of_shared(self, folder: Folder, other: str, name_of: Callable[[str, str], str | None]) -> str | None:
-        """The dataset, or the transaction of a dataset, in, around or instead of whose folder this one may lie, or none.
+        """Return a dataset or transaction whose folder may contain, lie in or equal this one, or None.
 
-        `name_of` gives the id of a transaction of that dataset, and not the one that is asked about, by its folded id.
+        `name_of` maps a folded id to a transaction of the other dataset, never to the one asked about.
         """
         inside = None
         for segment, pattern in zip(map(fold_case, folder), self.pattern(other), strict=False):
@@ -94,7 +93,7 @@ class FolderLayout:
         return None if name is None else f"the transaction {quote(name)} of {other}"
 
     def fault_of(self, dataset: str) -> str | None:
-        """Why a dataset can have no folder, so that nothing of it could ever be deleted; none if it can."""
+        """Say why a dataset can have no folder, so that nothing of it could ever be deleted; None if it can."""
         try:
             self._name(dataset)
         except Refused as fault:
@@ -102,7 +101,6 @@ class FolderLayout:
         return None
 
     def _name(self, dataset: str) -> str:
-        """The name without its store."""
         store, _, name = dataset.partition("/")
         if store != self.store:
             raise Refused(f"The dataset {quote(dataset)} is not of the store {self.store}.")

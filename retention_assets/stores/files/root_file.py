@@ -1,8 +1,6 @@
-"""The file in a root by which it is known, and what the ledger notes in it beside the data.
+"""The identity file in a root: a random id in its first line, and notes of the ledger behind it.
 
-Belongs here: a random id in the first line, and lines of notes behind it that are replaced together with it, at once or not at
-all. It is no data: nobody lists it, and nobody sweeps it.
-Does not belong here: what the notes say (pipeline/head_file.py), and other signs that a root is the right one (witness.py).
+Both are replaced together, atomically. The file is no data: nobody lists or sweeps it.
 """
 
 import os
@@ -21,7 +19,7 @@ _MOST_BYTES = 1 << 16
 
 
 def place_of_root(place: str) -> str:
-    """Where a root is, and by what it is known, if anything."""
+    """Return the place of a root, with its identity if it has one."""
     fs, root = open_file_system(place)
     shown = os.path.realpath(root) if is_local(fs) else mask_secrets(place)
     known = identity_of(fs, root)
@@ -29,26 +27,26 @@ def place_of_root(place: str) -> str:
 
 
 def leave_identity(place: str) -> None:
-    """Leave in a root by what it is known again, unless that is there. One in which nobody may write has its name alone."""
+    """Write an identity file unless there is one. A root without write permission is known by its name alone."""
     fs, root = open_file_system(place)
     content = f"{uuid.uuid4().hex}\n".encode()
     if is_local(fs):
         file = os.path.join(root, IDENTITY)
         with suppress(OSError):
-            # A program that was killed as it made the file, or a full disk, has left an empty one, by which nothing is known.
+            # A program killed while writing, or a full disk, leaves an empty file, which identifies nothing.
             if os.path.lexists(file) and not os.lstat(file).st_size:
                 replace_file(file, content)
             else:
                 with open(file, "xb") as stream:
                     stream.write(content)
     elif identity_of(fs, root) is None:
-        # What does not know how to make a file only where there is none says so with errors of its own.
+        # drivers that can't create a file exclusively raise errors of their own
         with suppress(Exception):
             fs.pipe_file(_file_of(root), content, mode="create")
 
 
 def holds_anything(place: str) -> bool:
-    """Whether anything is below a root: an empty one may be that of a disk that is not mounted, or mistyped."""
+    """Tell whether anything is below a root: an empty one may be mistyped or an unmounted disk."""
     fs, root = open_file_system(place)
     if is_local(fs):
         if not os.path.isdir(root):
@@ -64,19 +62,19 @@ def holds_anything(place: str) -> bool:
 
 
 def read_notes(place: str) -> str | None:
-    """The notes in a root; none where it is not known by anything. Raises OSError where that can't be told."""
+    """Read the notes in a root; None where it has no identity. Raises OSError where that can't be told."""
     try:
         content = _content(*open_file_system(place))
     except OSError:
         raise
     except Exception as fault:
-        # Drivers raise what they like.
+        # drivers raise anything
         raise OSError(error_text(fault)) from fault
     return None if content is None else content.partition(b"\n")[2].decode(errors="replace")
 
 
 def write_notes(place: str, text: str) -> bool:
-    """Replace the notes in a root; False where nothing is in it yet. Raises OSError where they can't be written."""
+    """Replace the notes in a root; False where the root is still empty. Raises OSError where they can't be written."""
     try:
         fs, root = open_file_system(place)
         content = _content(fs, root)
@@ -97,7 +95,7 @@ def write_notes(place: str, text: str) -> bool:
 
 
 def replace_file(file: str, data: bytes) -> None:
-    """Write a local file under another name first, and on the disk before it has its own."""
+    """Write a local file under a temporary name, sync it, then rename it."""
     folder, name = os.path.split(file)
     new = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
     with open(new, "wb") as stream:
@@ -108,7 +106,7 @@ def replace_file(file: str, data: bytes) -> None:
 
 
 def identity_of(fs: FileSystem, root: str) -> str | None:
-    """By what a root is known. Raises OSError where it can't be told whether it is by anything."""
+    """Return the identity of a root, if it has one. Raises OSError where that can't be told."""
     content = _content(fs, root)
     return None if content is None else content.partition(b"\n")[0].decode()
 

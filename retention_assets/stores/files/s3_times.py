@@ -1,8 +1,4 @@
-"""Times in answers of S3, read quickly: each object of a listing has one, and the driver tries every form of a date there is.
-
-Belongs here: the two forms in which S3 writes a time, and telling the driver to try these first.
-Does not belong here: opening file systems (file_systems.py), and any request.
-"""
+"""Parses the two time formats of S3 directly: the driver tries every date format, for each object of a listing."""
 
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -12,7 +8,7 @@ from fsspec import AbstractFileSystem as FileSystem  # type: ignore[import-untyp
 
 
 def read_times_quickly(fs: FileSystem) -> None:
-    """Have a file system of S3 that has not connected yet read times so."""
+    """Install the parser in an S3 file system. It must not have connected yet."""
     if fs.session is None:
         from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 
@@ -22,7 +18,7 @@ def read_times_quickly(fs: FileSystem) -> None:
 
 
 def parse_time(value: Any) -> datetime:
-    """A time as S3 writes it in a listing, or in a header; whatever else, as the driver reads it."""
+    """Parse a time in S3's formats; leave any other to the driver's parser."""
     if isinstance(value, str):
         try:
             if value[10:11] == "T" and value.endswith("Z"):

@@ -1,7 +1,4 @@
-"""The settings of a `files` store.
-
-Belongs here: its keys under `stores:` in `retention.yaml`, and what makes a template of folders unsafe.
-"""
+"""The settings of a `files` store, and the checks of its template for folders."""
 
 import os
 import re
@@ -18,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
 
 
 def _known_file_system(place: str) -> str:
-    """Imported only for a URI: most settings have none, and every command reads settings."""
+    """Imports only for a URI: most settings have none, and every command reads settings."""
     if has_scheme(place):
         from retention_assets.stores.files.file_systems import check_scheme
 
@@ -64,22 +61,19 @@ class FilesSettings(StoreSettings):
 
     @property
     def data_root(self) -> str:
-        """The folder above the first placeholder."""
         return self.data.partition("{")[0].rpartition("/")[0]
 
     @property
     def places(self) -> Mapping[str, str]:
-        """Its log as well, which may lie in its own data."""
         return {**super().places, "log": self.log}
 
     @property
     def deletes_versions(self) -> bool:
-        """As `versions` says."""
         return self.versions == "delete"
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The logs and the data; instead of what is in an object store, the server that its driver is told to ask."""
+        """Return the logs and the data; for an object store the server that its driver asks."""
         endpoint = _s3_endpoint() if any(_is_s3(place) for place in (self.log, self.data_root)) else None
         return tuple(endpoint if endpoint and _is_s3(place) else place for place in (self.log, self.data_root))
 
@@ -89,7 +83,7 @@ def _is_s3(place: str) -> bool:
 
 
 def _s3_endpoint() -> str | None:
-    """As fsspec's configuration (its files and variables) says, or else as Amazon's own variables do."""
+    """Follow fsspec's configuration (files and variables), then Amazon's own variables."""
     from fsspec.config import conf  # type: ignore[import-untyped]
 
     own = conf.get("s3", {})

@@ -1,9 +1,7 @@
 """The `files` store: histories in the exchange format, the data of each transaction in a folder of its own.
 
-Belongs here: the answers to the protocol, and the order in which a sweep asks its questions: is the name plainly a folder of
-this transaction and of no other, does the log know it, do readers know that it goes; then it goes. Each target for itself.
-Does not belong here: any of those answers (paths.py, ownership.py, tombstones.py), reading (log.py), and the deletion itself
-(delete.py).
+A sweep checks each target by itself: its name is plainly a folder of this transaction alone, the log has the transaction, and
+readers know that it goes. Only then the folder is deleted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +51,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _LISTINGS_AT_ONCE = 8
-# A folder of some files on a local disk takes less; over a network one request takes more.
+# seconds; a small local folder takes less, a network request more
 _QUICK = 0.005
 
 
@@ -65,45 +63,43 @@ class FilesStore:
 
     @property
     def name(self) -> str:
-        """What the names of its datasets begin with."""
         return self.settings.name
 
     @property
     def capabilities(self) -> Capabilities:
-        """Tasks may delete folders side by side; what is in a latest view goes one by one, as readers are told."""
+        """Tasks may delete folders side by side; targets in a latest view go one by one, as readers must learn of each."""
         return Capabilities(parts_at="")
 
     @property
     def log(self) -> FilesLog:
-        """Its histories."""
         return FilesLog(self.settings.name, self.settings.log)
 
     def datasets(self) -> list[str]:
-        """The names of all datasets, sorted."""
         return self.log.datasets()
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """The datasets of the same files together."""
+        """Keep datasets of the same files together."""
         return self.log.shares(datasets)
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """The lines of some datasets. Raises BadInput if a file cannot be read: it might speak of any of them."""
+        """Raises BadInput if a file can't be read: it might mention any dataset."""
         lines, layout = self.log.lines(datasets), FolderLayout.of(self.settings)
         there = pc.unique(lines["dataset"]).to_pylist()
         faults = [{"dataset": name, "fault": fault} for name in there if (fault := layout.fault_of(name))]
         return pa.concat_tables([lines, pa.Table.from_pylist(faults, LINES)]) if faults else lines
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """A hash of the files that speak of each; another one once versions are deleted, so that what was hidden is marked."""
+        """Hash the files that mention each dataset. The token changes when `versions` is set to delete, so that what was hidden
+        is marked.
+        """
         found = self.log.tokens(datasets)
         return {name: f"{token}+versions" for name, token in found.items()} if self.settings.deletes_versions else found
 
     def present(self) -> datetime | None:
-        """What the object store that the data is in says."""
         return server_time(self.settings.data_root)
 
     def warnings(self) -> list[str]:
-        """A root that is missing, or in which no transaction has its folder: it may be mistyped."""
+        """Warn of a root that is missing or has no transaction's folder: it may be mistyped."""
         layout = FolderLayout.of(self.settings)
         try:
             index = self.log.index()
@@ -111,14 +107,14 @@ class FilesStore:
         except Refused as fault:
             return [str(fault)]
         except (BadInput, OSError):
-            # Reading the log says it.
+            # reading the log reports it
             return []
         return [root.fault() for root in signs if not root.holds_transactions()]
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """The bytes that are there; unknown where they cannot be listed, of which the sweep will say why.
+        """Measure what is there; None where it can't be listed, for which the sweep will give the reason.
 
-        Raises Refused where the root is missing, or shows no sign of the data.
+        Raises Refused where the root is missing or shows no sign of the data.
         """
         layout = FolderLayout.of(self.settings)
         folders = self._open_folders(layout)
@@ -127,7 +123,7 @@ class FilesStore:
             signs = RootSigns(folders, layout, self.log.recent_index(dataset), dataset)
             if not signs.holds_transactions():
                 raise Refused(signs.fault())
-        # The note is what there was to delete: only that goes, and a sweep that is resumed tells whether anything is gone.
+        # The note holds what there was to delete: only that goes, and a resumed sweep can tell whether anything is gone.
         noted = [FolderNote(0, 0, 0, 0) if note is None else note for note in notes]
         return [
             PreparedTarget(name, note.freed, note.text) if isinstance(note, FolderNote) else PreparedTarget(name)
@@ -135,17 +131,17 @@ class FilesStore:
         ]
 
     def place(self, dataset: str, claim: bool = False) -> str:
-        """The root, and by what it is known. Claimed: that is left in it, where data of the dataset is."""
+        """Return the root with its identity. `claim` writes an identity if data of the dataset is there."""
         layout = FolderLayout.of(self.settings)
         if claim:
-            # Where the root or the log is not as it should be the sweep will say it.
+            # the sweep reports a faulty root or log
             with suppress(BadInput, OSError, Refused):
                 if RootSigns(self._open_folders(layout), layout, self.log.recent_index(dataset), dataset).holds_data():
                     leave_identity(layout.root)
         return place_of_root(layout.root)
 
     def store_place(self, claim: bool = False) -> str:
-        """The root. Claimed: by the data of its first dataset."""
+        """Return the root. `claim` uses the data of the store's first dataset."""
         found = place_of_root(self.settings.data_root)
         with suppress(BadInput, OSError, Refused):
             if claim and KNOWN_BY not in found and (names := self.datasets()):
@@ -153,7 +149,7 @@ class FilesStore:
         return found
 
     def data_finder(self, dataset: str) -> FindData:
-        """Find folders by the names in that of the dataset."""
+        """Find folders by listing the dataset's own."""
         layout = FolderLayout.of(self.settings)
         folders, above = self._open_folders(layout), layout.parent(dataset)
         names = folders.names_in(above)
@@ -167,7 +163,7 @@ class FilesStore:
         return lambda transactions: list(filter(has, transactions))
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What is left of folders, by what they were when they were planned."""
+        """Compare what is left of folders with their plan."""
         layout = FolderLayout.of(self.settings)
         try:
             folders = self._open_folders(layout)
@@ -179,7 +175,7 @@ class FilesStore:
         return {one.transaction: _remains(one, note, gone) for one, note in zip(targets, found, strict=True)}
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete the folders of some transactions, once readers of a latest view can learn of it."""
+        """Delete folders, once readers of a latest view can learn of it."""
         layout = FolderLayout.of(self.settings)
         [folders] = _try_each(self._open_folders, [layout], 1)
         if isinstance(folders, Exception):
@@ -218,7 +214,7 @@ class FilesStore:
         return TransactionFolders.of(layout, self.settings.deletes_versions, self.settings.guarded)
 
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
-        """Add to the log what readers have to know. Raises if it cannot be said, and then nothing may go."""
+        """Raises if the log can't be added to; then nothing may be deleted."""
         log = sound_log(self.read([dataset]))
         if fault := next((fault for fault in log.datasets["fault"].to_pylist() if fault), None):
             raise Refused(f"The history of {dataset} is not sound, so what is in a latest view cannot go: {fault}")
@@ -227,7 +223,7 @@ class FilesStore:
 
 
 def _check_ownership(owners: FolderOwnership, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[SweptTarget]]:
-    """The targets that may go, each with its folder; and what became of the others."""
+    """Split into targets that may go, with their folders, and outcomes of the others."""
     going, refused = {}, []
     for target in targets:
         try:
@@ -238,7 +234,7 @@ def _check_ownership(owners: FolderOwnership, targets: Sequence[Target]) -> tupl
 
 
 def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int) -> list[Result | Exception]:
-    """The answer for each, or whatever was raised instead."""
+    """Return each result, or the exception raised instead."""
 
     def attempt(one: Item) -> Result | Exception:
         try:
@@ -250,12 +246,12 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
     try:
         return map_concurrently(pool, attempt, items, _QUICK)
     finally:
-        # Whoever interrupts a sweep does not wait for what has not begun.
+        # an interrupted sweep doesn't wait for tasks that have not begun
         pool.shutdown(cancel_futures=True)
 
 
 def _check_planned(target: Target, note: FolderNote) -> None:
-    """Raises FolderChanged for a folder that is not what the plan of a target says."""
+    """Raises FolderChanged for a folder that differs from the target's plan."""
     why = note.change(FolderNote.parse(target.note), target.begun_earlier) if target.note else None
     if why is not None:
         raise FolderChanged(why)
@@ -275,7 +271,7 @@ def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
         return SweptTarget(target.transaction, Outcome.SPARED, error=str(found))
     if isinstance(found, Exception):
         return _failed(target, found)
-    # What a sweep that was killed had deleted of it is nowhere else counted.
+    # what a killed sweep deleted of it is counted nowhere else
     freed_before = FolderNote.parse(target.note).freed if target.begun_earlier and target.note else 0
     if found is None:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE, freed_before)

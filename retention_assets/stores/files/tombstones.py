@@ -1,8 +1,7 @@
-"""Tombstones: the DELETE transactions by which readers of a latest view learn that a sweep takes files out of it.
+"""Tombstones: DELETE transactions that tell readers of a latest view that a sweep takes files out of it.
 
-Belongs here: which branches need one and what it says (pure), and appending it to the log of a `files` store. A log is only
-ever added to, never rewritten; frames/views/added_deletes.py moves the branch when the log is read.
-Does not belong here: deleting. It begins only once what is written here is on disk.
+The log is only appended to, never rewritten; frames/views/added_deletes.py moves the branch when the log is read. Deletion
+begins only once the tombstones are on disk.
 """
 
 import hashlib
@@ -28,18 +27,18 @@ _COLUMNS = ["transaction", "parent_ordinal", "type", "status", "closed_at", "hea
 
 
 def can_append(log: str) -> bool:
-    """Whether a log can be added to: a folder, or one local file of plain JSON lines."""
+    """Tell whether a log can be added to: a folder, or one local file of plain JSON lines."""
     fs, path = open_file_system(log)
     if is_local(fs):
         return Path(path).is_dir() or (Path(path).is_file() and is_plain(path))
-    # By its name: a question about what a store can do makes no request.
+    # by name: asking for capabilities makes no request
     return not is_log(log)
 
 
 def tombstones_for(log: Log, dataset: str, targets: Collection[str], at: datetime) -> list[dict[str, Any]]:
-    """One DELETE for each branch of a sound log whose latest view holds a target, as lines of the exchange format.
+    """Return one DELETE, in the exchange format, for each branch of a sound log whose latest view holds a target.
 
-    Its id comes from what it is for, so that what is there already is not added again.
+    Its id is derived from its purpose, so that one already there is not added again.
     """
     rows = log.transactions.select(_COLUMNS).to_pylist()
     in_view = _targets_in_view(rows, set(targets))
@@ -54,7 +53,7 @@ def tombstones_for(log: Log, dataset: str, targets: Collection[str], at: datetim
 
 
 def _targets_in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[str]]:
-    """For each transaction the targets in the latest view of a branch that would stand there."""
+    """For each transaction, targets in the latest view of a branch that would stand there."""
     found: list[frozenset[str]] = []
     for row in rows:
         above = found[row["parent_ordinal"]] if row["parent_ordinal"] >= 0 else frozenset[str]()
@@ -67,7 +66,6 @@ def _targets_in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[s
 
 
 def _view(rows: Sequence[Row], place: int) -> list[Row]:
-    """The latest view of a branch that stands at a place, from its beginning on."""
     view: list[Row] = []
     while place >= 0:
         row = rows[place]
@@ -83,11 +81,11 @@ def _tombstone(
     dataset: str, branch: str, view: Sequence[Row], targets: frozenset[str], head: str, at: datetime
 ) -> dict[str, Any] | None:
     files = _files_of(view, targets)
-    # Nothing is taken out of a view that another DELETE has taken these files out of, or that never had any of them.
+    # another DELETE has already taken these files out of the view, or it never had any
     if files == []:
         return None
     purpose = json.dumps([dataset, branch, sorted(targets)])
-    # The times of the transaction that it follows: what retention itself adds makes no view younger than it was.
+    # times of the transaction it follows: what retention adds makes no view younger
     times = dict.fromkeys(("opened_at", "closed_at"), text_of(view[-1]["closed_at"]))
     line = {
         "dataset": dataset, "transaction": f"{ADDED}{hashlib.sha256(purpose.encode()).hexdigest()[:16]}", "parent": head,
@@ -98,7 +96,7 @@ def _tombstone(
 
 
 def _files_of(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
-    """The names that targets were the last of the view to write; None where the log does not say."""
+    """Files that a target was the last in the view to write; None where the log does not say."""
     owner: dict[str, str] = {}
     begun = False
     for row in view:
@@ -115,7 +113,7 @@ def _files_of(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
 
 
 def append_tombstones(log: str, lines: Sequence[Mapping[str, Any]]) -> None:
-    """Add lines to a log so that a reader sees all of a line or nothing. They are on disk when this returns."""
+    """Append lines to a log, each visible whole or not at all. They are on disk on return."""
     fs, path = open_file_system(log)
     local = is_local(fs)
     if not can_append(log):
@@ -142,7 +140,7 @@ def _append_to_file(path: str, content: bytes) -> None:
             content = b"\n" + content
         done = os.write(file, content)
         if done < len(content):
-            # A torn line would refuse the whole log; what nobody wrote behind is taken back.
+            # A torn line would make the whole log unreadable; truncate it unless somebody has appended behind it.
             if os.fstat(file).st_size == size + done:
                 os.ftruncate(file, size)
             raise OSError(f"only {done} of {len(content)} bytes could be written to {path}")
@@ -152,7 +150,7 @@ def _append_to_file(path: str, content: bytes) -> None:
 
 
 def _add_file(folder: str, name: str, content: bytes) -> None:
-    """A file that is there whole or not at all, also after a crash."""
+    """Write a file that is there whole or not at all, also after a crash."""
     unfinished = f"{folder}/.{name}.unfinished"
     try:
         with open(unfinished, "wb") as stream:
@@ -171,7 +169,7 @@ def _add_file(folder: str, name: str, content: bytes) -> None:
 
 
 def _put(fs: FileSystem, place: str, content: bytes) -> None:
-    """In an object store an object is put at once; elsewhere a file gets its name once it is whole."""
+    """Object stores put atomically; elsewhere the file is renamed once it is whole."""
     if is_s3(fs):
         fs.pipe_file(place, content)
         return

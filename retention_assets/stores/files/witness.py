@@ -1,8 +1,7 @@
-"""Signs that a root is the right one: that data of a dataset is or was in it.
+"""Looks for signs that a root is the right one: data of a dataset is or was in it.
 
-Belongs here: looking for signs. A disk that is not mounted, another one in its place or a mistyped template has none of a
-transaction's files either: without a sign nothing is taken for gone.
-Does not belong here: the file by which a root is known (root_file.py), and what follows from it (store.py).
+An unmounted disk, another disk in its place or a mistyped template has no files of a transaction either: without a sign nothing
+counts as gone.
 """
 
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ from retention_assets.stores.files.log import LogIndex
 from retention_assets.stores.files.paths import Folder, FolderLayout
 from retention_assets.stores.files.root_file import identity_of
 
-# So many other transactions, and other datasets, are asked about at most.
+# transactions, and datasets, that are looked for at most
 _MOST = 50
 
 
 @dataclass(frozen=True)
 class RootSigns:
-    """Signs in a root that it is the one of a dataset's data. One is enough."""
+    """Signs that a root holds a dataset's data. One is enough."""
 
     folders: TransactionFolders
     layout: FolderLayout
@@ -31,20 +30,19 @@ class RootSigns:
     dataset: str
 
     def is_known(self) -> bool:
-        """Whether the root says which one it is, or holds anything of the data. Whoever resumes has compared what it says."""
+        """Tell whether the root has an identity or any of the data. The caller that resumes has compared the identity."""
         return identity_of(self.folders.fs, self.folders.root) is not None or self.holds_data()
 
     def holds_data(self) -> bool:
-        """Whether a folder is there in which transactions of the dataset are, or one of a transaction or dataset beside it."""
+        """Tell whether there is a folder of the dataset's transactions, or of a transaction or dataset beside it."""
         parents = (folder for name in (self.dataset, *self._neighbours()) for folder in self._parent(name))
         return any(map(self.folders.has, parents)) or self.holds_transactions()
 
     def holds_transactions(self) -> bool:
-        """Whether the folder of any of its newest transactions is there, or of the newest of another dataset."""
+        """Tell whether the folder of one of its newest transactions, or of another dataset's newest, is there."""
         return any(map(self.folders.has, self._newest()))
 
     def fault(self) -> str:
-        """A sentence about a root in which no transaction has a folder."""
         place = "/".join((mask_secrets(self.layout.root), *self.layout.segments))
         return (
             f"None of the newest transactions of {self.dataset}, nor of any other dataset, has a folder at {place}. Mend `data`"
@@ -56,15 +54,15 @@ class RootSigns:
         return islice((name for name in self.index.files if name != self.dataset), _MOST)
 
     def _newest(self) -> Iterator[Folder]:
-        """The likeliest first: hardly ever is more than one asked about."""
+        """Likeliest first: rarely is a second one looked up."""
         for dataset, most in ((self.dataset, _MOST), *((name, 1) for name in self._neighbours())):
             for transaction in reversed(self.index.transactions(dataset)[-most:].to_pylist()):
-                # The name of what is in a log need not be that of a folder.
+                # a name in a log need not be a valid folder
                 with suppress(Refused):
                     yield self.layout.folder(dataset, transaction)
 
     def _parent(self, dataset: str) -> Iterator[Folder]:
-        """The folder in which a dataset has those of its transactions, unless that is the root itself."""
+        """None where it is the root itself."""
         with suppress(Refused):
             if above := self.layout.parent(dataset):
                 yield above

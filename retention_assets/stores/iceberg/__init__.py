@@ -1,7 +1,4 @@
-"""The `iceberg` store: tables of a PyIceberg catalog; each snapshot is a transaction.
-
-Belongs here: what the registry has to know of this kind.
-"""
+"""The `iceberg` kind of store, as the registry knows it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,15 +1,11 @@
-"""Does another name of the catalog lead to the files of a table? Then nothing of it may be swept.
+"""Finds aliases: other names of the catalog that lead to a table's files. A table with an alias is not swept.
 
-Belongs here: finding such an alias, and saying what to do about it.
-Does not belong here: looking at the tables of a catalog (sql_catalog.py), and what a sweep does when there is no alias.
+Registering a table twice makes an alias: the names diverge with their next commits, and each still reads what the other has
+expired. Two tables in one folder, as renaming and creating anew leaves them, are as bad: the fence of one contains the other.
 
-Aliases come from registering a table twice: its names part with their next commits, and each still reads what the other has
-expired. Two tables in one folder, as renaming and making anew leaves them, are as bad: the fence around one holds the other.
-
-Seen is what is registered before the look that precedes the deletion: all tables that this opened store has read last, which a
-look has it read wherever they are not known as they are (claims.py); and in a SQL catalog, whatever was read, all tables whose
-last metadata lies where this one's does or would by default. Not seen are aliases in other catalogs, and what is registered
-after that look.
+Found is what is registered before the look that precedes the deletion: among all tables that this opened store read last, which
+a look re-reads wherever they may have changed (claims.py), and in a SQL catalog among all tables whose newest metadata lies
+where this one's does or would by default. Not found are aliases in other catalogs, and what is registered after that look.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,15 +20,15 @@ from retention_assets.stores.iceberg.sweep import Unloadable
 
 @dataclass
 class TableAliases:
-    """By what the datasets of one store could be told apart when it last read them."""
+    """Identities by which the datasets of one store could be told apart when it last read them."""
 
     _traits: dict[str, frozenset[str]] = field(default_factory=dict)
     _with_trait: dict[str, set[str]] = field(default_factory=dict)
-    # Tables are read by several threads.
+    # tables are read by several threads
     _lock: Lock = field(default_factory=Lock)
 
     def remember(self, dataset: str, table: Table | None) -> None:
-        """Take down a table that was just read, or that it is gone."""
+        """Note a table that was just read, or that it is gone."""
         traits = frozenset() if table is None else _traits_of(table)
         with self._lock:
             before = self._traits.pop(dataset, frozenset())
@@ -44,7 +40,7 @@ class TableAliases:
                 self._traits[dataset] = traits
 
     def of(self, dataset: str, table: Table, near: Iterable[str], load: Callable[[str], Table | None]) -> str | None:
-        """Why nothing of a table may be deleted, if an alias is near or remembered. `load` reads a suspect as it is now."""
+        """Say why nothing of a table may be deleted if it has an alias, near or remembered. `load` re-reads a suspect."""
         with self._lock:
             remembered = {name for trait in _traits_of(table) for name in self._with_trait.get(trait, ())}
         suspects = sorted({*near, *remembered} - {dataset})

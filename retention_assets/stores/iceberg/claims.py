@@ -1,13 +1,9 @@
-"""What other tables of a catalog have of a table's files: it is not deleted, whatever folder it lies in.
+"""Finds files of a table that other tables of the catalog have too: they are not deleted, whatever folder they lie in.
 
-Belongs here: which tables can have such files, what each of them has outside of its own folders, remembered by the place of its
-metadata, and which of some files any of them needs.
-Does not belong here: listing and loading tables, and two names for one table (aliases.py).
-
-Files come into a second table when they are added to it as they are, and tables may lie in each other's folders. Only manifests
-say which files those are, so other tables are read: all that show a sign of such files (folders that overlap, a mapping of
-column names, which files of others need, `gc.enabled` not true, metadata elsewhere), and of the rest as many as `_MOST_LISTS`
-manifest lists. Each is read once as long as it only loses snapshots.
+A file can be added to a second table as it is, and tables may lie in each other's folders. Only manifests tell which files
+those are, so other tables are read: all that show a sign of such files (overlapping folders, a mapping of column names, which
+foreign files need, `gc.enabled` not true, metadata elsewhere), and of the rest up to `_MOST_LISTS` manifest lists. Each is read
+once as long as it only loses snapshots.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -27,35 +23,35 @@ from retention_assets.stores.iceberg.reachability import Reachability, staying_l
 from retention_assets.stores.iceberg.sweep import Unloadable
 
 _NAME_MAPPING = "schema.name-mapping.default"
-# What is read of tables that show no sign, over the life of an opened store.
+# manifest lists read of tables without a sign, over the life of an opened store
 _MOST_LISTS = 2_000
-# How often a table is asked of which files go while they are read.
+# attempts to read a table whose files go meanwhile
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class TableSummary:
-    """What is known of another table from its metadata, and of its files elsewhere, if they were read."""
+    """Facts about another table from its metadata, and the folders of its foreign files, if these were read."""
 
     fence: TableFence
     snapshots: frozenset[int]
     shows_sign: bool
-    # The folders outside of its own in which it has files; None: not read.
+    # folders outside of its own in which it has files; None: not read
     folders: frozenset[str] | None = None
 
 
 @dataclass
 class _Places:
-    """Where tables have files, by folder: of thousands of tables the few are found that are near another one."""
+    """Index from folders to tables, to find the few of thousands that are near another one."""
 
-    # The roots and the folders elsewhere of each table.
+    # roots and outside folders of each table
     _of: dict[str, tuple[tuple[str, ...], frozenset[str]]] = field(default_factory=dict)
-    # The tables that have a root, and those that have a root or a folder elsewhere there or below.
+    # per folder: tables with a root there, and tables with a root or an outside folder there or below
     _roots: dict[str, set[str]] = field(default_factory=dict)
     _below: dict[str, set[str]] = field(default_factory=dict)
 
     def put(self, name: str, summary: TableSummary) -> None:
-        """Note a table, instead of what was known of it."""
+        """Note a table, replacing what was known of it."""
         places = summary.fence.roots, summary.folders or frozenset()
         if self._of.get(name) == places:
             return
@@ -67,7 +63,6 @@ class _Places:
             self._below.setdefault(folder, set()).add(name)
 
     def drop(self, name: str) -> None:
-        """Forget a table."""
         if (places := self._of.pop(name, None)) is None:
             return
         for root in places[0]:
@@ -76,7 +71,7 @@ class _Places:
             self._below[folder].discard(name)
 
     def near(self, fence: TableFence) -> set[str]:
-        """The tables that have a root in or around a root of this one, or files below one."""
+        """Return the tables that have a root in or around a root of this one, or files below one."""
         found = set[str]()
         for root in fence.roots:
             found |= self._below.get(root, set())
@@ -91,33 +86,31 @@ def _folders_of(places: tuple[tuple[str, ...], frozenset[str]]) -> set[str]:
 
 
 def _at_and_above(place: str) -> list[str]:
-    """A folder and all in which it is, each with its / at the end."""
     return [place[: at + 1] for at, sign in enumerate(place) if sign == "/"]
 
 
 @dataclass
 class OtherTables:
-    """What one opened store knows of the tables of its catalog, each by its dataset's name."""
+    """Knowledge of one opened store about the tables of its catalog, by dataset."""
 
     parsed: ParsedFiles
     _known: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
     _places: _Places = field(default_factory=_Places)
-    # Those of which nobody has decided yet whether their manifests are read.
+    # nobody has decided yet whether their manifests are read
     _undecided: set[str] = field(default_factory=set)
-    # Those that may be another way than they are known.
+    # may have changed since they were read
     _unsure: set[str] = field(default_factory=set)
-    # Tables that somebody has read and nobody has asked about since.
+    # tables that somebody has read and nobody has asked about since
     _seen: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
     _lists_read: int = 0
 
     def remember(self, name: str, table: Table) -> None:
-        """Take down a table that was just read, so that it need not be read once more at the place where it was."""
+        """Note a table that was just read, so that it is not read again from that metadata."""
         at = table.metadata_location
         if at not in (known[0] for known in (self._known.get(name), self._seen.get(name)) if known):
             self._seen[name] = at, _summary_of(table)
 
     def notice(self, names: Iterable[str]) -> None:
-        """Take down tables that may be another way than they were."""
         self._unsure.update(names)
 
     def claims(
@@ -129,10 +122,10 @@ class OtherTables:
         load: Callable[[str], Table | None],
         threads: Executor,
     ) -> dict[str, str]:
-        """Of the files (by identity) that are wanted gone those that another table has, each with that table's name.
+        """Return the wanted files (by identity) that another table has, each with that table's name.
 
-        `tables` are the datasets of the catalog and, where that is known without loading them, the places of their metadata;
-        what changed of them was noticed. Raises Unloadable if one of them can't be read: nobody can say then what may go.
+        `tables` are the datasets of the catalog with the places of their metadata, where known without loading; call `notice`
+        for changes first. Raises Unloadable if one of them can't be read: then nobody can say what may go.
         """
         fence = TableFence.of(table.metadata)
         mine = {file for file in wanted if fence.names(file)}
@@ -148,7 +141,7 @@ class OtherTables:
         return found
 
     def _to_ask(self, dataset: str, fence: TableFence, tables: Mapping[str, str | None]) -> list[str]:
-        """The other tables that are not known as they are now, and those that may have files of this one."""
+        """Other tables whose present state is unknown, and those that may have files of this one."""
         self._unsure = {name for name in self._unsure if name in tables and not self._is_known(name, tables[name])}
         near = {name for name in (*self._places.near(fence), *self._undecided) if name in tables}
         return sorted((self._unsure | near) - {dataset})
@@ -158,12 +151,12 @@ class OtherTables:
         return known is not None and location in (None, known[0])
 
     def _patiently(self, name: str, ask: Callable[[], Set[str]]) -> Set[str]:
-        """What a table says of its files; asked anew where these go meanwhile, as when a sweep of its own expires snapshots."""
+        """Retry while its files go, as when a sweep of its own expires snapshots."""
         for left in reversed(range(_TRIES)):
             try:
                 return ask()
             except Unreadable as fault:
-                # Whatever becomes of it, how it is now is not known.
+                # whatever happens next, its present state is unknown
                 self._known.pop(name, None)
                 if not (left and fault.missing):
                     raise
@@ -193,7 +186,7 @@ class OtherTables:
                 self._seen.pop(name, None)
             known, summary = seen[0], _with_folders_of(seen[1], summary)
         overlaps = summary.fence.overlaps(fence)
-        # What overlaps is read for what is asked now; somebody else may need to know its folders.
+        # an overlapping table is read for this question only; another may need its folders
         is_decided = summary.folders is not None or not overlaps
         if not overlaps and summary.folders is None and self._may_read(summary):
             other = other or load(name)
@@ -224,7 +217,7 @@ def _summary_of(other: Table) -> TableSummary:
 
 
 def _with_folders_of(now: TableSummary, before: TableSummary | None) -> TableSummary:
-    """Where a table has lost snapshots at most, what was read of it is enough."""
+    """If a table has only lost snapshots, what was read of it suffices."""
     is_enough = before is not None and now.fence == before.fence and now.snapshots <= before.snapshots
     return replace(now, folders=before.folders) if before is not None and is_enough else now
 
@@ -246,7 +239,6 @@ def _files_needed(other: Table, mine: Set[str], threads: Executor, parsed: Parse
 
 
 def _named(metadata: TableMetadata) -> Iterable[str]:
-    """What metadata names by itself."""
     for note in notes_of(metadata).values():
         yield file_identity(note.manifest_list)
         yield from (file_identity(file.location) for file in note.statistics)

@@ -1,17 +1,13 @@
-"""Taking snapshots out of a table's metadata: exactly the planned ones, in one optimistic commit.
+"""Removes exactly the planned snapshots from a table's metadata in one optimistic commit. Only here PyIceberg's private names
+are used.
 
-Belongs here: the updates and the requirements of that commit, and what it means when it fails. PyIceberg's private names are
-used here and nowhere else.
-Does not belong here: retrying, reading files, deleting files.
+A catalog that removes a snapshot silently drops every branch and tag that points at it. Requirements that the known refs stay
+where they are miss a ref that was made a moment ago. Catalogs that apply commits in this program (SQL, Hive, Glue, DynamoDB,
+BigQuery) therefore get a requirement of our own, which they check against the metadata that they then replace. A REST server
+has no such requirement: there, `refs_dropped` looks afterwards at the metadata that it committed upon.
 
-A catalog that applies the removal of a snapshot also drops, without a word, every branch and tag that points at it.
-Requirements that the known refs stay where they are do not see a ref that was made a moment ago. Catalogs that apply commits in
-this program (SQL, Hive, Glue, DynamoDB, BigQuery) therefore get a requirement of our own, which they check against the metadata
-that they then replace. A REST server knows no such requirement: there, `refs_dropped` looks afterwards at the metadata that it
-committed upon.
-
-The log of current snapshots, by which readers travel in time, is cut after the last entry of a snapshot that goes. With a gap
-in it the entry before the gap would answer for the time of what is gone, with another state. Servers do the same by Iceberg's
+The log of current snapshots, which time travel reads, is cut after the last entry of a removed snapshot. With a gap in it, the
+entry before the gap would answer for the time of what is gone, with another state. Servers do the same by Iceberg's
 specification.
 """
 
@@ -55,7 +51,7 @@ class AssertNoRefOn(ValidatableTableRequirement):
     dropping: dict[str, SnapshotRef]
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
-        """Raises CommitFailedException for the first ref that does."""
+        """Raises CommitFailedException for the first ref on one of them."""
         refs = refs_by_snapshot(base_metadata, self.dropping) if base_metadata else {}
         for snapshot in sorted(self.snapshot_ids & refs.keys()):
             raise CommitFailedException(f"Requirement failed: {refs[snapshot]} points at {snapshot}")
@@ -71,12 +67,12 @@ def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMeta
     known = {snapshot.snapshot_id for snapshot in base_metadata.snapshots}
     log = log_without(base_metadata.snapshot_log, known - going)
     if going - known or going & refs_by_snapshot(base_metadata).keys():
-        # What is not the plain case is PyIceberg's to decide.
+        # anything but the plain case is left to PyIceberg
         applied: TableMetadata = _apply_table_update.dispatch(RemoveSnapshotsUpdate)(update, base_metadata, context)
         return applied.model_copy(update={"snapshot_log": log})
     context.add_update(update)
     staying = [
-        # A history begins anew after what was removed.
+        # a history begins anew after what was removed
         snapshot.model_copy(update={"parent_snapshot_id": None}) if snapshot.parent_snapshot_id in going else snapshot
         for snapshot in base_metadata.snapshots
         if snapshot.snapshot_id not in going
@@ -85,20 +81,20 @@ def _(update: SnapshotRemoval, base_metadata: TableMetadata, context: _TableMeta
 
 
 def can_commit(table: Table) -> bool:
-    """Whether removals can be committed. Catalogs that PyIceberg writes metadata for know no table of format 3."""
+    """Catalogs for which PyIceberg writes the metadata can't commit to tables of format 3."""
     return table.metadata.format_version < 3 or not isinstance(table.catalog, MetastoreCatalog)
 
 
 def log_without(log: Sequence[SnapshotLogEntry], staying: Set[int]) -> list[SnapshotLogEntry]:
-    """What of a log still says what was current when: all behind the last entry of a snapshot that does not stay."""
+    """Keep the part of the log behind the last entry of a snapshot that is removed: it still tells what was current when."""
     gone = [at for at, entry in enumerate(log) if entry.snapshot_id not in staying]
     return list(log[gone[-1] + 1 :] if gone else log)
 
 
 def refs_by_snapshot(metadata: TableMetadata, dropping: Mapping[str, SnapshotRef] = MappingProxyType({})) -> dict[int, str]:
-    """The snapshots that a ref points at, each with one of these refs; the current snapshot even if no ref says so.
+    """Return the snapshots with a ref on them, each with one such ref; the current snapshot even without a ref.
 
-    Refs that are to be dropped do not count, as long as they are what they were.
+    Refs to be dropped don't count if they are unchanged.
     """
     current = (
         {} if metadata.current_snapshot_id is None else {metadata.current_snapshot_id: "the table as its current snapshot"}
@@ -110,16 +106,16 @@ def refs_by_snapshot(metadata: TableMetadata, dropping: Mapping[str, SnapshotRef
 def remove_snapshots(
     table: Table, snapshot_ids: Collection[int], dropping: Mapping[str, SnapshotRef] = MappingProxyType({})
 ) -> None:
-    """Take snapshots, the statistics on them, and refs that are dropped with them, out of a table as it was loaded.
+    """Remove snapshots, their statistics and the refs dropped with them from a table as it was loaded.
 
     Raises CommitConflict or CommitUnknown.
     """
     metadata = table.metadata
     going = frozenset(snapshot_ids)
-    # In the order of the metadata, in which a catalog then looks for them.
+    # in the order of the metadata, in which a catalog looks for them
     ordered = [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id in going]
     updates: list[Any] = [
-        # Before the snapshots, with which a catalog would drop them by itself, and say nothing of it.
+        # before the snapshots, with which a catalog would silently drop them
         *(RemoveSnapshotRefUpdate(ref_name=name) for name, ref in dropping.items() if metadata.refs.get(name) == ref),
         *(RemoveStatisticsUpdate(snapshot_id=one) for one in sorted(going & {s.snapshot_id for s in metadata.statistics})),
         *(
@@ -138,15 +134,15 @@ def remove_snapshots(
 
 
 def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
-    """Through the table's own commit, which also keeps `write.metadata.delete-after-commit.enabled`."""
+    """The table's own commit also honours `write.metadata.delete-after-commit.enabled`."""
     try:
         table._do_commit(updates=tuple(updates), requirements=tuple(requirements))
     except CommitFailedException as fault:
         raise CommitConflict(str(fault)) from fault
-    # A catalog that finds what is to be removed already gone calls it a wrong value.
+    # a catalog raises ValueError if what is to be removed is already gone
     except ValueError as fault:
         raise CommitConflict(str(fault)) from fault
-    # Catalogs raise what their drivers raise; a lost answer is not a lost commit, so the caller has to look.
+    # Catalogs raise what their drivers raise. A lost answer is not a lost commit, so the caller has to look.
     except Exception as fault:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
 
@@ -154,9 +150,9 @@ def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
 def refs_dropped(
     table: Table, loaded: str, snapshot_ids: Collection[int], dropping: Mapping[str, SnapshotRef] = MappingProxyType({})
 ) -> dict[int, str]:
-    """Refs that a server dropped together with these snapshots, because they were made after the table was loaded.
+    """Return refs that a server dropped together with these snapshots, because they were made after the table was loaded.
 
-    Raises CommitUnknown if that can't be looked up. `table` is what the commit produced, `loaded` the location of the metadata
+    Raises CommitUnknown if that can't be looked up. `table` is the result of the commit, `loaded` the location of the metadata
     in which the refs were checked.
     """
     log = table.metadata.metadata_log
@@ -164,7 +160,7 @@ def refs_dropped(
         return {}
     try:
         base = FromInputFile.table_metadata(table.io.new_input(log[-1].metadata_file))
-    # Neither the file system nor the content is ours to trust.
+    # neither the file system nor the content can be trusted
     except Exception as fault:
         raise CommitUnknown(f"{type(fault).__name__}: {fault}") from fault
     return {snapshot: ref for snapshot, ref in refs_by_snapshot(base, dropping).items() if snapshot in snapshot_ids}

@@ -1,9 +1,8 @@
-"""Deleting the files of expired snapshots, behind the table's fence.
+"""Deletes the files of expired snapshots inside the table's fence, and counts the bytes freed and the files left.
 
-Belongs here: the order (data, then manifests and statistics, then the manifest list, for each snapshot), and counting what
-really became free; and what is left, as not the table's own. A snapshot whose data could not all be deleted keeps its manifests
-and its list, so that the next sweep finds the rest.
-Does not belong here: which files. They come from reachability.py, and no remaining snapshot reaches any of them.
+For each snapshot: data, then manifests and statistics, then the manifest list. If not all data could be deleted, the manifests
+and the list stay, so that the next sweep finds the rest. The files come from reachability.py: no remaining snapshot reaches any
+of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,18 +28,18 @@ _STAGES: tuple[Callable[[OwnedFiles], tuple[File, ...]], ...] = (
 
 @dataclass
 class RemovedFiles:
-    """What became of one snapshot's files."""
+    """Result of deleting one snapshot's files."""
 
     bytes: int = 0
     failed: list[str] = field(default_factory=list)
-    # Not the table's own to delete: the locations, by why.
+    # locations that are not the table's own to delete, by reason
     left: dict[str, list[str]] = field(default_factory=dict)
-    # Why not all of them may go now.
+    # why not all of them may go now
     withheld: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything so far is gone, so that what names it may go."""
+        """Everything so far is gone, so the files that name it may go."""
         return not self.failed and self.withheld is None
 
 
@@ -54,14 +53,14 @@ class _NotOurs(Exception):
 
 @dataclass(frozen=True)
 class Border:
-    """Where the files of a table end: its fence, and what other tables have inside of it, by whom."""
+    """Limits of a table's own files: its fence, and files inside of it that other tables have, with their names."""
 
     io: FileIO
     fence: TableFence
     claims: Mapping[str, str]
 
     def why_left(self, location: str) -> str | None:
-        """Why a file is not to be deleted."""
+        """Say why a file is not to be deleted."""
         if not self.fence.encloses(location):
             return "as outside of the table's own folders"
         if not is_literal(self.io, location):
@@ -103,14 +102,14 @@ def delete_files_of(
 
 
 def _delete_file(border: Border, file: File) -> int:
-    """Delete one file. The bytes that this freed; none if it was gone already."""
+    """Return the bytes freed; 0 if the file was already gone."""
     if (why := border.why_left(file.location)) is not None:
         raise _NotOurs(why)
     try:
         border.io.delete(file.location)
     except FileNotFoundError:
         return 0
-    # File systems of others raise what they like; whatever it was, the file may still be there.
+    # foreign file systems raise anything; the file may still be there
     except Exception as fault:
         raise _Undeletable(f"{file.location}: {type(fault).__name__}: {fault}") from fault
     return file.bytes

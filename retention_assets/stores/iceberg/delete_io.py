@@ -1,8 +1,5 @@
-"""Reaching the very file that a location names, whatever characters are in it.
-
-Belongs here: PyIceberg's own FileIO, but for `?` and `#`. PyIceberg takes what follows them for no part of the path, so that it
-would read, and delete, another file; other writers take them as they are. Here a location is what it says.
-Does not belong here: which files are read or deleted.
+"""A FileIO that takes locations literally. PyIceberg cuts a path at `?` and `#`, and so would read, and delete, another file
+than the one other writers named.
 """
 
 from urllib.parse import urlsplit
@@ -11,26 +8,26 @@ from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-# What PyIceberg takes for the end of a path.
+# where PyIceberg ends a path
 CUTS = "?#"
 
 
 class LiteralFileIO(PyArrowFileIO):
-    """Files by way of Arrow, which takes a path as it is."""
+    """Arrow FileIO that takes a path as it is."""
 
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
-        """Scheme, host and path, to the last character."""
+        """Split into scheme, host and path, to the last character."""
         at = min((place for place in map(location.find, CUTS) if place >= 0), default=len(location))
         scheme, host, path = PyArrowFileIO.parse_location(location[:at], properties)
         if not urlsplit(location[:at]).scheme:
-            # A plain path is not cut, but brought into order.
+            # a plain path is not cut, but normalized
             return PyArrowFileIO.parse_location(location, properties)
         return scheme, host, path + location[at:]
 
 
 class ExactFileIO(FileIO):
-    """The FileIO that PyIceberg would take for each location, made literal where that is known how to do."""
+    """The FileIO that PyIceberg would choose for each location, made literal where possible."""
 
     def __init__(self, properties: Properties = EMPTY_DICT) -> None:
         super().__init__(properties)
@@ -38,19 +35,17 @@ class ExactFileIO(FileIO):
         self._by_scheme: dict[str, FileIO] = {}
 
     def new_input(self, location: str) -> InputFile:
-        """The file to read."""
         return self._of(location).new_input(location)
 
     def new_output(self, location: str) -> OutputFile:
-        """The file to write."""
         return self._of(location).new_output(location)
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
-        """Delete a file. Raises FileNotFoundError if it is not there."""
+        """Raises FileNotFoundError if it is not there."""
         self._of(location if isinstance(location, str) else location.location).delete(location)
 
     def is_literal(self, location: str) -> bool:
-        """Whether a location leads to the very file that it names."""
+        """Tell whether a location leads to the very file that it names."""
         return not set(CUTS) & set(location) or isinstance(self._of(location), LiteralFileIO)
 
     def _of(self, location: str) -> FileIO:
@@ -62,5 +57,4 @@ class ExactFileIO(FileIO):
 
 
 def is_literal(io: FileIO, location: str) -> bool:
-    """Whether a location leads to the very file that it names, by any FileIO."""
     return io.is_literal(location) if isinstance(io, ExactFileIO) else not set(CUTS) & set(location)

@@ -1,11 +1,8 @@
-"""Where the files of a table are: when two locations are one file, and which of them a sweep may delete.
-
-Belongs here: comparing locations as text, and the fence around a table.
-Does not belong here: reading or deleting.
+"""Compares file locations and tells which of them a sweep of a table may delete.
 
 A table may name files that are not its own to delete: files added from elsewhere, a migrated table's, a location that was
-changed. Only what lies below the table's location, `write.data.path` or `write.metadata.path` is deleted. A location is taken
-to the letter: `%`, `#`, `?` and spaces are parts of names.
+changed. Only what lies below the table's location, `write.data.path` or `write.metadata.path` is deleted. Locations are
+literal: `%`, `#`, `?` and spaces are parts of names.
 """
 
 import os
@@ -20,7 +17,7 @@ _LOCAL = "file:"
 
 
 def file_identity(location: str) -> str:
-    """One text for one file, however its location is spelled: two files with the same identity are never both deleted."""
+    """Normalize a location: two files with the same identity are never both deleted."""
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         scheme, rest = "file", location
@@ -31,26 +28,25 @@ def file_identity(location: str) -> str:
 
 @dataclass(frozen=True)
 class TableFence:
-    """The folders below which a table's files are its own."""
+    """Folders below which a table's files are its own."""
 
     roots: tuple[str, ...]
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "TableFence":
-        """The fence of a table."""
         written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
         return cls(tuple(_roots([metadata.location, *(place for place in written if place)])))
 
     def overlaps(self, other: "TableFence") -> bool:
-        """Whether a root of the one lies in a root of the other, or is the same."""
+        """Tell whether a root of one lies in, or equals, a root of the other."""
         return any(mine.startswith(root) or root.startswith(mine) for mine in self.roots for root in other.roots)
 
     def names(self, identity: str) -> bool:
-        """Whether a file lies below a root by its name alone."""
+        """Tell whether a file lies below a root, by its name alone."""
         return any(identity.startswith(root) for root in self.roots)
 
     def encloses(self, location: str) -> bool:
-        """Whether a file may be deleted: it lies below a root, by its name and, on a local disk, in truth."""
+        """Tell whether a file may be deleted: it lies below a root by its name and, on a local disk, after resolving links."""
         if ".." in location.split("/"):
             return False
         file = file_identity(location)
@@ -63,7 +59,7 @@ class TableFence:
 def _roots(places: Iterable[str]) -> Iterable[str]:
     for place in places:
         root = file_identity(place).rstrip("/") + "/"
-        # The root of a disk is nobody's own, nor is a place that leads elsewhere.
+        # the root of a disk is nobody's own, nor is a place that leads elsewhere
         if root.partition(":")[2].strip("/") and ".." not in place.split("/"):
             yield root
 

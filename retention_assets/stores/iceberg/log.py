@@ -1,16 +1,14 @@
-"""The snapshots and refs of Iceberg tables as lines of a log.
+"""Converts snapshots and refs of Iceberg tables, from metadata already read, to lines of a log.
 
-Belongs here: what a snapshot is in our words, in both models. `states`: each snapshot is a full state, so each is a SNAPSHOT.
-`deltas`: a snapshot is what its operation says, and one that carries no data file over from before is a SNAPSHOT.
-Does not belong here: catalogs and files. Everything here comes from metadata that was read already. What a table says about its
-own retention is only told here: it becomes a deletion through a policy that asks for it (`from_table`).
+Model `states`: each snapshot is a full state, so each is a SNAPSHOT. Model `deltas`: a snapshot is what its operation says, and
+one that carries no data file over from before is a SNAPSHOT. What a table says about its own retention is only reported:
+deletions need a policy that asks for it (`from_table`).
 
-Attributes of a dataset that policies may choose by: `gc.enabled`, `format-version`, `commits.enabled` (false, where this
-program can't commit to the table), and the table's own retention
-(`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, where it is set,
+Attributes of a dataset: `gc.enabled`, `format-version`, `commits.enabled` (false where this program can't commit to the table),
+and the table's own retention (`history.expire.max-snapshot-age-ms`, `history.expire.min-snapshots-to-keep` and, if set,
 `history.expire.max-ref-age-ms`), with Iceberg's defaults where the table says nothing. What a ref says otherwise stands under
-`history.expire.branch.NAME.` and `history.expire.tag.NAME.`. No tag ends by itself: one that is past its age pins its snapshot
-until somebody drops it, which a policy can ask for (`expired_refs: drop`). Of a transaction: `operation`.
+`history.expire.branch.NAME.` and `history.expire.tag.NAME.`. No tag ends by itself: one past its age pins its snapshot until
+somebody drops it, which a policy can ask for (`expired_refs: drop`). Of a transaction: `operation`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,17 +34,15 @@ MAX_REF_AGE_PROPERTY = attribute(MAX_REF_AGE)
 
 
 def table_of(lines: Iterable[Line]) -> pa.Table:
-    """Lines as a table of `frames.log.LINES`."""
     return pa.Table.from_pylist(list(lines), schema=LINES)
 
 
 def fault_line(dataset: str, fault: str) -> Line:
-    """The one line of a dataset that can't be read."""
     return {"dataset": dataset, "fault": fault}
 
 
 def lines_of(dataset: str, metadata: TableMetadata, model: Model, *, commits: bool = True) -> list[Line]:
-    """All lines of one table: about itself, its snapshots in the order of the metadata, its refs."""
+    """Return a table's lines: about itself, its snapshots in the order of the metadata, its refs."""
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     return [
         {"dataset": dataset, "attributes": _about(metadata) | ({} if commits else {COMMITS: "false"})},
@@ -59,21 +55,20 @@ def lines_of(dataset: str, metadata: TableMetadata, model: Model, *, commits: bo
 
 
 def collects_garbage(metadata: TableMetadata) -> bool:
-    """Whether the table lets its files be deleted. Anything but `true` is a no: a typo shall not delete."""
+    """Tell whether the table lets its files be deleted. Only `true` counts: a typo must not delete."""
     return metadata.properties.get("gc.enabled", "true").strip().lower() == "true"
 
 
 def own_attributes(properties: Mapping[str, str], refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
-    """The table's numbers as they are in force, and what branches say otherwise.
+    """Return the table's numbers in force, and deviations of branches.
 
-    A number that cannot be read is shown as it is written: it keeps no history from being read, and nothing is judged by it.
+    An unreadable number is shown as written: it keeps no history from being read, and nothing is judged by it.
     """
     written = {name: properties[name] for name in (*_DEFAULTS, MAX_REF_AGE_PROPERTY) if name in properties}
     return {**_DEFAULTS, **written, **_ref_attributes(refs)}
 
 
 def _ref_attributes(refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
-    """What refs say about themselves and, if they are branches, about their own history."""
     numbers = {
         attribute(number, name, ref.snapshot_ref_type.value): value
         for name, ref in refs.items()
@@ -98,7 +93,7 @@ def _transaction(dataset: str, snapshot: Snapshot, parent_is_there: bool, model:
     return {
         "dataset": dataset,
         "transaction": str(snapshot.snapshot_id),
-        # An expired parent leaves its id behind; a history begins anew after it.
+        # an expired parent leaves its id behind; a history begins anew after it
         "parent": str(snapshot.parent_snapshot_id) if parent_is_there else None,
         "parent_given": True,
         "type": "SNAPSHOT" if model == "states" else _type(snapshot, operation),
@@ -112,7 +107,7 @@ def _transaction(dataset: str, snapshot: Snapshot, parent_is_there: bool, model:
 
 
 def _type(snapshot: Snapshot, operation: Operation | None) -> str:
-    """A SNAPSHOT begins a view and so gives up what came before: only said when the summary proves it."""
+    """A SNAPSHOT begins a view and gives up what came before, so it needs proof in the summary."""
     total, added = _counted(snapshot, "total-data-files"), _counted(snapshot, "added-data-files")
     if total is not None and total == (added or 0):
         return "SNAPSHOT"
@@ -120,7 +115,7 @@ def _type(snapshot: Snapshot, operation: Operation | None) -> str:
 
 
 def _counted(snapshot: Snapshot, key: str) -> int | None:
-    """A number of the summary, which is text that any writer may have left out or spoiled."""
+    """Numbers in a summary are text that any writer may have left out or spoiled."""
     text = str(snapshot.summary.get(key, "")) if snapshot.summary else ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 

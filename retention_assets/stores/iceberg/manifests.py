@@ -1,11 +1,8 @@
-"""Manifest lists and manifests, read strictly: a file that is not whole is an error, never a shorter answer.
+"""Reads manifest lists and manifests strictly: an incomplete file is an error, never a shorter answer.
 
-Belongs here: the two kinds of file, of which only what a sweep asks for is decoded.
-Does not belong here: what follows from them.
-
-PyIceberg's own reader takes the end of a cut-off file for the end of its entries. Whoever reads a table sees too few rows then;
-whoever deletes what nobody reaches would delete live data. So the blocks are walked here, to the last byte, and the entries of
-a manifest are counted against what its list says.
+PyIceberg's reader takes the end of a truncated file for the end of its entries. A reader of the table then sees too few rows; a
+sweep would delete live data. So blocks are walked here to the last byte, and the entries of a manifest are counted against what
+its list says.
 """
 
 import json
@@ -44,14 +41,14 @@ _MANIFEST = StructType(
     NestedField(2, "data_file", _FILE, required=True),
 )
 _HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
-# What an entry of a manifest or of a list takes in memory, with its texts.
+# bytes of memory per entry of a manifest or list, with its texts
 _MEMORY = 700
-# A disk or a network may stumble; a file that is not there or not sound stays so.
+# a disk or a network may fail briefly; a missing or broken file stays so
 _TRIES = 3
 
 
 class Unreadable(Exception):
-    """A file of the table's metadata that can't be read, and whether that is because it is not there."""
+    """A metadata file of the table that can't be read, and whether it is missing."""
 
     def __init__(self, location: str, why: str, missing: bool) -> None:
         super().__init__(f"{location} can't be read: {why}")
@@ -68,12 +65,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Manifest(File):
-    """A manifest as a manifest list names it. The counts are None where an old writer left them out."""
+    """A manifest as a manifest list names it. Counts are None where an old writer left them out."""
 
     identity: str
     entries: int | None
     live: int | None
-    # Whether its files say which rows are gone: position and equality deletes, deletion vectors.
+    # its files hold position or equality deletes, or deletion vectors
     deletes: bool = False
 
 
@@ -85,7 +82,7 @@ class ManifestList(File):
 
 
 def manifest_list(io: FileIO, location: str, known: dict[str, Manifest], parsed: ParsedFiles = NOTHING_KEPT) -> ManifestList:
-    """The manifests of a snapshot. `known` keeps one value for a manifest that many lists name."""
+    """Read the manifests of a snapshot. `known` shares one value for a manifest that many lists name."""
     data = _content(io, location)
     manifests = parsed.of("list", location, data, lambda: _manifests_in(data, location), lambda found: _MEMORY * len(found))
     return ManifestList(location, len(data), tuple(known.setdefault(one.location, one) for one in manifests))
@@ -101,7 +98,7 @@ def _manifests_in(data: bytes, location: str) -> list[Manifest]:
 
 
 def live_files(io: FileIO, manifest: Manifest, parsed: ParsedFiles = NOTHING_KEPT) -> Mapping[str, File]:
-    """What a manifest holds live, by identity: data files, delete files and the puffin files of deletion vectors."""
+    """Return the live files of a manifest, by identity: data files, delete files and puffin files of deletion vectors."""
     location, data = manifest.location, _content(io, manifest.location)
     found, entries = parsed.of("manifest", location, data, lambda: _live_in(data, location), lambda one: _MEMORY * one[1])
     if manifest.entries is not None and entries != manifest.entries:
@@ -111,7 +108,7 @@ def live_files(io: FileIO, manifest: Manifest, parsed: ParsedFiles = NOTHING_KEP
 
 
 def _live_in(data: bytes, location: str) -> tuple[dict[str, File], int]:
-    """The live files, and how many entries there are."""
+    """Return live files and the number of all entries."""
     found, entries = {}, 0
     for status, file in _records(data, _MANIFEST, location):
         entries += 1
@@ -130,23 +127,23 @@ def _content(io: FileIO, location: str) -> bytes:
         except OSError as fault:
             if not left:
                 raise Unreadable(location, str(fault), missing=False) from fault
-        # File systems of others raise what they like; all of it means that the file was not read.
+        # foreign file systems raise anything; the file was not read
         except Exception as fault:
             raise Unreadable(location, f"{type(fault).__name__}: {fault}", missing=False) from fault
     raise AssertionError("the last try returns or raises")
 
 
 def _records(data: bytes, wanted: StructType, location: str) -> Iterator[Any]:
-    """The records of an Avro file, each as the sequence of the fields that are wanted."""
+    """Read the wanted fields of each Avro record, in that order."""
     try:
         yield from _blocks(data, wanted)
-    # A spoiled file can make a decoder raise anything: wrong magic, a broken codec, text that is no text.
+    # a broken file makes a decoder raise anything: wrong magic, a broken codec, invalid text
     except Exception as fault:
         raise Unreadable(location, f"{type(fault).__name__}: {fault}", missing=False) from fault
 
 
 def _blocks(data: bytes, wanted: StructType) -> Iterator[Any]:
-    # This decoder checks that there are as many bytes as it is told to read; the fast one reads on behind the end.
+    # this decoder checks that all requested bytes are there; the fast one reads past the end
     decoder = StreamingBinaryDecoder(data)
     header = _HEADER.read(decoder)
     codec = header.compression_codec()
@@ -165,12 +162,12 @@ def _blocks(data: bytes, wanted: StructType) -> Iterator[Any]:
 
 @lru_cache(maxsize=256)
 def _reader(avro_schema: str, wanted: StructType) -> Reader:
-    """Most files of a table are of one schema, and making a reader takes longer than reading a small file."""
+    """Cached: most files of a table share one schema, and making a reader takes longer than reading a small file."""
     return _picking(AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct(), wanted)
 
 
 def _picking(file: StructType, wanted: StructType) -> Reader:
-    """A reader of the wanted fields that skips all others, however a writer has laid them out."""
+    """Make a reader of the wanted fields that skips all others, whatever the writer's layout."""
     places = {field.field_id: (at, field.field_type) for at, field in enumerate(wanted.fields)}
     readers: list[tuple[int | None, Reader]] = []
     for field in file.fields:

@@ -1,8 +1,6 @@
-"""What is written down about a snapshot before it is expired, so that its files are found when it no longer is in the metadata.
+"""Notes about snapshots for a plan, so that their files are found once they are expired.
 
-Belongs here: the note, as a value and as the text that a plan keeps; making it from the metadata or, of a snapshot that was
-expired and whose note went with its plan, from the metadata files of before.
-Does not belong here: deciding whether its files may be deleted. A sweep checks that against the present.
+They come from the metadata or, for a snapshot that was expired and whose note went with its plan, from earlier metadata files.
 """
 
 import json
@@ -21,9 +19,9 @@ from retention_assets.stores.iceberg.manifests import File
 
 @dataclass(frozen=True)
 class SnapshotNote:
-    """The table by its uuid (a name may be given to another table), the manifest list and the statistics of a snapshot.
+    """The table's uuid (a name may pass to another table), and a snapshot's manifest list and statistics.
 
-    And the refs on it, with all that makes them again, should they be dropped together with it.
+    Also the refs on it, with everything needed to restore them if they are dropped together with it.
     """
 
     table: str
@@ -32,7 +30,6 @@ class SnapshotNote:
     refs: Mapping[str, SnapshotRef] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The note as a plan keeps it."""
         statistics = [[file.location, file.bytes] for file in self.statistics]
         content: dict[str, Any] = {"table": self.table, "manifest_list": self.manifest_list, "statistics": statistics}
         if self.refs:
@@ -41,7 +38,7 @@ class SnapshotNote:
 
 
 def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
-    """A note for each snapshot that is in the metadata."""
+    """Make a note for each snapshot in the metadata."""
     statistics: dict[int, list[File]] = {}
     for one in [*metadata.statistics, *metadata.partition_statistics]:
         statistics.setdefault(one.snapshot_id, []).append(File(one.statistics_path, one.file_size_in_bytes))
@@ -61,9 +58,9 @@ def notes_of(metadata: TableMetadata) -> dict[int, SnapshotNote]:
 
 
 def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, SnapshotNote]:
-    """Notes of those expired snapshots whose manifest list is still there, from the table's log of metadata files.
+    """Make notes of expired snapshots whose manifest list is still there, from the table's log of metadata files.
 
-    What is not found there is not swept: its files stay until an orphan scan of the table.
+    A snapshot not found there is not swept: its files stay until an orphan scan of the table.
     """
     found: dict[int, SnapshotNote] = {}
     for entry in reversed(table.metadata.metadata_log):
@@ -71,7 +68,7 @@ def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, Snapshot
             break
         try:
             earlier = notes_of(FromInputFile.table_metadata(table.io.new_input(entry.metadata_file)))
-        # Tables remove metadata files of long ago, and what can't be read tells nothing.
+        # tables remove old metadata files, and unreadable ones tell nothing
         except (OSError, EOFError, ValueError):
             continue
         found |= {one: earlier[one] for one in snapshot_ids - found.keys() if one in earlier}
@@ -79,7 +76,7 @@ def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, Snapshot
 
 
 def is_there(io: FileIO, note: SnapshotNote) -> bool:
-    """Whether anything of an expired snapshot is left: its manifest list goes last. What can't be told is looked into."""
+    """Tell whether anything of an expired snapshot is left; its manifest list goes last. True if unknown."""
     try:
         return io.new_input(note.manifest_list).exists()
     except OSError:
@@ -87,7 +84,7 @@ def is_there(io: FileIO, note: SnapshotNote) -> bool:
 
 
 def note_from(text: str) -> SnapshotNote:
-    """A note from the text of a plan. Raises ValueError if it is none: nothing can be deleted by it."""
+    """Parse a plan's note. Raises ValueError if it is invalid: nothing can be deleted by it."""
     content: Any = json.loads(text)
     match content:
         case {"table": str(table), "manifest_list": str(location), "statistics": list(files)}:
@@ -109,7 +106,7 @@ def _file(content: Any) -> File:
 
 
 def snapshot_id(transaction: str) -> int | None:
-    """The id of a snapshot, or none for a text that is not one as the log writes it."""
+    """Parse a snapshot's id; None for a text that the log would not write."""
     try:
         one = int(transaction)
     except ValueError:

@@ -1,8 +1,7 @@
-"""What files of metadata say, parsed once for as long as they hold the same bytes.
+"""A bounded cache of parsed metadata files.
 
-Belongs here: keeping what was parsed within bounds. A sweep asks for a table's metadata and manifests several times: each time
-they are read, and if they are byte for byte what they were, not parsed again. So nothing rests on files staying as they are.
-Does not belong here: reading, and what the parsed values are.
+A sweep asks for a table's metadata and manifests several times: each time they are read, and parsed again only if their bytes
+differ. So nothing relies on files staying unchanged.
 """
 
 from collections import OrderedDict
@@ -13,14 +12,14 @@ from typing import Any, TypeVar
 
 _Value = TypeVar("_Value")
 
-# Bytes of memory, as those who parse estimate them.
+# bytes of memory, as estimated by callers
 _MOST = 64 * 2**20
-# What a value takes besides, its key among it.
+# overhead of a value, its key included
 _LEAST = 1_000
 
 
 class ParsedFiles:
-    """Values by their kind, their location and a digest of the content. Those that were not asked for the longest go first."""
+    """LRU cache of values by kind, location and digest of the content."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most, self._taken = most, 0
@@ -30,7 +29,7 @@ class ParsedFiles:
     def of(
         self, kind: str, location: str, content: bytes, parse: Callable[[], _Value], size_of: Callable[[_Value], int]
     ) -> _Value:
-        """What is parsed of a content. Nobody may change the value; what `parse` raises is raised."""
+        """Return the parsed content, which must not be modified. Exceptions of `parse` pass through."""
         key, digest = (kind, location), blake2b(content, digest_size=32).digest()
         with self._lock:
             known = self._kept.get(key)
@@ -46,7 +45,7 @@ class ParsedFiles:
         with self._lock:
             if (before := self._kept.pop(key, None)) is not None:
                 self._taken -= before[2]
-            # One giant would drive out everything else.
+            # one giant would evict everything else
             if size > self._most // 4:
                 return
             self._kept[key] = digest, value, size
@@ -55,5 +54,5 @@ class ParsedFiles:
                 self._taken -= self._kept.popitem(last=False)[1][2]
 
 
-# For those who ask for each file once.
+# for callers that read each file once
 NOTHING_KEPT = ParsedFiles(0)

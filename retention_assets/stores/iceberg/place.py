@@ -1,8 +1,5 @@
-"""Where a table is: which catalog it is in, and what is left there of a snapshot on which a sweep had begun.
-
-Belongs here: opening a catalog, so that no driver of it waits for longer than `timeout`, and telling one catalog from another
-that is reached by the same properties. A table has an identity of its own.
-Does not belong here: loading tables (store.py), and what is done about it.
+"""Opens catalogs with bounded waits, tells one catalog from another with the same properties, and finds what is left of a
+snapshot.
 """
 
 from collections.abc import Mapping
@@ -34,12 +31,12 @@ def _bounded_engine(*args: Any, **more: Any) -> Engine:
     return engine
 
 
-# Catalogs ask their servers as they are made, by what they make themselves.
+# catalogs connect in their constructor, through an engine that they create
 sql.create_engine = _bounded_engine  # type: ignore[attr-defined]  # PyIceberg imports it from SQLAlchemy
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """A catalog by its properties; it is known by the property `name`, or else by that of its store."""
+    """Open a catalog, named by its property `name` or else by its store's name."""
     bounds = {S3_CONNECT_TIMEOUT: str(silence_bound()), S3_REQUEST_TIMEOUT: str(silence_bound())}
     given = {**bounds, **properties}
     if given.get("type", "rest") == "rest":
@@ -50,7 +47,7 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 
 def catalog_place(catalog: Catalog) -> str:
-    """A catalog in words that are other ones for another catalog."""
+    """Return a text that differs for every other catalog."""
     if isinstance(catalog, SqlCatalog):
         with catalog.engine.connect() as connection:
             return f"the catalog {catalog.name} in {identity_of(connection)}"
@@ -60,7 +57,7 @@ def catalog_place(catalog: Catalog) -> str:
 
 
 def remains_of(table: Table, target: Target) -> Remains:
-    """What is left of a snapshot. Its files go after it was expired, and its manifest list goes last."""
+    """Tell what is left of a snapshot: its files go after it was expired, its manifest list last."""
     if snapshot_id(target.transaction) in notes_of(table.metadata):
         return Remains.ALL
     try:

@@ -1,8 +1,4 @@
-"""What a sweep of one Iceberg table has to know beforehand: a note for each snapshot, and the bytes that will become free.
-
-Belongs here: finding both, and when the bytes are not worth the time of counting them.
-Does not belong here: anything that changes a table.
-"""
+"""Prepares a sweep of one Iceberg table: a note for each snapshot, and the bytes that will become free."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,18 +13,18 @@ from retention_assets.stores.iceberg.parsed import ParsedFiles
 from retention_assets.stores.iceberg.reachability import Reachability, files_of_notes, staying_lists
 from retention_assets.stores.protocol import PreparedTarget
 
-# Telling the bytes beforehand reads what the sweep reads again; past this it is not worth it.
+# counting bytes reads what the sweep reads again; above this it is not worth the time
 _MOST_SNAPSHOTS = 4_000
 _MOST_MANIFESTS = 4_000
 
 
 def prepare_table(table: Table, transactions: Sequence[str], parallelism: int, parsed: ParsedFiles) -> list[PreparedTarget]:
-    """A note for each snapshot, and the bytes that deleting all of them would free, each file counted once."""
+    """Return a note for each snapshot, and the bytes that deleting all of them would free, each file counted once."""
     if not collects_garbage(table.metadata):
         return [PreparedTarget(transaction, 0) for transaction in transactions]
     ids = {transaction: snapshot_id(transaction) for transaction in transactions}
     notes, refs = notes_of(table.metadata), refs_by_snapshot(table.metadata)
-    # Expired already: by a sweep that could not delete everything, or by somebody else.
+    # already expired, by an incomplete sweep or by somebody else
     notes |= notes_of_expired(table, {one for one in ids.values() if one is not None and one not in notes})
     going = {transaction: notes[one] for transaction, one in ids.items() if one in notes and one not in refs}
     sizes = _sizes(table, going, parallelism, parsed)
@@ -39,9 +35,9 @@ def prepare_table(table: Table, transactions: Sequence[str], parallelism: int, p
 
     def size_of(name: str, one: int | None) -> int | None:
         if sizes is None or (one in ending and one != table.metadata.current_snapshot_id):
-            # The ref on it may be over and be dropped with it; whoever plans it knows.
+            # its ref may be over and be dropped with it; the planner knows
             return None
-        # What a branch points at is going to be spared, and what nothing is known of is gone: neither frees anything.
+        # a snapshot with a ref will be spared, and an unknown one is gone: neither frees anything
         return sizes.get(name, 0)
 
     return [PreparedTarget(name, size_of(name, one), notes[one].text() if one in notes else None) for name, one in ids.items()]
@@ -58,5 +54,5 @@ def _sizes(table: Table, going: Mapping[str, SnapshotNote], parallelism: int, pa
                 return None
             return {name: owned.bytes for name, owned in files_of_notes(reach, table.metadata, going, lists).items()}
         except Unreadable:
-            # The sweep will refuse, and say so; here nothing is lost but a number.
+            # the sweep will refuse and give the reason; only the number is lost here
             return None

@@ -1,12 +1,8 @@
-"""Which files do snapshots reach? Exactly, for those that go and against all that stay.
+"""Computes exactly which files only the given snapshots reach, from manifest lists, manifests, live entries and statistics.
 
-Belongs here: the set arithmetic over manifest lists, manifests and their live entries, and over statistics, which metadata
-names and no manifest list does.
-Does not belong here: deleting.
-
-A file is owned by those that go when no snapshot that stays holds it live: a manifest that any list of theirs names is kept
+A file is owned by the snapshots that go when no staying snapshot holds it live: a manifest named by any staying list is kept
 whole, and a data file that any of their manifests holds as ADDED or EXISTING is kept, whatever other manifest calls it deleted.
-What cannot be read on the side that stays raises; on the side that goes it is reported and keeps what only it would name.
+Unreadable files raise on the staying side; on the side that goes they are reported and keep what only they would name.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -29,10 +25,10 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class OwnedFiles:
-    """What only the snapshots that go reach, given to the first of them that reaches it.
+    """Files that only the snapshots that go reach, assigned to the first that reaches them.
 
-    A manifest belongs to the same snapshot as every data file that no earlier one names, so that deleting a snapshot's data,
-    then its manifests, then its list never loses the way to a file that is left.
+    A manifest belongs to the same snapshot as every data file that no earlier one names, so deleting a snapshot's data, then
+    its manifests, then its list never loses the way to a remaining file.
     """
 
     data: tuple[File, ...] = ()
@@ -43,18 +39,16 @@ class OwnedFiles:
 
     @property
     def files(self) -> tuple[File, ...]:
-        """All of it."""
         return self.data + self.manifests + self.statistics + self.lists
 
     @property
     def bytes(self) -> int:
-        """What deleting all of it frees."""
         return sum(file.bytes for file in self.files)
 
 
 @dataclass
 class Reachability:
-    """The files of one table, each manifest read once however often one asks."""
+    """Files of one table; each manifest is read once."""
 
     io: FileIO
     threads: Executor
@@ -68,10 +62,10 @@ class Reachability:
     _live_wanted: dict[Manifest, Set[str]] = field(default_factory=dict)
 
     def find_manifests(self, staying: Iterable[str]) -> Mapping[str, Manifest]:
-        """Every manifest, by identity, that some lists name. Raises Unreadable if one of the lists can't be read."""
+        """Return every manifest named by the lists, by identity. Raises Unreadable if a list can't be read."""
         lists = set(staying)
         if not self._read <= lists:
-            # Somebody else expired one of them meanwhile: what it alone named is no longer reached.
+            # somebody else expired one of them meanwhile: what only it named is no longer reached
             self._read, self._reached = set(), {}
         new = sorted(lists - self._read)
         for found in map_concurrently(self.threads, self._list_at, new):
@@ -80,7 +74,7 @@ class Reachability:
         return self._reached
 
     def find_live(self, lists: Iterable[str]) -> set[str]:
-        """Every manifest that some lists name and every file that one of those holds live, by identity. Raises Unreadable."""
+        """Return every manifest named by the lists and every file one of those holds live, by identity. Raises Unreadable."""
         manifests = self.find_manifests(lists)
         some = [manifest for manifest in manifests.values() if manifest.live != 0]
         found = set(manifests)
@@ -89,7 +83,7 @@ class Reachability:
         return found
 
     def find_owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
-        """What deleting each of the lists that go may take with it. Raises Unreadable for the side that stays."""
+        """Return what deleting each list that goes may take with it. Raises Unreadable for the staying side."""
         stays = set(staying)
         reached = self.find_manifests(stays)
         lists = self._read_once(self._lists, going, self._list_at)
@@ -106,7 +100,6 @@ class Reachability:
         return live_files(self.io, manifest, self.parsed)
 
     def _live_in(self, manifests: Iterable[Manifest], wanted: Set[str]) -> set[str]:
-        """Which of the wanted files any of the manifests holds live."""
         if not wanted <= self._wanted:
             self._wanted, self._live_wanted = wanted, {}
         if not self._wanted:
@@ -146,7 +139,7 @@ def _share_out(
     live: Mapping[Manifest, Mapping[str, File] | Unreadable],
     taken: set[str],
 ) -> OwnedFiles:
-    """What is left for one list; `taken` grows by it."""
+    """Take what is left for one list; adds it to `taken`."""
     if isinstance(found, Unreadable):
         return OwnedFiles(unreadable=(found,))
     data: list[File] = []
@@ -168,7 +161,7 @@ def _share_out(
 
 
 def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote]) -> list[str]:
-    """The manifest lists of all other snapshots, whatever ref they are on, or none."""
+    """Return the manifest lists of all other snapshots, with or without a ref."""
     gone = {note.manifest_list for note in going}
     return [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list not in gone]
 
@@ -176,7 +169,7 @@ def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote]) -> lis
 def files_of_notes(
     reach: Reachability, metadata: TableMetadata, going: Mapping[str, SnapshotNote], stays: Iterable[str]
 ) -> dict[str, OwnedFiles]:
-    """What each transaction owns, its statistics among it unless a remaining snapshot has the same."""
+    """Return what each transaction owns, with its statistics unless a remaining snapshot has the same."""
     owned = reach.find_owned(list(dict.fromkeys(note.manifest_list for note in going.values())), stays)
     lists = {note.manifest_list for note in going.values()}
     kept = {
@@ -189,7 +182,7 @@ def files_of_notes(
     for name, note in going.items():
         own = _without(note.statistics, kept)
         kept.update(file_identity(file.location) for file in own)
-        # Two snapshots with one manifest list would be told of the same files; the first has them.
+        # two snapshots with one manifest list own the same files; the first gets them
         found[name] = replace(owned.pop(note.manifest_list, OwnedFiles()), statistics=own)
     return found
 

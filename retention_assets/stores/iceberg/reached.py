@@ -1,10 +1,7 @@
-"""Every file that a table reaches, by its current metadata: what an orphan is held against.
+"""Lists every file that a table reaches from its current metadata, by class; orphans are compared with it.
 
-Belongs here: the classes of files, each with its name for people. Data is taken from every manifest of every snapshot, staged
-ones and those of every ref among them; an entry that is marked as deleted reaches nothing.
-Does not belong here: which files only some snapshots reach (reachability.py), and comparing locations with anything.
-
-Files of the metadata log are named and not followed: what only they name was expired.
+Data comes from every manifest of every snapshot, including staged ones and those of every ref; an entry marked as deleted
+reaches nothing. Files of the metadata log are named and not followed: what only they name was expired.
 """
 
 from collections.abc import Iterator
@@ -17,13 +14,13 @@ from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import Manifest, live_files, manifest_list
 
-# Manifests whose files are in memory at once.
+# manifests whose files are in memory at once
 _AT_ONCE = 64
 
 
 @dataclass(frozen=True)
 class ReachedFiles:
-    """Files of one class; or folders, of which everything is reached that lies in them."""
+    """Files of one class, or folders that count as reached with everything in them."""
 
     what: str
     locations: tuple[str, ...]
@@ -31,7 +28,7 @@ class ReachedFiles:
 
 
 def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
-    """Class by class, a file more than once if several name it. Raises Unreadable for a file that can't be read."""
+    """Yield files class by class; one may come several times. Raises Unreadable for a file that can't be read."""
     metadata = table.metadata
     yield ReachedFiles("metadata file", (table.metadata_location,))
     yield ReachedFiles("metadata log", tuple(entry.metadata_file for entry in metadata.metadata_log))
@@ -59,7 +56,7 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
 
 
 def _version_hints(table: Table) -> tuple[str, ...]:
-    """The files by which readers without a catalog find a table's newest metadata, where there is one."""
+    """Files by which readers without a catalog find the newest metadata."""
     folders = (f"{table.location().rstrip('/')}/metadata", table.metadata_location.rpartition("/")[0])
     places = dict.fromkeys(f"{folder}/version-hint.text" for folder in folders)
     return tuple(place for place in places if _may_be_there(table, place))
@@ -68,6 +65,6 @@ def _version_hints(table: Table) -> tuple[str, ...]:
 def _may_be_there(table: Table, location: str) -> bool:
     try:
         return table.io.new_input(location).exists()
-    # Whatever is raised, it does not say that there is none.
+    # an error means unknown, not absent
     except Exception:  # noqa: BLE001
         return True

@@ -1,7 +1,4 @@
-"""The settings of an `iceberg` store.
-
-Belongs here: its keys under `stores:` in `retention.yaml`. PyIceberg is not imported: a mistake is found without it.
-"""
+"""The settings of an `iceberg` store, checked without importing PyIceberg."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -14,7 +11,7 @@ from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
 
 
 def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Only a catalog in a local SQLite file has relative places; elsewhere `warehouse` may be a name, not a path."""
+    """Relative places exist only with a catalog in a local SQLite file; elsewhere `warehouse` may be a name, not a path."""
     if not catalog:
         raise InvalidValue("is empty", "the properties of a PyIceberg catalog, such as type and uri")
     if not catalog.get("uri", "").startswith("sqlite"):
@@ -28,7 +25,7 @@ def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     return found
 
 
-# Not in repr: catalog properties hold credentials under many names.
+# not in repr: catalog properties hold credentials under many names
 CatalogProperties = Annotated[Properties, AfterValidator(_catalog), Field(repr=False, description="PyIceberg's properties.")]
 
 
@@ -46,28 +43,28 @@ class IcebergSettings(StoreSettings):
 
     @property
     def places(self) -> Mapping[str, str]:
-        """The file of the catalog, and the warehouse where that is a place and not a name."""
+        """Return the catalog's file, and the warehouse if it is a place and not a name."""
         uri, warehouse = self.catalog.get("uri", ""), self.catalog.get("warehouse", "")
         found = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
         return found | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
 
     @property
     def reach(self) -> str | None:
-        """The warehouse. What lies in it is told apart by the catalog, and by the catalog alone."""
+        """Return the warehouse; only the catalog tells its tables apart."""
         return "catalog.warehouse" if "catalog.warehouse" in self.places else None
 
     def may_hold(self, other: StoreSettings) -> bool:
-        """Stores of one catalog share its warehouse, each with namespaces of its own."""
+        """Stores of one catalog share its warehouse, each with its own namespaces."""
         return isinstance(other, IcebergSettings)
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
-        """The catalog, the warehouse and the object store, as far as they are named here and not found elsewhere."""
+        """Return the catalog, the warehouse and the object store, as far as the settings name them."""
         if "uri" not in self.catalog:
             return None
         named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]
         if "s3.endpoint" in self.catalog:
-            # Buckets are where their server is.
+            # buckets are where their server is
             named = [one for one in named if not one.lower().startswith(("s3:", "s3a:"))]
-        # The name of a warehouse that a server knows is no place of its own; its endpoint is.
+        # a server's name for a warehouse is no address; its endpoint is
         return tuple(one for one in named if one.startswith(("/", "sqlite")) or has_scheme(one))

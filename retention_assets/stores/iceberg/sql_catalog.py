@@ -1,11 +1,8 @@
-"""What a catalog in a database says of its tables, asked in one statement each.
-
-Belongs here: the place of one table's metadata and of all tables', what changed from one look at all of them to the next, and
-loading a table. PyIceberg loads one by way of objects that SQLAlchemy makes of rows, and parses its metadata each time.
-Does not belong here: what follows from two tables that lie in one place (aliases.py) or have the same files (claims.py).
+"""Asks a SQL catalog about its tables in one statement each, bypassing PyIceberg's ORM, and re-parses metadata only if it
+changed.
 
 A sweep looks at the tables right before it commits and right before it deletes, and no look is used twice. The database has to
-go through all of its rows for one; of those that are what they were at the look before, nothing more is asked here.
+scan all of its rows for one; unchanged ones cost nothing more here.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -27,26 +24,26 @@ from retention_assets.sql.streams import ALL_ROWS
 from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.parsed import ParsedFiles
 
-# A namespace with its parts joined by dots, as a SQL catalog keeps it, and a table, in which a dot may be as well.
+# namespace with its parts joined by dots, as a SQL catalog keeps it, and table name, which may contain dots
 Name = tuple[str, str]
 
 _ROWS: Any = IcebergTables.__table__
 _MINE = _ROWS.c.catalog_name == bindparam("catalog")
 _ALL: Any = select(_ROWS.c.table_namespace, _ROWS.c.table_name, _ROWS.c.metadata_location).where(_MINE)
-# All columns by whatever names there are: tables of old have no `iceberg_type`.
+# all columns, whatever they are: old tables have no `iceberg_type`
 _ONE: Any = (
     select(literal_column("*"))
     .select_from(_ROWS)
     .where(_MINE, _ROWS.c.table_namespace == bindparam("namespace"), _ROWS.c.table_name == bindparam("name"))
 )
-# So many tables are asked for one by one, rather than all that there are.
+# up to this many tables are queried one by one
 _FEW = 16
-# What parsed metadata takes in memory, by the byte of its text.
+# bytes of memory per byte of metadata text
 _MEMORY = 16
 
 
 def table_locations(catalog: Catalog, names: Collection[Name] | None = None) -> dict[Name, str] | None:
-    """The metadata locations of all tables, or of some, where the catalog is a database."""
+    """Return metadata locations of all tables, or of some; None where the catalog is no database."""
     if not isinstance(catalog, SqlCatalog):
         return None
     if names is None or len(names) > _FEW:
@@ -57,11 +54,11 @@ def table_locations(catalog: Catalog, names: Collection[Name] | None = None) -> 
 
 
 def load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -> Table:
-    """A table as it is now, its metadata parsed again only if the file holds something else than it did.
+    """Load a table, parsing its metadata only if the file's content changed.
 
     Raises what the catalog raises.
     """
-    # Whoever has a catalog of their own may load by it as they like.
+    # a subclass may load in its own way
     if type(catalog) is not SqlCatalog:
         return catalog.load_table(identifier)
     row = _row(catalog, ".".join(identifier[:-1]), identifier[-1])
@@ -76,7 +73,7 @@ def load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) ->
 
 
 def see_all_rows(catalog: Catalog) -> None:
-    """Have a catalog in PostgreSQL raise where a policy on rows would hide tables: their files would be nobody's."""
+    """Make a PostgreSQL catalog raise where row-level security would hide tables: their files would seem unowned."""
     if isinstance(catalog, SqlCatalog) and catalog.engine.dialect.name == "postgresql":
         event.listen(catalog.engine, "begin", lambda connection: connection.exec_driver_sql(ALL_ROWS))
 
@@ -87,7 +84,7 @@ def _metadata(content: bytes, location: str) -> TableMetadata:
 
 
 def _all_rows(catalog: SqlCatalog) -> Sequence[Any]:
-    # Past SQLAlchemy, which would make a row of each: there may be thousands.
+    # bypass SQLAlchemy's row objects: there may be thousands
     with catalog.engine.connect() as connection, connection.execute(_ALL, {"catalog": catalog.name}) as found:
         return (found.cursor or found).fetchall()
 
@@ -101,16 +98,16 @@ def _row(catalog: SqlCatalog, namespace: str, name: str) -> Mapping[str, Any] | 
 
 @dataclass
 class CatalogTables:
-    """All tables of a catalog as they were at the last look, by the names of their datasets."""
+    """Tables of a catalog at the last look, by dataset."""
 
     dataset: Callable[[str, str], str]
-    # Where the metadata of each lies, if one statement told it.
+    # metadata location of each, if one statement told it
     locations: dict[str, str | None] = field(default_factory=dict)
     _rows: set[tuple[str, str, str | None]] = field(default_factory=set)
     _in_folder: dict[str, set[str]] = field(default_factory=dict)
 
     def look(self, catalog: Catalog, names: Callable[[Catalog], Iterable[str]]) -> set[str]:
-        """Look; the tables of which the last look had nothing, or something else. `names` lists them if no statement does."""
+        """Look, and return the tables that are new or changed since the last look. `names` lists them if no statement does."""
         if not isinstance(catalog, SqlCatalog):
             self.locations = dict.fromkeys(names(catalog))
             return set(self.locations)
@@ -129,11 +126,10 @@ class CatalogTables:
         return {self.dataset(namespace, table) for namespace, table, _ in came}
 
     def beside(self, table: Table) -> set[str]:
-        """Those whose metadata lies where this table's does, or would by default; its own name among them."""
+        """Return the tables whose metadata lies where this table's does, or would by default; its own name included."""
         folders = {folder_of_file(table.metadata_location), file_identity(f"{table.location().rstrip('/')}/metadata")}
         return set[str]().union(*(self._in_folder.get(folder, ()) for folder in folders))
 
 
 def folder_of_file(location: str) -> str:
-    """The folder in which a file lies, however its location is spelled."""
     return file_identity(location).rpartition("/")[0]

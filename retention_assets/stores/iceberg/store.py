@@ -1,12 +1,8 @@
 """The `iceberg` store: the tables of a PyIceberg catalog, each a dataset, each snapshot a transaction.
 
-Belongs here: opening the catalog, names, and answering to the protocol. Lines of a log are made in log.py; a sweep of one table
-is sweep.py, and two names for one table are found in aliases.py.
-Does not belong here: anything about one table's files.
-
 A dataset is called `store/namespace.table`, the parts of a nested namespace joined by dots; a dot or percent sign inside of a
-part is written %2E or %25. The catalog is known to PyIceberg by the store's name, or by the property `name`: a SQL catalog
-keeps its tables under that name.
+part is written %2E or %25. PyIceberg knows the catalog by the store's name, or by the property `name`: a SQL catalog keeps its
+tables under that name.
 """
 
 import threading
@@ -54,7 +50,7 @@ _Answer = TypeVar("_Answer")
 
 
 class IcebergStore(LazyStore[IcebergSettings]):
-    """A store over a catalog. Travels as its settings; the catalog is opened where it is first asked."""
+    """A store over a catalog. Travels as its settings; opens the catalog on first use."""
 
     def __init__(self, settings: IcebergSettings) -> None:
         super().__init__(settings)
@@ -67,24 +63,21 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The log is the table itself; the rest is left to the engine."""
         return _CAPABILITIES
 
     def datasets(self) -> list[str]:
-        """Every table of the namespaces that the settings choose."""
         return sorted(self._dataset(table) for table in self._ask_catalog(lambda catalog: list(self._tables(catalog))))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """A metadata read each: groups that a task reads in seconds."""
+        """Group datasets so that a task reads a group in seconds, one metadata file each."""
         return [tuple(datasets[first : first + _SHARE]) for first in range(0, len(datasets), _SHARE)]
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """Snapshots and refs of some tables, from one read of each table's metadata."""
         with ThreadPoolExecutor(_THREADS) as threads:
             return table_of(line for lines in threads.map(self._lines_of, datasets) for line in lines)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """The location of the metadata, which is another one after each commit."""
+        """Return the location of the metadata, which changes with each commit."""
         names = {name: (".".join(above), last) for name in datasets for *above, last in [self._identifier(name)]}
         found = self._ask_catalog(lambda catalog: table_locations(catalog, names.values())) if datasets else None
         if found is not None:
@@ -94,17 +87,15 @@ class IcebergStore(LazyStore[IcebergSettings]):
             return {name: token for name, token in tokens if token is not None}
 
     def present(self) -> datetime | None:
-        """What the server of a SQL catalog says. Other catalogs tell no time."""
+        """Return the server's time for SQL catalogs; others tell none."""
         uri = self.settings.catalog.get("uri", "")
         is_sql = uri.startswith(("postgresql", "mysql", "mariadb"))
         return ForeignDatabase(Url(uri), self.name).present() if is_sql else None
 
     def warnings(self) -> list[str]:
-        """Nothing that its errors do not say by themselves."""
         return []
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """How to find the files of each snapshot once it is expired, and what deleting them will free."""
         try:
             table = self._load(dataset)
         except Unloadable as fault:
@@ -125,32 +116,31 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return sweep_table(place, targets, parallelism, permit)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
-        """The uuid of the table, and its catalog. None where the table is not: that is for the sweep to say."""
+        """Return the table's uuid and its catalog. None without a table: the sweep reports that."""
         table = self._load_or_refuse(dataset)
         return f"table {table.metadata.table_uuid} in {catalog_place(self._catalog())}" if table else None
 
     def store_place(self, claim: bool = False) -> str | None:  # noqa: ARG002 - a catalog has an identity of its own
-        """The catalog; None where its file is not made yet."""
+        """Return the catalog; None while its file does not exist."""
         place = self._ask_catalog(catalog_place)
         return None if place.endswith(GONE) else place
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What is left of snapshots: they are in the metadata until they are expired, and their manifest list goes last."""
+        """Snapshots are in the metadata until they are expired; their manifest list goes last."""
         table = self._load_or_refuse(dataset)
         return {one.transaction: remains_of(table, one) for one in targets} if table else {}
 
     def views(self) -> list[str]:
-        """Every view of the namespaces that the settings choose, named as datasets are."""
         return sorted(self._dataset(view) for view in self._ask_catalog(lambda catalog: list(self._views(catalog))))
 
     def view_folders(self, view: str) -> list[str]:
-        """The folders of a view's metadata; none if it is gone. Raises Refused if it can't be read."""
+        """Return the folders of a view's metadata; none if it is gone. Raises Refused if it can't be read."""
         catalog = self._ask_catalog(lambda catalog: catalog)
         try:
             found = catalog.load_view(self._identifier(view))
         except (NoSuchViewError, NoSuchNamespaceError):
             return []
-        # As with tables, a catalog raises what its driver raises.
+        # a catalog raises what its driver raises
         except Exception as fault:
             name = view.removeprefix(f"{self.name}/")
             raise Refused(f"The view {name} can't be read: {_error_line(fault)}. Mend it, or drop it.") from fault
@@ -158,15 +148,14 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return [found.metadata.location, *([written] if written else [])]
 
     def reached(self, dataset: str) -> tuple[str, Iterator[ReachedFiles]] | None:
-        """The place of a table's metadata, and every file that it reaches; none if there is no such table.
+        """Return the place of a table's metadata, and every file that it reaches; None without a table.
 
-        Raises Unloadable, and Unreadable as the files are taken.
+        Raises Unloadable, and Unreadable while the files are iterated.
         """
         table = self._load(dataset)
         return (table.metadata_location, files_reached(table, _THREADS)) if table else None
 
     def close(self) -> None:
-        """Give back the connections of the catalog. Asking the store again opens it again."""
         with self._opening:
             if self._opened is not None:
                 self._opened.close()
@@ -175,7 +164,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def _catalog(self) -> Catalog:
         with self._opening:
             if self._opened is None:
-                # Reading changes nothing: a SQL catalog that is not there yet is not made by looking at it.
+                # reading changes nothing: don't create the tables of a SQL catalog
                 properties = {"init_catalog_tables": "false", PY_IO_IMPL: _FILE_IO, **self.settings.catalog}
                 catalog = open_catalog(self.name, properties)
                 see_all_rows(catalog)
@@ -184,10 +173,10 @@ class IcebergStore(LazyStore[IcebergSettings]):
             return self._opened
 
     def _ask_catalog(self, question: Callable[[Catalog], _Answer]) -> _Answer:
-        """What the catalog answers. Raises Refused if it does not."""
+        """Raises Refused if the catalog does not answer."""
         try:
             return question(self._catalog())
-        # A catalog raises what its driver raises; whatever it is, nothing can be read through it.
+        # a catalog raises what its driver raises; nothing can be read through it
         except Exception as fault:
             raise Refused(
                 f"The catalog of the store {self.name} can't be read: {_error_line(fault)}. Check `catalog` in the settings,"
@@ -209,7 +198,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
                 with _unless_dropped(catalog, namespace):
                     yield from (tuple(view) for view in (catalog.list_views(namespace) if wanted else ()))
             except NotImplementedError:
-                # Most catalogs keep no views.
+                # most catalogs keep no views
                 return
 
     def _dataset(self, table: Identifier) -> str:
@@ -220,12 +209,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return tuple(part.replace("%2E", ".").replace("%25", "%") for part in parts)
 
     def _load(self, dataset: str) -> Table | None:
-        """A table as it is now, or none if there is none. Raises Unloadable, or Refused if it is the catalog that is away."""
+        """None if there is no such table. Raises Unloadable, or Refused if the catalog itself is away."""
         catalog = self._ask_catalog(lambda catalog: catalog)
         try:
             table = _load_table(catalog, self._identifier(dataset), self._parsed)
         except Unloadable:
-            # Which of the two it is can't be told from what was raised: ask the catalog for something else.
+            # the exception does not tell which: ask the catalog for something else
             self._ask_catalog(lambda catalog: catalog.list_namespaces())
             raise
         self._aliases.remember(dataset, table)
@@ -240,14 +229,14 @@ class IcebergStore(LazyStore[IcebergSettings]):
             raise Refused(str(fault)) from fault
 
     def _load_in_sweep(self, dataset: str) -> Table | None:
-        """The same in the middle of a sweep, where a catalog that is away is one more way in which a target can fail."""
+        """In a sweep an unavailable catalog is only one more way in which a target fails."""
         try:
             return self._load(dataset)
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
 
     def _ask_others(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
-        """Which of some files another table of the catalog has, of any namespace, by one look at all of them.
+        """Return which of the files another table of the catalog has, in any namespace, by one look at all of them.
 
         Raises Unloadable if that can't be told, and if another name of the catalog leads to the files of this table.
         """
@@ -256,7 +245,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
             found = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load_in_sweep, threads)
         except Refused as fault:
             raise Unloadable(str(fault)) from fault
-        # By then all of them were read.
+        # all of them are read by now
         if (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load_in_sweep)) is not None:
             raise Unloadable(why)
         return found
@@ -282,7 +271,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
 def _load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -> Table | None:
     if len(identifier) < 2:
-        # Every table is in a namespace; catalogs differ in how they say that this one is in none.
+        # every table has a namespace; catalogs differ in how they say that it doesn't exist
         return None
     for again in (True, False):
         try:
@@ -290,7 +279,7 @@ def _load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except Exception as fault:
-            # A commit may remove the metadata file that the catalog named a moment before.
+            # a commit may remove the metadata file that the catalog has just named
             if not (again and isinstance(fault, FileNotFoundError)):
                 raise Unloadable(f"the table's metadata can't be read: {_error_line(fault)}") from fault
     raise AssertionError("the second attempt returns or raises")
@@ -298,8 +287,8 @@ def _load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -
 
 @contextmanager
 def _unless_dropped(catalog: Catalog, namespace: Identifier) -> Iterator[None]:
-    """A namespace may be dropped while its neighbours are listed. One that is there and is said not to be has tables that
-    nobody has seen: what is behind that answer may be a wrong address, or a server in front of the catalog.
+    """Ignore a namespace dropped while its neighbours are listed. If it still exists and is reported missing, raise: its tables
+    are unseen, as with a wrong address or a proxy before the catalog.
     """
     try:
         yield
@@ -309,7 +298,7 @@ def _unless_dropped(catalog: Catalog, namespace: Identifier) -> Iterator[None]:
 
 
 def _is_listed(catalog: Catalog, namespace: Identifier) -> bool:
-    """Whether the namespace above lists it, which may itself have been dropped. The uppermost one always is there."""
+    """Tell whether the parent lists it; the parent may have been dropped too. The top level always exists."""
     if not namespace:
         return True
     try:
@@ -321,7 +310,7 @@ def _is_listed(catalog: Catalog, namespace: Identifier) -> bool:
 def _namespaces(catalog: Catalog, above: Identifier) -> Iterator[Identifier]:
     with _unless_dropped(catalog, above):
         for namespace in catalog.list_namespaces(above):
-            # Catalogs without nesting answer the same for every namespace.
+            # catalogs without nesting answer the same for every namespace
             if len(namespace) > len(above) and tuple(namespace[: len(above)]) == above:
                 yield tuple(namespace)
                 yield from _namespaces(catalog, tuple(namespace))
@@ -332,11 +321,10 @@ def _join_name(parts: Identifier) -> str:
 
 
 def _name_of(store: str, namespace: str, table: str) -> str:
-    """The dataset of a table as a SQL catalog names it."""
     return f"{store}/{_join_name((*namespace.split('.'), table))}"
 
 
 def _error_line(fault: Exception) -> str:
-    """What was raised, without a password that a URL in it may hold, and without the pages that some drivers add."""
+    """Format an error without passwords in URLs, and without the pages that some drivers add."""
     first = str(fault).strip().partition("\n")[0]
     return mask_secrets(masked(f"{type(fault).__name__}: {first}" if first else type(fault).__name__))

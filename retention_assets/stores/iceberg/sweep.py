@@ -1,11 +1,7 @@
-"""A sweep of one Iceberg table: read, commit, read again, delete.
+"""Sweeps one Iceberg table: read, commit, read again, delete.
 
-Belongs here: the order of these steps, and the outcome of each target.
-Does not belong here: which files are owned (reachability.py), the commit (commit.py), deleting (delete.py), finding an alias of
-the table (aliases.py).
-
-The commit stands before the deleting: a reader must never find a snapshot whose files are gone. So a sweep that is killed in
-between leaves files that no metadata names; the note that `prepare` left names their manifest list, and the next sweep goes on
+The commit comes before the deletion, because a reader must never find a snapshot whose files are gone. A sweep killed in
+between leaves files that no metadata names; the note from `prepare` names their manifest list, and the next sweep continues
 from there.
 """
 
@@ -46,16 +42,16 @@ _COMMITS = 5
 
 
 class Unloadable(Exception):
-    """The catalog or the metadata of a table can't be read, or is not that of the table any more."""
+    """The catalog or the metadata of a table can't be read, or belongs to another table now."""
 
 
 @dataclass(frozen=True)
 class TableInCatalog:
-    """A table where it stands, as a sweep asks for it.
+    """A table in its catalog, as a sweep asks for it.
 
-    `load` reads the table anew, or says it is gone; `ask_others` looks at all tables of the catalog and says which of some
+    `load` reads the table anew, or says it is gone; `ask_others` looks at all tables of the catalog and returns which of the
     files, by identity, another table has, and which one. It raises Unloadable if that can't be told, and if another name leads
-    to this table's files. `parsed` is what was parsed of its files before.
+    to this table's files. `parsed` caches what was parsed of its files.
     """
 
     load: Callable[[], Table | None]
@@ -70,12 +66,11 @@ class _Going:
     transaction: str
     note: SnapshotNote
     was_there: bool
-    # Refs that are dropped with it; if it was not there, that were.
+    # refs dropped with it; if it was not in the metadata, refs that were dropped
     drops: Mapping[str, SnapshotRef] = field(default_factory=dict)
 
 
 def sweep_table(place: TableInCatalog, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-    """Expire the targets and delete the files that only they reached."""
     with ThreadPoolExecutor(parallelism) as threads:
         return _TableSweep(place, threads, permit).run(targets)
 
@@ -89,14 +84,13 @@ class _TableSweep:
     permit: Permit
     going: dict[str, _Going] = field(default_factory=dict)
     outcomes: dict[str, SweptTarget] = field(default_factory=dict)
-    # Manifest lists that are in no metadata and whose files stay.
+    # manifest lists that are in no metadata and whose files stay
     kept: list[str] = field(default_factory=list)
-    # Of the table that was looked at first.
+    # of the table as first read
     uuid: str = ""
 
     def run(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        """One outcome for each target."""
-        # All of them, since what goes wrong before a target is in `going` has to find it as well.
+        # all of them: a fault before a target is in `going` must reach it as well
         names = [target.transaction for target in targets]
         try:
             table = self.place.load()
@@ -122,7 +116,7 @@ class _TableSweep:
         self._commit(table, reach)
         if not self.going:
             return
-        # Others may have committed after us, and what they wrote is not to be deleted either.
+        # others may have committed after us, and what they wrote must not be deleted either
         newest = self._load()
         back = notes_of(newest.metadata).keys()
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
@@ -134,7 +128,7 @@ class _TableSweep:
             self._conclude(one, owned[name], removed[name])
 
     def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
-        """Find the note of each target: in the metadata, or else in what `prepare` wrote down."""
+        """Take each note from the metadata, or else from what `prepare` wrote down."""
         notes = notes_of(table.metadata)
         for target in targets:
             name, one = target.transaction, snapshot_id(target.transaction)
@@ -173,8 +167,8 @@ class _TableSweep:
                 notes,
                 staying_lists(table.metadata, (self.going[name].note for name in ids.values())),
             )
-            # Nothing is expired before it is known that no other name leads to this table, and that the other tables can be
-            # asked for what they need.
+            # expire nothing before it is known that no other name leads to this table, and that other tables can be asked what
+            # they need
             self._claims(table, owned)
             loaded, dropping = table.metadata_location, self._dropping()
             self.permit()
@@ -198,16 +192,15 @@ class _TableSweep:
         self._settle(late, Outcome.FAILED, f"{why}: {refused}")
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
-        """Which of the files that would go another table has, by a look of this very moment."""
+        """Files to be deleted that another table has, by a look of this very moment."""
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
         return self.place.ask_others(table, wanted, self.threads)
 
     def _dropping(self) -> dict[str, SnapshotRef]:
-        """The refs that go with what is still going."""
         return {name: ref for one in self.going.values() if one.was_there for name, ref in one.drops.items()}
 
     def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str], dropping: Mapping[str, SnapshotRef]) -> None:
-        """Leave the files of a snapshot that got a ref in the very moment in which it was expired."""
+        """Keep the files of a snapshot that got a ref in the very moment in which it was expired."""
         try:
             dropped = refs_dropped(table, loaded, ids, dropping)
         except CommitUnknown as fault:
@@ -221,7 +214,7 @@ class _TableSweep:
             self._settle([ids[one]], Outcome.SPARED, f"{why} {table.metadata.metadata_log[-1].metadata_file}")
 
     def _spare_referenced(self, metadata: TableMetadata) -> dict[int, str]:
-        """Spare what a ref points at; of the rest, what the metadata still has, by its id."""
+        """Spare what a ref points at; return the rest that is in the metadata, by id."""
         refs, there = refs_by_snapshot(metadata, self._dropping()), notes_of(metadata)
         for name in [name for name in self.going if int(name) in refs]:
             self._settle([name], Outcome.SPARED, f"{refs[int(name)]} points at it")
@@ -229,7 +222,7 @@ class _TableSweep:
 
     def _conclude(self, one: _Going, owned: OwnedFiles, removed: RemovedFiles) -> None:
         name = one.transaction
-        # What an earlier sweep deleted together with what it named is no news.
+        # what an earlier sweep deleted together with what it named is expected
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
         said = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
         said += [f"left, {why}: {_first_of(files)}" for why, files in removed.left.items()]
@@ -243,7 +236,7 @@ class _TableSweep:
             self._settle([name], Outcome.DELETED, "; ".join(said) or None, removed.bytes, left)
 
     def _load(self) -> Table:
-        """The table once more, if it still is the same one."""
+        """Reload the table. Raises if it is another one now."""
         table = self.place.load()
         if table is None:
             raise Unloadable("the table was dropped meanwhile; its files are left")
@@ -252,14 +245,14 @@ class _TableSweep:
         return table
 
     def _settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0, left: int = 0) -> None:
-        """The first outcome of a target stands: what fails later for all does not touch what is settled."""
+        """The first outcome of a target stands: a later fault of all does not change it."""
         for name in names:
             self.going.pop(name, None)
             self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error, left=left))
 
 
 def _refs_to_drop(target: Target) -> dict[str, SnapshotRef]:
-    """Of the refs that are over those that the plan wrote down, as they were then."""
+    """Ended refs that the plan recorded, as they were then."""
     if not target.ended_refs or target.note is None:
         return {}
     try:

@@ -1,7 +1,4 @@
-"""The `records` store: units of work in a database, each a row of a root table with rows in other tables.
-
-Belongs here: what the registry has to know of this kind.
-"""
+"""The `records` kind of store, as the registry knows it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,7 @@
-"""What is done to units of work: deleting them, giving them a time to expire, taking it back, putting it off.
+"""Statements for units of work: delete them, set, clear or postpone their expiry, and count what expires.
 
-Belongs here: the statement of each action for a table, and the queries about expiry.
-Does not belong here: the order of tables, locks and failures (units.py).
-
-A time is the same instant in all tables of a unit of work. A column without a zone holds UTC; SQLite has texts, in the form
-that its own functions give.
+A time is the same instant in all tables of a unit of work. A column without a zone holds UTC; SQLite holds texts in the form of
+its own functions.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,12 +30,12 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.records.tables import RecordTables, TableRows
 from retention_assets.stores.records.units import RowAction
 
-# Columns without fractions round a time, in MySQL to the next second.
+# columns without fractions round a time, in MySQL to the next second
 _ROUNDED = timedelta(seconds=1)
 
 
 def delete_rows(tables: RecordTables) -> RowAction:
-    """Delete them. What is left of one whose root is gone goes as well, unless a root of that key is there again."""
+    """Delete rows. Orphaned children go as well, unless a root of that key is there again."""
 
     def orphans(rows: TableRows, ids: Sequence[str]) -> Delete:
         roots = exists(select(literal(1)).select_from(tables.root.table).where(tables.root.key.among(ids)))
@@ -48,7 +45,7 @@ def delete_rows(tables: RecordTables) -> RowAction:
 
 
 def set_expiry(at: datetime) -> RowAction:
-    """Let them expire at an instant. What expires earlier, or then, stays as it is."""
+    """Let them expire at an instant. An earlier or equal time stays."""
 
     def later(rows: TableRows, ids: Sequence[str], at: datetime = at) -> ColumnElement[bool]:
         time = _Time.of(rows)
@@ -73,7 +70,7 @@ def clear_expiry() -> RowAction:
 
 
 def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> RowAction:
-    """Have what would expire by an instant expire at a later one. No time becomes earlier by it."""
+    """Postpone what would expire by `within` to `until`. No time becomes earlier."""
 
     def earlier(rows: TableRows, ids: Sequence[str], until: datetime = until) -> ColumnElement[bool]:
         time, mine = _Time.of(rows), rows.key.exactly(ids)
@@ -88,9 +85,9 @@ def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> 
 
 
 def select_expiring(tables: RecordTables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
-    """Units of work that would expire by an instant: all, or those that are not done with; `kept` says of each whether it is.
+    """Select units of work that expire by an instant: all, or those not done with; `kept` tells the latter.
 
-    Not done with is what is unfinished, or not archived where its type must be.
+    Not done with: unfinished, or not archived though the type must be.
     """
     time, kept = _Time.of(tables.root), or_(*_unfinished_conditions(tables, archived_types))
     columns = (tables.root.key.text.label("key"), *tables.texts, case((kept, 1), else_=0).label("kept"))
@@ -99,7 +96,7 @@ def select_expiring(tables: RecordTables, within: datetime, archived_types: Coll
 
 
 def count_expiring(tables: RecordTables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
-    """By type: how many units of work expire in an interval, how many unfinished, how many not archived that must be."""
+    """Count what expires in an interval, by type, with how many are unfinished or lack their archive."""
     time, kind = _Time.of(tables.root), tables.log_columns.get("type", literal(None))
     counts: list[ColumnElement[Any]] = [
         func.sum(case((which, 1), else_=0)) for which in _unfinished_conditions(tables, archived_types)
@@ -111,7 +108,7 @@ def count_expiring(tables: RecordTables, begin: datetime, end: datetime, archive
 
 
 def _unfinished_conditions(tables: RecordTables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
-    """Unfinished; and not archived, where there are types that must be. Without a column nobody ever said that it is."""
+    """A missing column means that nobody ever finished or archived it."""
     found: list[ColumnElement[bool]] = [tables.log_columns["closed_at"].is_(None)]
     if archived_types and "type" in tables.log_columns:
         must = tables.log_columns["type"].in_(sorted(archived_types))
@@ -121,7 +118,7 @@ def _unfinished_conditions(tables: RecordTables, archived_types: Collection[str]
 
 @dataclass(frozen=True)
 class _Time:
-    """The time at which rows expire, as their database compares and writes it."""
+    """The time of expiry, as the database compares and writes it."""
 
     rows: TableRows
     column: Column[Any]
@@ -134,20 +131,18 @@ class _Time:
 
     @property
     def value(self) -> ColumnElement[Any]:
-        """What is compared with `bound`."""
         if not self._is_text:
             return self.column
-        # SQLite's own functions know milliseconds. Texts in UTC are in the order of time as they are, but for a T and a Z.
+        # SQLite's functions only know milliseconds. Texts in UTC sort by time, apart from a T and a Z.
         utc = func.replace(func.replace(self.column, "T", " "), "Z", "")
         elsewhere = func.substr(self.column, -6, 1).in_(["+", "-"])
         return case((elsewhere, func.strftime("%Y-%m-%d %H:%M:%f", self.column)), else_=utc)
 
     def bound(self, at: datetime) -> ColumnElement[Any]:
-        """An instant to compare with."""
         return literal(self._written(at)) if self._is_text else literal(self._written(at), self.column.type)
 
     def becomes(self, at: datetime | None) -> Update:
-        """The statement that writes it, to be narrowed."""
+        """Return the update that writes it, still without a condition."""
         return update(self.rows.table).values({self.column: None if at is None else self._written(at)})
 
     @property

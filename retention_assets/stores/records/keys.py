@@ -1,11 +1,7 @@
-"""The keys of units of work: any type that a database has for them, and the one text by which everybody else knows them.
+"""Keys of units of work: conversion to and from text, and conditions that find texts with the column's index.
 
-Belongs here: a key as text, and the conditions that find rows by such texts with the index of the column.
-Does not belong here: tables (tables.py).
-
-A text that no row of the column can have finds nothing. Databases differ in what they hold to be equal (case, blanks at the
-end, zeros at the front), and only the very text is the unit of work that is meant: what is read is compared with it again, and
-what is acted on is found by `exactly`.
+A text that no row of the column can have finds nothing. Databases differ in what they hold to be equal (case, trailing blanks,
+leading zeros), but only the exact text is the unit of work: what is read is compared again, and actions find rows by `exactly`.
 """
 
 import re
@@ -52,7 +48,7 @@ _INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
 
 
 class _AnyLength(UserDefinedType[str]):
-    """PostgreSQL's char of any length: what is called CHAR without one is a single letter."""
+    """PostgreSQL's char of any length: plain CHAR is a single letter."""
 
     cache_ok = True
 
@@ -66,8 +62,8 @@ def _integer(text: str) -> int:
     return int(text)
 
 
-# Types that databases have for keys: how a text becomes such a value, and the type as that of a list's elements, without a
-# length to which texts would be cut. Each stands after the narrower ones. Any other type gets the text as it is.
+# Key types, with the conversion from text and the type of a list's elements, without a length that would cut texts. Narrower
+# types come first. Any other type gets the raw text.
 _TYPES: tuple[tuple[type[TypeEngine[Any]], Callable[[str], Any], TypeEngine[Any] | None], ...] = (
     (Enum, str, None),
     (Integer, _integer, BigInteger()),
@@ -77,8 +73,8 @@ _TYPES: tuple[tuple[type[TypeEngine[Any]], Callable[[str], Any], TypeEngine[Any]
     (String, str, Text()),
 )
 
-# Types of PostgreSQL in which, by their own collation, two values are equal if and only if their texts are; not citext, which
-# is a kind of text, nor char, which takes no notice of blanks at the end.
+# PostgreSQL types whose values, by their own collation, are equal if and only if their texts are. Not citext, a kind of text,
+# nor char, which ignores trailing blanks.
 _ONE_TEXT = (BIGINT, INTEGER, SMALLINT, SQL_UUID, TEXT, VARCHAR)
 
 
@@ -91,18 +87,18 @@ class Key:
 
     @property
     def text(self) -> ColumnElement[Any]:
-        """The key as text: bytes as hexadecimal digits. Null where it has none."""
+        """The key as text; bytes as hexadecimal digits. Null without a key."""
         if self.dialect == "sqlite":
-            # Any column of SQLite may hold anything; bytes in it have no text that leads back to them.
+            # any column of SQLite may hold anything; bytes in it have no text that leads back to them
             return case((func.typeof(self.column) == "blob", null()), else_=cast(self.column, Text))
         if self._is_binary:
             return func.encode(self.column, "hex") if self.dialect == "postgresql" else func.lower(func.hex(self.column))
         return cast(self.column, Text if self.dialect == "postgresql" else CHAR)
 
     def among(self, ids: Sequence[str]) -> ColumnElement[bool]:
-        """The rows whose key is one of some texts, and perhaps others that the database takes for the same."""
+        """Match the rows whose key is one of the texts, and perhaps others that the database holds to be equal."""
         if self.dialect == "sqlite":
-            # A column without a type keeps numbers as numbers, and to those no text is equal.
+            # a column without a type keeps numbers as numbers, which equal no text
             both = [value for one in ids for value in (one, _as_number(one)) if value is not None]
             return self.column.in_(both)
         read = self._read
@@ -111,7 +107,7 @@ class Key:
             return false()
         if self.dialect != "postgresql":
             return self.column.in_(values)
-        # One parameter, however many there are: one statement for the server to prepare.
+        # one parameter, however many ids: the server prepares one statement
         kind = self._element
         as_texts = isinstance(kind, _AnyLength) or (kind is self.column.type and not self._is_binary)
         given: ColumnElement[Any] = bindparam(None, values, ARRAY(Text if as_texts else kind))
@@ -119,7 +115,7 @@ class Key:
         return found
 
     def exactly(self, ids: Sequence[str]) -> ColumnElement[bool]:
-        """The rows whose key as text is one of some texts to the byte. What the index of the column finds is compared again."""
+        """Match the rows whose key as text equals one of the texts byte for byte. What the index finds is compared again."""
         given: ColumnElement[bool]
         if self._tells_all_apart:
             return self.among(ids)
@@ -132,7 +128,7 @@ class Key:
         return and_(self.among(ids), given)
 
     def beyond(self, last: str, as_number: bool) -> ColumnElement[bool]:
-        """The rows after the one with that text, in the order of the column. `as_number` is SQLite's to know."""
+        """Match the rows after the one with that text, in column order. `as_number` matters on SQLite only."""
         if self.dialect == "sqlite":
             return self.column > (_as_number(last) if as_number else last)
         later: ColumnElement[bool] = self.column > self._read(last)
@@ -140,7 +136,7 @@ class Key:
 
     @property
     def _tells_all_apart(self) -> bool:
-        """Whether what the column holds to be equal is the same text, so that nothing needs to be compared again."""
+        """Equal values have equal texts, so nothing needs to be compared again."""
         kind = self.column.type
         return self.dialect == "postgresql" and type(kind) in _ONE_TEXT and getattr(kind, "collation", None) is None
 
@@ -158,7 +154,7 @@ class Key:
 
     @property
     def _read(self) -> Callable[[str], Any]:
-        """The value of a text in the column, or none if it has none. Asked for once, and not for each of many texts."""
+        """Convert a text to a value, None if there is none. A property, so that it is looked up once for many texts."""
         read: Callable[[str], Any] = next((read for known, read, _ in _TYPES if isinstance(self.column.type, known)), str)
         if self._is_binary:
             read = bytes.fromhex

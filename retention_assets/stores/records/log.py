@@ -1,13 +1,10 @@
 """The log of a records store: rows of the root table as RECORD transactions, read page by page along the key.
 
-Belongs here: the queries, how a page continues the one before it (no OFFSET, which would read again what was read), and rows as
-lines of a log, whole columns at a time. A unit of work is OPEN until it has closed; its
-type is the attribute `type`. No query takes a lock or stays open longer than it takes to read one page, so that nothing that a
-database keeps for readers (old row versions) is kept for the length of a whole reading.
-Does not belong here: what is deleted.
+Pages continue after the last key (OFFSET would read everything again). A unit of work is OPEN until it has closed; its type is
+the attribute `type`. No query takes a lock or stays open longer than one page, so that the database need not keep old row
+versions for a whole reading.
 
-What is written while it is read may be in the log or not, as with any reading; rows are independent of each other, so none of
-them is wrong for it.
+Writes during a reading may be in the log or not; rows are independent, so none of them is wrong.
 """
 
 import zlib
@@ -28,21 +25,20 @@ from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, Rec
 
 @dataclass(frozen=True)
 class KeyPaging:
-    """How one goes on from a key. Without a size everything is one page: keys that are numbers and texts have no one order."""
+    """Continuation after a key. Without a size everything is one page: numbers and texts as keys have no common order."""
 
     tables: RecordTables
     size: float
     as_number: bool
 
     def query(self, query: Select[Any], after: str | None) -> Select[Any]:
-        """The page after a key, of a query that is in the order of keys."""
         if self.size != float("inf"):
             query = query.limit(int(self.size))
         return query if after is None else query.where(self.tables.root.key.beyond(after, self.as_number))
 
 
 def paging_of(database: ForeignDatabase, tables: RecordTables, size: int) -> KeyPaging:
-    """As the keys are now. Only SQLite can keep several kinds of them in one column."""
+    """Choose the paging for the present keys: only SQLite can mix types in one column."""
     if tables.dialect != "sqlite":
         return KeyPaging(tables, size, as_number=False)
     key = tables.root.key.column
@@ -52,7 +48,7 @@ def paging_of(database: ForeignDatabase, tables: RecordTables, size: int) -> Key
 
 
 def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[Any], size: int) -> Iterator[Sequence[Row[Any]]]:
-    """The rows of a query in the order of keys, whose first column is the key as text."""
+    """Yield rows in key order; the first column is the key as text."""
     paging, after = paging_of(database, tables, size), None
     while True:
         with database.reading() as connection:
@@ -64,20 +60,19 @@ def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[An
         after = rows[-1][0]
 
 
-# Units of work that are read at once: in their order, and by name.
+# units of work read at once: in key order, and by name
 PAGE, NAMED = 200_000, 5_000
-# The years that a datetime can say; PostgreSQL's infinity and what is before Christ are outside.
+# microseconds of the years that a datetime has; PostgreSQL's infinity and years BC are outside
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 _HASH = "retention_crc32"
 
 
 def lines_of(database: ForeignDatabase, tables: RecordTables, dataset: str, page: int = PAGE) -> pa.Table:
-    """All units of work as lines, or the one line that says why there are none."""
+    """Return all units of work as lines, or one line with the fault."""
     return _lines_of_batches(_pages(database, tables, page), tables, dataset)
 
 
 def lines_of_some(database: ForeignDatabase, tables: RecordTables, dataset: str, ids: Sequence[str]) -> pa.Table:
-    """The same of some units of work alone."""
     return _lines_of_batches(_named(database, tables, ids), tables, dataset)
 
 
@@ -95,7 +90,7 @@ def _lines_of_batches(batches: Iterator[pa.RecordBatch], tables: RecordTables, d
 
 
 def token_of(database: ForeignDatabase, tables: RecordTables) -> str:
-    """A text that is another one after any insert, deletion or change of what a log says. One scan of the root table."""
+    """Return a text that changes with any insert, deletion or change of what a log says. One scan of the root table."""
     texts = [tables.root.key.text, *tables.texts]
     with database.reading() as connection:
         rows, total = connection.execute(_checksum(connection, texts).select_from(tables.root.table)).one()
@@ -107,14 +102,13 @@ class _NoInstant(Exception):
 
 
 def _schema_of(tables: RecordTables) -> pa.Schema:
-    """The columns that are read: the key, times, and what becomes attributes, as far as the root has them."""
     kinds = {"transaction": pa.string(), **dict.fromkeys(TIMES, INSTANT), **dict.fromkeys(ATTRIBUTE_COLUMNS, pa.string())}
     there = {"transaction", *tables.log_columns}
     return pa.schema([pa.field(name, kind) for name, kind in kinds.items() if name in there])
 
 
 def _select(tables: RecordTables) -> Select[Any]:
-    """The columns of the log, in the order of keys."""
+    """In key order."""
     schema, key = _schema_of(tables), tables.root.key
     columns = {"transaction": key.text, **{name: tables.time(name) for name in TIMES if name in schema.names}}
     for name in ATTRIBUTE_COLUMNS:
@@ -134,7 +128,7 @@ def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterat
     after: str | None = None
     while True:
         rows = 0
-        # On SQLite each of these columns is a text or nothing.
+        # on SQLite each of these columns is a text or null
         for batch in database.batches(paging.query(query, after), schema, bytes_too=False):
             rows, after = rows + len(batch), batch["transaction"][-1].as_py()
             yield batch
@@ -143,7 +137,7 @@ def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterat
 
 
 def _lines_of_rows(rows: pa.Table, dataset: str) -> pa.Table:
-    """Rows as lines; what no unit of work has stays null. Each column is one array, so that nobody has to copy it into one."""
+    """Each column is one array, so that it is not copied; missing values stay null."""
     size, given = len(rows), {name: join_chunks(rows[name]) for name in rows.column_names}
     del rows
     made = {
@@ -172,10 +166,10 @@ def _fault_line(dataset: str, fault: str) -> pa.Table:
 
 
 def _checksum(connection: Connection, texts: list[Any]) -> Select[Any]:
-    """How many rows there are, and the sum of a hash of what each says: what is swapped between two rows is noticed, too."""
+    """Row count and sum of a hash per row, so that values swapped between two rows are noticed."""
     if connection.dialect.name == "sqlite":
         driver: Any = connection.connection.driver_connection
-        # The library's own function, so that no Python runs for a row; it wants bytes.
+        # a C function, so that no Python runs per row; it wants bytes
         driver.create_function(_HASH, 1, zlib.crc32, deterministic=True)
         hashed: ColumnElement[Any] = getattr(func, _HASH)(cast(func.json_array(*texts), LargeBinary))
         return select(*_sums_of(hashed))

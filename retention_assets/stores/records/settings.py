@@ -1,8 +1,4 @@
-"""The settings of a `records` store: the root table, its children, and how the database expires their rows.
-
-Belongs here: its keys under `stores:` in `retention.yaml`, and what contradicts itself in them.
-Does not belong here: whether the tables are there (tables.py).
-"""
+"""The settings of a `records` store: the root table, its children, and how the database expires their rows."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -15,7 +11,7 @@ from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPar
 
 
 def _name(name: str) -> str:
-    """A name that somebody gave to a table or column: each is quoted, so that any can be one."""
+    """Any name is valid, since each is quoted."""
     if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 63:
         raise InvalidValue("is not the name of a table or column", "1 to 63 printable characters without spaces at the ends")
     return name
@@ -60,7 +56,7 @@ class TtlSettings(SettingsPart):
 
     @model_validator(mode="after")
     def _postpones_beyond_the_days_ahead(self) -> Self:
-        """What is put off to a time within the same days would not be put off at all, and might even go earlier."""
+        """A postponement within the same days would have no effect, or even make the time earlier."""
         days = self.expires_in_max_days
         if not is_always_longer(self.document_ttl, Duration(days=days)):
             raise InvalidValue(
@@ -97,5 +93,4 @@ class RecordsSettings(StoreSettings):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The database."""
         return (self.url,)

@@ -1,11 +1,7 @@
 """The `records` store: units of work in a database, each a row of the root table with rows in other tables.
 
-Belongs here: answering to the protocol. The tables as they are found are in tables.py, the log is in log.py, and what is done
-to units of work in units.py and delete.py.
-Does not belong here: statements.
-
-One dataset, called `store/root table`. Its transactions are RECORDs, known by their keys as text; the note of each is what its
-root row said when the sweep was planned, and only what still says it is deleted.
+One dataset, `store/root table`. Its transactions are RECORDs, known by their keys as text. The note of each is what its root
+row said when the sweep was planned, and only what still says it is deleted.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -51,7 +47,7 @@ _AT_ONCE = 4
 
 
 class RecordsStore(LazyStore[RecordsSettings]):
-    """A store over tables. Travels as its settings; the tables are looked at where it is first asked."""
+    """A store over tables. Travels as its settings; inspects the tables on first use."""
 
     def __init__(self, settings: RecordsSettings) -> None:
         super().__init__(settings)
@@ -59,57 +55,51 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The log is the data itself, and each deletion asks whether it still is what was planned."""
         return Capabilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None, parts_at="")
 
     @property
     def dataset(self) -> str:
-        """The one dataset."""
         return f"{self.name}/{self.settings.root.table}"
 
     @cached_property
     def tables(self) -> RecordTables:
-        """The tables, as they were when they were first asked for. Raises Refused if they are not as the settings say."""
+        """Tables as first inspected. Raises Refused if they don't match the settings."""
         return tables_of(self.database, self.settings)
 
     def datasets(self) -> list[str]:
-        """The root table, if everything that the settings say of it is there, and a sweep would not be refused."""
+        """Return the root table if all that the settings name is there and a sweep would not be refused."""
         if self.settings.ttl is None:
-            # Where rows expire, housekeeping has to go on: it only keeps rows.
+            # with expiry, housekeeping has to go on: it only keeps rows
             self.cascades().check()
         return [self.dataset] if self.tables else []
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """There is one; what is not there costs nothing."""
         return [tuple(sorted(set(datasets)))] if datasets else []
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """All units of work."""
         return lines_of(self.database, self.tables, self.dataset) if self.dataset in datasets else LINES.empty_table()
 
     def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        """Units of work by name: each is by itself."""
         if dataset != self.dataset:
             return LINES.empty_table()
         return lines_of_some(self.database, self.tables, self.dataset, transactions)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """One query over the whole root table."""
+        """Hash the whole root table in one query."""
         return {self.dataset: token_of(self.database, self.tables)} if self.dataset in datasets else {}
 
     def present(self) -> datetime | None:
-        """What the database's server says."""
         return self.database.present()
 
     def warnings(self) -> list[str]:
-        """What a sweep is refused for, or would do besides; the indexes that are missing, each with the statement for it."""
+        """Describe what a sweep is refused for, or would do besides, and missing indexes with their statements."""
         try:
             return [*self.cascades().warnings(), *missing_indexes(self.database, self.tables)]
         except Refused as fault:
             return [str(fault)]
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """What the root says now of each; nothing of those that it does not have."""
+        """Record the root's present row; None without a row."""
         found: dict[str, str] = {}
         if dataset == self.dataset:
             self.cascades().check()
@@ -119,28 +109,25 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return [PreparedTarget(one, note=found.get(one)) for one in transactions]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """Delete units of work, their children before their roots."""
         return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit, deletes=True)
 
     def accepted_cascades(self) -> str | None:
         return self.cascades().accepted_paths
 
     def cascades(self) -> Cascades:
-        """Read the foreign keys and triggers of the tables as they are now."""
         tables = [DeletedTable(rows.table, rows.key.column.name) for rows in (self.tables.root, *self.tables.children)]
         return Cascades.of(self.database, self.settings.cascades, tables)
 
     def expire(
         self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Give all rows of units of work the time at which the database may expire them, or take it back."""
-        # A time is taken back whatever is wrong with the tables: nothing goes by it.
+        """Set the time at which the database may expire all rows of units of work, or clear it."""
+        # a time is cleared whatever is wrong with the tables: nothing goes by it
         action = clear_expiry() if at is None else set_expiry(at)
         return self._apply(dataset, targets, action, parallelism, permit, deletes=at is not None)
 
     @property
     def postponement_terms(self) -> PostponementTerms:
-        """As the settings say."""
         if self.settings.ttl is None:
             raise Refused(f"The store {self.name} expires nothing by itself: its settings have no `ttl`.")
         return PostponementTerms(self.settings.ttl.expires_in_max_days, self.settings.ttl.document_ttl)
@@ -148,7 +135,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
-        """Units of work that would expire and must not, a thousand at a time."""
+        """Yield a thousand at a time."""
         if dataset != self.dataset:
             return
         query = select_expiring(self.tables, within, archived_types, all_=is_held is not None)
@@ -160,13 +147,11 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def postpone(
         self, dataset: str, targets: Sequence[Target], within: datetime, until: datetime, permit: Permit = always
     ) -> list[SweptTarget]:
-        """Give all rows of units of work a later time."""
         return self._apply(dataset, targets, postpone_expiry(self.tables, within, until), _AT_ONCE, permit)
 
     def count_expiring(
         self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
     ) -> list[ExpiryCount]:
-        """What expires in an interval."""
         if dataset != self.dataset:
             return []
         with self.database.reading() as connection:
@@ -174,15 +159,13 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
 
     def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
-        """The root table and its database."""
         return location_of(self.database, self.tables.root.table)
 
     def store_place(self, claim: bool = False) -> str:
-        """All of them have one place."""
         return self.place("", claim)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """What is left of units of work: the root goes last."""
+        """The root goes last."""
         if dataset != self.dataset:
             return {}
         names = [one.transaction for one in targets]
@@ -195,7 +178,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return found
 
     def close(self) -> None:
-        """Give back the connections. Asking the store again opens them again."""
         self.database.close()
 
     def _apply(
@@ -218,5 +200,5 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
 
 def _is_one_act(cascades: Cascades) -> bool:
-    # Children in transactions of their own would be gone for good before the database keeps their root.
+    # children in transactions of their own would be gone for good before the database keeps their root
     return cascades.is_entangled or cascades.may_keep

@@ -1,8 +1,5 @@
-"""The tables of a records store as they are: the root, its children, their keys and times, and what is wrong with them.
-
-Belongs here: inspecting the tables, refusing what can't be what the settings say, what goes with their rows, and warnings about
-indexes that are missing.
-Does not belong here: rows.
+"""Inspects the tables of a records store: the root, its children, keys and times; refuses unsuitable ones and reports missing
+indexes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,52 +34,52 @@ from retention_assets.stores.settings import RealmColumn
 
 TIMES = ("opened_at", "closed_at", "archived_at")
 LOG_COLUMNS = (*TIMES, "type")
-# What becomes attributes of a record, by the name of each.
+# root columns that become attributes, by name
 ATTRIBUTE_COLUMNS = ("type", "realm")
 
 
 @dataclass(frozen=True)
 class TableRows:
-    """A table whose rows belong to units of work, by the column that says to which."""
+    """A table with rows of units of work, and the column of their key."""
 
     table: Table
     key: Key
-    # When the database expires a row by itself; none if it does not.
+    # when the database expires a row by itself; None if it does not
     expires: Column[Any] | None = None
 
 
 @dataclass(frozen=True)
 class RecordTables:
-    """The root and its children. `log_columns` are the columns of the root that a log is made of, by what they are there."""
+    """The root and its children. `log_columns` maps the log's names to columns of the root."""
 
     dialect: str
     root: TableRows
     children: tuple[TableRows, ...]
     log_columns: Mapping[str, Column[Any]]
-    # Rows of one table may keep rows of another from going: one table has to be done after the other, and all of them or none.
+    # rows of one table may block another's deletion: tables are done one after the other, all or none
     one_by_one: bool = False
 
     @property
     def texts(self) -> list[ColumnElement[Any]]:
-        """What the root says of a unit of work, each as the database writes it: for notes, which are compared."""
+        """Columns of the root for notes, as the database writes them, because notes are compared."""
         kind = Text if self.dialect in ("postgresql", "sqlite") else CHAR
         return [cast(column, kind).label(name) for name, column in self.log_columns.items()]
 
     def time(self, name: str) -> ColumnElement[Any]:
-        """A time of the root as a stream of the database gives it."""
+        """Return a time of the root in the form that a stream gives."""
         column = self.log_columns[name]
         if self.dialect != "sqlite":
             return cast(column, DateTime) if _is_day(column) else column
-        # Seconds, milliseconds or days: a number that is taken for the wrong one is long ago, and goes. It is a fault instead.
+        # Seconds, milliseconds or days? A number misread is long ago, and its row goes. So a number is a fault.
         day = case((func.length(column) == len("2026-01-01"), column.op("||")("T00:00:00Z")), else_=column)
         return case((func.typeof(column) == "text", day), (column.is_(None), null()), else_="is a number")
 
 
 def attribute_text(column: Column[Any], dialect: str) -> ColumnElement[Any]:
-    """A column as the text that an attribute has in every format. Raises Refused for a type that has none in a database."""
+    """Cast a column to the text that an attribute has in every format. Raises Refused for a type without one."""
     kind = column.type
     if dialect == "sqlite":
-        # It has numbers and texts.
+        # it has numbers and texts
         return cast(column, Text)
     as_text = cast(column, Text if dialect == "postgresql" else CHAR)
     if isinstance(kind, Boolean):
@@ -103,7 +100,7 @@ def _is_day(column: Column[Any]) -> bool:
 
 
 def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTables:
-    """The tables as they are now. Raises Refused if one of them, or a column, is not there or can't be what is said of it."""
+    """Inspect the tables. Raises Refused if a table or column is missing or unsuitable."""
     inspection = _Inspection(database, settings)
     keys = [(settings.root.table, settings.root.key), *((child.table, child.key) for child in settings.children)]
     found = reflection.tables_of(database, [name for name, _ in keys])
@@ -127,7 +124,6 @@ class _Inspection:
     settings: RecordsSettings
 
     def rows(self, table: Table, key: str) -> TableRows:
-        """A table by its key."""
         expires = None
         if self.settings.ttl:
             expires = self.column(table, self.settings.ttl.column)
@@ -135,7 +131,7 @@ class _Inspection:
             if _is_day(expires):
                 raise self._refusal(table, expires, "is a day, and what expires does so at an instant", "a timestamp")
             if not expires.nullable:
-                # A time could be given and never taken back; MariaDB may even make the present out of nothing.
+                # a time could be set and never cleared; MariaDB may even turn null into the present
                 raise Refused(
                     f"The column {expires.name} of the table {table.fullname} of the store {self.settings.name} cannot be"
                     " empty, and empty means never: make it nullable."
@@ -146,7 +142,6 @@ class _Inspection:
         return TableRows(table, Key(owner, self.database.dialect), expires)
 
     def column(self, table: Table, name: str) -> Column[Any]:
-        """A column of a table."""
         if name not in table.columns:
             raise Refused(
                 f"The table {table.fullname} of the store {self.settings.name} has no column {name}. It has"
@@ -157,7 +152,7 @@ class _Inspection:
     def check_children(self, root: TableRows, children: Sequence[TableRows]) -> None:
         """Refuse the root among its own children, and a child twice, however the settings spell them.
 
-        Rows of a root that is its own child would be deleted for another root's sake, and nobody would ask what they say.
+        Rows of a root that is its own child would be deleted with another root, and nobody would check them.
         """
         mine, *places = places_of(self.database, [root.table, *(rows.table for rows in children)])
         seen = set[tuple[Place, str]]()
@@ -177,7 +172,7 @@ class _Inspection:
             seen.add((place, key))
 
     def check_time(self, table: Table, column: Column[Any]) -> None:
-        """Refuse a column that holds no times. What SQLite holds shows only when it is read."""
+        """Refuse a column that holds no times. On SQLite this only shows when it is read."""
         if self.database.dialect != "sqlite" and not isinstance(column.type, DateTime | Date):
             raise self._refusal(table, column, f"is of the type {column.type}", "a timestamp")
 
@@ -189,7 +184,7 @@ class _Inspection:
 
 
 def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator[str]:
-    """A sentence about each column by which rows are searched for and that no index begins with."""
+    """Yield a sentence about each searched column without an index that begins with it."""
     root = tables.root
     searched = [(rows, rows.key.column, "each batch of a sweep reads the whole table") for rows in (root, *tables.children)]
     searched += [(root, root.expires, "housekeeping reads the whole table")] if root.expires is not None else []
@@ -203,7 +198,7 @@ def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator
 
 
 def _create(database: ForeignDatabase, table: Table, column: Column[Any]) -> str:
-    """The statement for an index, which on PostgreSQL stops no writer while it is made."""
+    """In PostgreSQL built concurrently, so that no writer waits."""
     named = Column(column.name, column.type, quote=True)
     copy = Table(table.name, MetaData(), named, schema=table.schema, quote=True)
     index = Index(f"ix_{table.name}_{column.name}"[:63], copy.columns[column.name], postgresql_concurrently=True)

@@ -1,16 +1,11 @@
-"""Acting on units of work: their root rows locked and read again, the rows of their children first, the roots last.
+"""Acts on units of work (deleting, setting a time): root rows are locked and read again, children go first, roots last.
 
-Belongs here: the order, and what becomes of a unit of work when part of it fails. Deleting is an action, and so is
-giving a time.
-Does not belong here: what an action does to a table (delete.py), which units of work are meant.
-
-Per part of a batch: lock its root rows, but wait for none that a writer holds; act on the children, all tables at once and
-each in a transaction of its own, which are committed when all of them have succeeded; then on the roots, in the transaction
-that holds the locks. A part of which anything fails is done again in halves, until what can't be done is alone: it keeps its
-root, and the others go. Parts of one batch get in each other's way as well, where a database locks what lies between rows: what
-failed for such a reason is done once more when all parts are done. Everything may be done twice. SQLite has one writer at a
-time, so that there all of a part is one transaction; so it is where tables of children refer to each other, and where others
-got in the way.
+Per part of a batch: lock its root rows, but wait for none that a writer holds; act on the children, all tables at once and each
+in a transaction of its own, which are committed when all of them have succeeded; then on the roots, in the transaction that
+holds the locks. A part of which anything fails is done again in halves, until what can't be done is alone: it keeps its root,
+and the others go. Parts of one batch get in each other's way as well, where a database locks gaps between rows: what failed for
+such a reason is done once more when all parts are done. Everything may be done twice. All of a part is one transaction on
+SQLite, which has one writer at a time, where tables of children refer to each other, and where others got in the way.
 """
 
 import json
@@ -37,7 +32,7 @@ from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, Remains, SweptTarget, Target
 from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
 
-# Root rows that are locked at once, and the connections that one batch takes at most, if there are not more children than that.
+# root rows locked at once; connections of one batch at most, unless there are more children than that
 _AT_ONCE, _CONNECTIONS = 1_000, 40
 _EMPTY = "The root table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
 _NO_TIME = "Rows of the table {table} do not have the time that was set: the database kept what they were, and it is undone."
@@ -47,7 +42,7 @@ Statement = Callable[[TableRows, Sequence[str]], Delete | Update]
 
 
 class UnitBlocked(Exception):
-    """A part that was not done. `retry`: it may well succeed when it is tried again. `by_others`: they were in its way."""
+    """A part that was not done. `retry`: trying again may succeed. `by_others`: others were in its way."""
 
     def __init__(self, why: str, retry: bool, by_others: bool) -> None:
         super().__init__(why)
@@ -55,25 +50,24 @@ class UnitBlocked(Exception):
 
 
 class RootsHeld(UnitBlocked):
-    """What is left of a part: its root rows are locked by writers at this moment."""
+    """The rest of a part, whose root rows writers have locked."""
 
 
-# A part that others got in the way of is tried again so often before it is cut in two.
+# attempts at a part blocked by others before it is cut in two
 RETRY_PART = RetryPolicy(lambda fault: isinstance(fault, UnitBlocked) and fault.retry, attempts=3, pause=0.1)
 
 
 def note_of(row: Row[Any]) -> str:
-    """What a row of the root says of its unit of work, in the words of the database."""
     values = {name: value for name, value in zip(row._fields, row, strict=True) if name in LOG_COLUMNS}
     return _NOTE.encode(values)
 
 
-# Made once: for each note it would take as long as the note.
+# made once: for each note it would take as long as the note
 _NOTE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def reason_changed(note: str | None, present: str) -> str | None:
-    """How a unit of work differs from what its note says, in a sentence; none if it does not."""
+    """Say how a unit of work differs from its note; None if it does not."""
     if note == present:
         return None
     if note is None:
@@ -88,15 +82,15 @@ def reason_changed(note: str | None, present: str) -> str | None:
 
 @dataclass(frozen=True)
 class RowAction:
-    """What is done to the rows of units of work in any of their tables, and what then became of them."""
+    """An action on rows of units of work in any of their tables, and its outcome."""
 
     outcome: Outcome
     statement: Statement
-    # What is done to rows of children whose root is gone; nothing if none.
+    # action on children without a root; None: no action
     orphans: Statement | None = None
-    # Which rows show that it was not done though the database took the statement; those that a deletion is about, if none.
+    # rows on which the action had no effect; None: the rows still there after a deletion
     undone: Callable[[TableRows, Sequence[str]], ColumnElement[bool]] | None = None
-    # Of a unit of work, and what its root says now, why it is left alone; none if it is not.
+    # why to leave a unit of work alone, given what its root says now; None to act
     reason_to_spare: Callable[[Target, str], str | None] = lambda target, present: reason_changed(target.note, present)
 
 
@@ -109,7 +103,7 @@ def apply_action(
     permit: Permit,
     cascades: Cascades,
 ) -> list[SweptTarget]:
-    """Act on units of work, in so many parts at once; one outcome for each."""
+    """Act on units of work in parallel parts; one outcome for each."""
     parts = equal_parts(targets, 1 if tables.dialect == "sqlite" else parallelism)
     if tables.dialect == "sqlite" or tables.one_by_one:
         with ThreadPoolExecutor(min(len(parts), _CONNECTIONS) or 1) as threads:
@@ -120,7 +114,7 @@ def apply_action(
 
 
 def _run_parts(runner: "_UnitRunner", parts: Sequence[Sequence[Target]], threads: Executor) -> list[SweptTarget]:
-    """Several parts at once; and then alone what they, or others, kept from being done."""
+    """Runs parts at once, and then alone what other parts or writers blocked."""
     found = {one.transaction: one for done in threads.map(runner.part, parts) for one in done}
     if runner.blocked and len(parts) > 1:
         again = [one for part in parts for one in part if one.transaction in runner.blocked]
@@ -129,18 +123,18 @@ def _run_parts(runner: "_UnitRunner", parts: Sequence[Sequence[Target]], threads
 
 
 def present_of(connection: Connection, tables: RecordTables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
-    """What the root says now of each of some units of work that it has. Locked: and that no writer holds."""
+    """Read the present root row of each. With `locked`, lock them and skip rows that a writer holds."""
     query = select(tables.root.key.text.label("key"), *tables.texts).where(tables.root.key.among(ids))
     if locked and tables.dialect != "sqlite":
-        # In one order, so that two who lock the same rows don't wait in a circle.
+        # in one order, so that two who lock the same rows don't deadlock
         query = query.order_by(tables.root.key.column).with_for_update(skip_locked=True)
     wanted = set(ids)
-    # All at once: each row for itself costs as much as its deletion.
+    # all at once: fetching rows one by one costs as much as deleting them
     return {row[0]: note_of(row) for row in connection.execute(query).all() if row[0] in wanted}
 
 
 def remains_of(connection: Connection, tables: RecordTables, ids: Sequence[str], place_known: bool) -> dict[str, Remains]:
-    """What is left of units of work. Where the rows of children go in transactions of their own, only the root tells."""
+    """Tell what is left. Where children go in transactions of their own, only the root tells."""
     there = present_of(connection, tables, ids)
     if not (there or place_known or has_rows(connection, tables.root.table)):
         return {}
@@ -157,24 +151,23 @@ class _UnitRunner:
     action: RowAction
     permit: Permit
     cascades: Cascades
-    # Who acts on all children at once; none: the transaction of the roots does, on one after the other.
+    # runs all children at once; None: the transaction of the roots does one after the other
     children: Executor | None
-    # A writer may hold a row of a child and wait for the root, which no database sees to be a circle: the root is let go.
+    # A writer may hold a child row and wait for the root, a circle that no database detects: so the root is released.
     lock_wait: float = MOMENT
-    # Which of them failed because of others.
+    # failed because of others
     blocked: set[str] = field(default_factory=set)
-    # Whose deletion may have been committed without an answer.
+    # may have been deleted by a commit without an answer
     sent: set[str] = field(default_factory=set)
-    # Set once any part of the batch has seen a row of the root: another part may have deleted the last one since.
+    # set once any part of the batch has seen a row of the root: another part may have deleted the last one since
     root_seen: Event = field(default_factory=Event)
 
     def part(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        """The outcomes of one part."""
         chunks = [targets[at : at + _AT_ONCE] for at in range(0, len(targets), _AT_ONCE)]
         return [one for chunk in chunks for one in self._run(chunk, self.children is not None)]
 
     def _run(self, targets: Sequence[Target], at_once: bool) -> list[SweptTarget]:
-        """A part as a whole or, if that can't be, in halves. `at_once`: all tables of children are, at the first attempt."""
+        """Runs a part as a whole or, if that fails, in halves. `at_once`: all child tables at once, on the first attempt."""
         settled: list[SweptTarget] = []
         left, first = targets, at_once
 
@@ -184,7 +177,7 @@ class _UnitRunner:
             try:
                 found = self.database.write(lambda connection: self._run_once(connection, left, together), self.permit)
             except UnitBlocked as fault:
-                # One table after the other, it may succeed.
+                # one table after the other, it may succeed
                 fault.retry |= together
                 raise
             held = {one.transaction for one in found if one.error == LOCKED}
@@ -198,7 +191,7 @@ class _UnitRunner:
         except Withheld as fault:
             return settled + [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in left]
         except WriteFailed as fault:
-            # Halves would not find a database either that is lost, nor a SQLite file that others write to.
+            # halves would fail too if the database is lost, or a SQLite file has another writer
             as_one = fault.is_lost or (fault.is_transient and self.tables.dialect == "sqlite")
             by_others = fault.is_transient or isinstance(fault, RowsLocked)
             return settled + (_failed(left, str(fault)) if as_one else self._run_halves(left, str(fault), by_others))
@@ -233,7 +226,7 @@ class _UnitRunner:
         if present:
             self.root_seen.set()
         is_right = not missing or known.issuperset(missing) or self._has_roots(connection)
-        # In an empty table, which may be another one, nothing is taken for gone, and no row of a child for an orphan.
+        # in an empty table, which may be another one, nothing counts as gone and no child as an orphan
         gone = missing if is_right else [name for name in missing if name in known]
         on_children = self._act_at_once if at_once else partial(self._act_one_by_one, connection)
         if go:
@@ -260,13 +253,12 @@ class _UnitRunner:
         return found
 
     def _undone(self, rows: TableRows, go: Sequence[str], gone: Sequence[str]) -> ColumnElement[bool]:
-        """Rows that are left of what was acted on: of units of work, and of children whose root is gone."""
         condition = self.action.undone or (lambda rows, ids: rows.key.exactly(ids))
         orphans = self.action.orphans(rows, gone).whereclause if self.action.orphans and rows is not self.tables.root else None
         return or_(condition(rows, go) if go else false(), false() if orphans is None or not gone else orphans)
 
     def _check_done(self, connection: Connection, undone: Sequence[tuple[TableRows, ColumnElement[bool]]]) -> None:
-        """Raise WriteFailed where a trigger, or whatever else, left rows as they were."""
+        """Raise WriteFailed where a trigger, or anything else, left rows unchanged."""
         if self.action.undone is None:
             looks = (partial(has_rows, connection, rows.table, condition) for rows, condition in undone)
             self.cascades.check_gone(connection, *looks)
@@ -275,19 +267,19 @@ class _UnitRunner:
                 raise WriteFailed(_NO_TIME.format(table=rows.table.fullname), is_lost=False, is_transient=False)
 
     def _has_roots(self, connection: Connection) -> bool:
-        """Whether there are rows in the root, or were some when this batch began."""
-        # The rows first: a part that deletes the last one has said before that it saw it.
+        """Also true if there were rows when this batch began."""
+        # rows first: a part that deletes the last one has already set the event
         return has_rows(connection, self.tables.root.table) or self.root_seen.is_set()
 
     def _act_one_by_one(self, connection: Connection, statement: Statement, ids: Sequence[str]) -> None:
-        """Act on the rows of all children in the transaction of the roots, in the order of the settings."""
+        """In the transaction of the roots, in the order of the settings."""
         with _raise_blocked(self.database), short_lock_wait(connection, self.lock_wait):
             for rows in self.tables.children:
                 self.permit()
                 connection.execute(statement(rows, ids))
 
     def _act_at_once(self, statement: Statement, ids: Sequence[str]) -> None:
-        """Act on the rows of all children, each table in a transaction of its own: on those of all tables, or of none."""
+        """Each table in a transaction of its own; commits all or none."""
         if self.children is None:
             raise ValueError("nobody is there to act on several tables at once")
         futures = [self.children.submit(self._act_on_child, statement, rows, ids) for rows in self.tables.children]
@@ -298,7 +290,7 @@ class _UnitRunner:
             for child in opened:
                 stack.callback(clear_limits, child)
             if faults:
-                # Leaving the stack undoes what the others did. What would fail again says more than what might not.
+                # Leaving the stack rolls the others back. A permanent fault tells more than one that may pass.
                 raise min(faults, key=lambda fault: isinstance(fault, UnitBlocked) and fault.retry)
             for child in opened:
                 self.permit()
@@ -306,7 +298,7 @@ class _UnitRunner:
                     child.commit()
 
     def _act_on_child(self, statement: Statement, rows: TableRows, ids: Sequence[str]) -> Connection:
-        """A transaction in which it is done, and that is still open."""
+        """Returns the transaction, still open."""
         with ExitStack() as stack, _raise_blocked(self.database):
             connection = stack.enter_context(self.database.engine.connect())
             stack.callback(clear_limits, connection)

@@ -1,13 +1,11 @@
 """The rounds of a share: some datasets of one store under their leases, in the order that design section 7 gives.
 
-Belongs here: that order. The intent is in the ledger before the act, the outcome right after it; before each batch the store,
-holds and realms are asked whether the re-check still stands. What the ledger reads and writes it does once for all datasets
-of the share; what is asked of the store is asked dataset by dataset.
-Does not belong here: one dataset (sweep/dataset_sweep.py), which of them go (datasets.py), what was read of them (readings.py),
-the parts (recheck, independent_check, execute) and what the ledger writes.
+The intent is in the ledger before the act, the outcome right after it; before each batch the store, holds and realms are asked
+whether the re-check still stands. The ledger is read and written once for all datasets of the share; the store is asked dataset
+by dataset.
 
-A dataset of which a part fails, whose place moved or whose lease is lost is taken out of the share with its reason. It stops
-no other.
+A dataset of which a step fails, whose place moved or whose lease is lost is taken out of the share with its reason. It stops no
+other.
 """
 
 import logging
@@ -41,20 +39,20 @@ from retention_assets.sweep.visibility import hide_swept
 from retention_assets.sweep.wanted import among_asked
 
 _LOG = logging.getLogger(__name__)
-# A longer wait between batches is said.
+# a wait between batches is reported from here on
 _SAID_FROM = timedelta(seconds=5)
-# How often holds and realms may change while one dataset is swept.
+# changes of holds and realms tolerated while one dataset is swept
 _ROUNDS = 20
-# So many marks are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a
-# dataset. Few at the beginning of a sweep: what is wrong shows early, and nobody waits long for the first deletion.
+# Marks that are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a dataset.
+# The first slice is small: faults show early, and the first deletion comes soon.
 FIRST_SLICE, SLICE = 5_000, 50_000
 
 Spare = Callable[[pa.Table, Mapping[int, str]], None]
 
 
 def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep], is_first: bool = True) -> None:
-    """Sweep some datasets: what an earlier sweep left, then everything that is due; and again what is left of it whenever holds
-    or realms change. `is_first`: before anything else of the sweep.
+    """Sweep datasets: what an earlier sweep left, then everything that is due; and again whatever is left when holds or realms
+    change. `is_first`: the first share of the sweep.
     """
     waiting = list(share)
     for round_ in range(_ROUNDS):
@@ -69,21 +67,21 @@ def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSwee
 
 @dataclass
 class _Round:
-    """One way through a share, with the datasets that still go it."""
+    """One pass over a share."""
 
     context: SweepContext
     store: Store
     datasets: ShareDatasets
     readings: ShareReadings
     first_slice: int
-    # What the re-check found of the marks at hand.
+    # result of the re-check of the marks at hand
     checked: RecheckResult = field(default_factory=RecheckResult)
-    # Datasets of which readers have been told what goes by the last re-check.
+    # datasets whose readers know what goes by the last re-check
     hidden: set[str] = field(default_factory=set)
     opened: set[str] = field(default_factory=set)
 
     def run(self) -> list[DatasetSweep]:
-        """Sweep; the datasets that have to go another round."""
+        """Sweep; return the datasets that need another round."""
         ledger, said = self.context.ledger, self.context.ledger.leases.protections()
         for one in self.datasets.each():
             with self.datasets.alone(one):
@@ -114,7 +112,7 @@ class _Round:
     # --- which marks ---
 
     def _sweepable(self, rows: pa.Table) -> pa.Table:
-        """Of some marks those of which anything can be done, and is not done yet."""
+        """Marks on which anything can be done and is not done yet."""
         rows = self.datasets.undone(self.datasets.rows(rows))
         rows = among_asked(
             rows, ((one.dataset, one.reading.asked) for one in self.datasets.each() if one.reading.asked is not None)
@@ -126,7 +124,7 @@ class _Round:
     # --- what an earlier sweep had begun ---
 
     def _finish_begun(self, left: pa.Table) -> None:
-        """Marks on which a sweep had begun: deleted to the end, unless somebody needs them now."""
+        """Marks on which a sweep had begun are deleted to the end, unless somebody needs them now."""
         for name, mine in by_dataset(left).items():
             self.datasets[name].begun_earlier = frozenset(mine["id"].to_pylist())
         self.checked = RecheckResult()
@@ -153,7 +151,7 @@ class _Round:
                     check_places(self.store, one.dataset, places[one.dataset])
             targets = self._justified(batch)
             self._hide(left, targets)
-            # What waits to expire is given its time once more: whoever began it may not have come to it.
+            # what waits to expire is given its time once more: the sweep that began it may have died before
             self._finish_batch(batch, targets)
 
     def _spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
@@ -190,7 +188,7 @@ class _Round:
         marks = [mark for mine in targets.values() for mark in mine]
         begun = ledger.sweeps.begin_all(self.datasets.leases(targets), plans, marks) if marks else Moved({}, {})
         self.datasets.lose(begun.lost)
-        # A hold that came before these had begun is seen here at the latest, and not only with the next beat.
+        # a hold from before they began is seen here at the latest, not only with the next beat
         said = ledger.leases.protections()
         for one in self.datasets.each(targets):
             one.permit.notice(said)
@@ -202,14 +200,14 @@ class _Round:
                 self.context.on_progress(one.result)
 
     def _plan(self, rows: pa.Table) -> pa.Table:
-        """Write down what is about to go, with what the store has to know to find it again; the rows of it."""
+        """Record what is about to go, with the store's notes; return its rows."""
         ledger = self.context.ledger
         planned: dict[str, dict[int, Planned]] = {}
         for name, mine in by_dataset(rows).items():
             with self.datasets.alone(self.datasets[name]):
                 planned[name] = self.datasets[name].prepare(mine)
         mine = {mark: one for name in planned for mark, one in planned[name].items() if name in self.datasets}
-        # Where the store knows nothing any more, what an earlier plan wrote down stands.
+        # where the store knows nothing any more, an earlier plan's note stands
         for mark, note in ledger.sweeps.notes(mark for mark, one in mine.items() if not one.note).items():
             mine[mark] = mine[mark]._replace(note=note)
         places = {one.dataset: one.place for one in self.datasets.each(planned)}
@@ -224,7 +222,7 @@ class _Round:
         return rows.append_column("note", pa.array([mine[mark].note for mark in rows["id"].to_pylist()], pa.string()))
 
     def _finish_plans(self, some: Iterable[DatasetSweep]) -> None:
-        """Finish the plans of those that come to their end, or go into another plan with what has not begun."""
+        """Finish the plans of datasets that are done, or whose unbegun marks go into another plan."""
         over = [one for one in some if one.plan is not None]
         if over:
             plans = [one.plan for one in over if one.plan is not None]
@@ -242,13 +240,13 @@ class _Round:
     # --- whether it may still go ---
 
     def _protections(self) -> tuple[object, ...]:
-        """Holds and realms: as long as they and the log are the same, what was checked stands."""
+        """The re-check stands as long as these holds and realms and the log are the same."""
         return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
 
     def _recheck(self, rows: pa.Table, spare: Spare) -> None:
-        """Hold marks against what the store and people say now; those that are not justified any more are spared."""
+        """Check marks against the store, holds and realms as they are now; spare those no longer justified."""
         names = names_of(rows)
-        # Before they are read: what comes in between is read, and refuses the permit all the same.
+        # before they are read: a change in between is read, and still refuses the permit
         said = self._protections()
         for one in self.datasets.each(names):
             one.permit.check_against(str(said[0]))
@@ -265,10 +263,10 @@ class _Round:
             self.datasets.take_out(one, Refused(faults[one.dataset]))
 
     def _recheck_if_changed(self, batch: Batch, rows: pa.Table, spare: Spare, unguarded: Collection[str]) -> None:
-        """Check again if holds or realms changed since, or the log, unless the store guards by itself what was read."""
+        """Check again if holds, realms or the log changed; the log is skipped where the store guards what was read."""
         said = self._protections()
         changed = {one.dataset for one in self.datasets.each(batch.targets) if one.checked_under != said}
-        # What holds and realms say is nothing that a store knows: one that is slow to read is only read again if it changed.
+        # holds and realms are nothing that a store knows: one that is slow to read is only read again if it changed itself
         protected = set() if isinstance(self.store, SelectiveStore) else changed
         stale = self.readings.stale([name for name in unguarded if name in self.datasets and name not in protected])
         changed |= stale
@@ -277,13 +275,12 @@ class _Round:
         self.readings.read_again(stale | protected)
         for one in self.datasets.each(changed):
             self.readings.check(one, "the sweep of {} ends here")
-        # What is over needs no check any more; a log that is added to all the time would otherwise cost the square of it.
+        # finished marks need no check; with a log that is added to all the time they would cost quadratic time
         mine = self.datasets.undone(rows_of(rows, changed & self.datasets.going.keys()))
         if len(mine):
             self._recheck(mine, spare)
 
     def _justified(self, batch: Batch) -> dict[str, dict[int, Target]]:
-        """The targets of a batch that may go by what is known now."""
         latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
         return {
             one.dataset: {
@@ -302,7 +299,7 @@ class _Round:
         }
 
     def _hide(self, rows: pa.Table, targets: Mapping[str, Mapping[int, Target]]) -> None:
-        """Tell readers what goes by the last re-check, if they were not told yet."""
+        """Tell readers what goes by the last re-check, once for each."""
         names = {name for name, mine in targets.items() if mine and name in self.datasets} - self.hidden
         if not names:
             return
@@ -316,7 +313,7 @@ class _Round:
     # --- batches ---
 
     def _batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[Batch]:
-        """The rows in batches, at the pace of their policies, as long as nobody says stop."""
+        """The rows in batches, at the pace of their policies, until a stop."""
         sweeps: Mapping[int, Sweep] = self.context.recheck.sweeps_of(marks)
         for batch in cut_batches(rows, sweeps):
             if self.context.stop.is_set() or not any(name in self.datasets for name in batch.targets):
@@ -334,14 +331,14 @@ class _Round:
                 yield batch
 
     def _finish_batch(self, batch: Batch, targets: Mapping[str, Mapping[int, Target]]) -> None:
-        """Have a batch deleted and write down what became of it. Where a permit was refused meanwhile, the sweep of that
-        dataset ends, or it is checked again.
+        """Have a batch deleted and record the outcomes. Where a permit was refused meanwhile, the sweep of that dataset ends,
+        or it is checked again.
         """
         answers: dict[str, list[Settlement]] = {}
         waiting, stale = [one.dataset for one in self.datasets.each(targets)], set[str]()
         for one in self.datasets.each(targets):
             if one.dataset != waiting[0] and not self.store.capabilities.guards and not self.readings.asked_lately():
-                # Whoever went first in this batch may have taken their time.
+                # earlier datasets of this batch may have taken long
                 stale = self.readings.stale(waiting[waiting.index(one.dataset) :])
             if one.dataset in stale:
                 answers[one.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[one.dataset]]
@@ -364,7 +361,7 @@ class _Round:
                 self.datasets.once_more(one)
 
     def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
-        """Write outcomes down. What only has its time now stays begun, until a later look finds it gone."""
+        """Record outcomes. A mark that only has its time now stays begun, until a later look finds it gone."""
         for one in self.datasets.each(answers):
             if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[one.dataset]):
                 one.result.outcomes[Outcome.EXPIRING] += waiting
@@ -384,7 +381,7 @@ class _Round:
     # --- the day's report ---
 
     def _open_reports(self, rows: pa.Table) -> None:
-        """The day's reports, where this is the first sweep of the day that has to do with a dataset."""
+        """Open the day's reports where this is the day's first sweep that concerns a dataset."""
         ledger, as_of = self.context.ledger, self.context.as_of
         new = names_of(rows) - self.opened
         self.opened |= new
