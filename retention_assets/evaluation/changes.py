@@ -53,6 +53,8 @@ def list_datasets(retention: Environment) -> Listing:
 
 
 def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | None = None) -> Listing:
+    """Also list tokens, of some stores or all. A store that can not give them is away."""
+
     def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
         names = _names(retention, store, _RETRY)
         return names, tokens_of(store, names)

@@ -154,6 +154,7 @@ def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
 
 
 def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+    """Accept a store's present place. Its earlier marks are spared; a head of another ledger beside its data is replaced."""
     store = environment.stores([name]).get(name)
     if store is None:
         names = [one.name for one in environment.settings.stores]
