@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from retention_assets.dagster.component import RetentionComponent as RetentionComponent
 
 if not TYPE_CHECKING:
-    # Dagster lists what this package has for it by these two. A command, which needs no Dagster, never asks.
+    # Dagster lists the package's contents by these two. Commands need no Dagster and never ask.
     def __dir__() -> list[str]:
         return [*globals(), "RetentionComponent"]
 

@@ -1,8 +1,4 @@
-"""The command line: `retention …`.
-
-Belongs here: the group, the registration of its commands, and what a problem becomes: a sentence and an exit code. What a
-command does is in its module (retention_assets/commands); the exit codes are in commands/common/output.py.
-"""
+"""The command line: the group `retention`, its commands, and the exit code and sentence of every problem."""
 
 import io
 import os
@@ -39,8 +35,8 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
 from retention_assets.settings.secrets import masked_fault
 
-# The commands as the help lists them: what one begins with, what looks ahead, what looks back, what decides, what acts, and
-# what keeps the ledger. A new one is one line.
+# Sections of the help: beginning, looking ahead, looking back, deciding, acting, and keeping the ledger. A new command is one
+# line.
 GROUPS: Mapping[str, tuple[click.Command, ...]] = {
     "Start": (
         init,
@@ -83,7 +79,7 @@ GROUPS: Mapping[str, tuple[click.Command, ...]] = {
     ),
 }
 COMMANDS: tuple[click.Command, ...] = tuple(command for commands in GROUPS.values() for command in commands)
-# What knows nothing of settings, and so takes no --config.
+# Commands without settings take no --config.
 WITHOUT_SETTINGS = (init, demo, schema)
 
 
@@ -91,7 +87,7 @@ class RetentionGroup(click.Group):
     """The commands, listed by what people want to do."""
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each group, with what each command does in a few words."""
+        """List a section for each group, with a few words on each command."""
         widest = max(map(len, self.commands))
         for title, commands in GROUPS.items():
             with formatter.section(title):
@@ -99,7 +95,7 @@ class RetentionGroup(click.Group):
 
 
 def _few_words(command: click.Command) -> str:
-    """The first sentence of the help, up to where it begins to explain itself."""
+    """First sentence of the help, up to a colon or the like."""
     return re.split(r"[.:](?:\s|$)", command.help or "", maxsplit=1)[0]
 
 
@@ -125,7 +121,7 @@ for command in COMMANDS:
 
 
 def main() -> NoReturn:
-    """The console script. Every problem becomes a line on stderr and an exit code."""
+    """Run the console script. Every problem becomes a line on stderr and an exit code."""
     # Dagster warns of what may change in a minor release. The pins admit one, so nobody can do anything about it.
     warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
     try:
@@ -141,13 +137,13 @@ def main() -> NoReturn:
     except Exception as fault:
         words = failure_text(fault)
         if words is None and not isinstance(fault, OSError):
-            # A fault of the program: whoever mends it needs the trace.
+            # A fault of the program: a maintainer needs the trace.
             if (harmless := masked_fault(fault)) is not fault:
                 raise harmless from None
             raise
         say(words or f"cannot go on: {fault}")
         if isinstance(fault, OSError):
-            # Most likely a full disk below stdout. What is still buffered goes nowhere, instead of failing again at the exit.
+            # Probably a full disk below stdout. Discard the buffer, instead of failing again at the exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(ExitCode.FAILED)
     sys.exit(code if isinstance(code, int) else ExitCode.DONE)
@@ -161,7 +157,7 @@ def _print_problems(problems: tuple[Problem, ...], most: int = 200) -> None:
 
 
 def _print_usage(fault: click.ClickException) -> None:
-    """What click has to say, which quotes what was typed."""
+    """click's message quotes what was typed."""
     said = io.StringIO()
     fault.show(said)
     echo(said.getvalue(), err=True, nl=False)

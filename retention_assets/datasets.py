@@ -1,7 +1,4 @@
-"""Names of datasets: `store/name`, the store that a name belongs to, and the choice of some names.
-
-Belongs here: what everybody does with such names. What a dataset holds is its store's business.
-"""
+"""Names of datasets: `store/name`, the store that a name belongs to, and filters of names."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,12 +8,11 @@ from retention_assets.policy.globs import matching
 
 
 def store_of(dataset: str) -> str:
-    """The name of the store that a dataset belongs to."""
     return dataset.partition("/")[0]
 
 
 def by_store(datasets: Iterable[str]) -> dict[str, list[str]]:
-    """Datasets grouped by their store, stores and datasets in the order in which they come."""
+    """Group datasets by store, keeping the order."""
     groups: dict[str, list[str]] = {}
     for dataset in datasets:
         groups.setdefault(store_of(dataset), []).append(dataset)
@@ -25,26 +21,25 @@ def by_store(datasets: Iterable[str]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class DatasetFilter:
-    """Which datasets a run is about: by globs, and by the partition keys of an asset run."""
+    """Choice of datasets for a run: by globs, and by the partition keys of an asset run."""
 
     globs: Sequence[str] = ("*",)
-    # Partition keys; None where the run has no partitions.
+    # partition keys; None where the run has no partitions
     keys: frozenset[str] | None = None
-    # A key is a store instead of a dataset.
+    # a key is a store instead of a dataset
     keys_are_stores: bool = False
 
     @property
     def selects_all(self) -> bool:
-        """Whether nothing is left out."""
         return self.keys is None and "*" in self.globs
 
     def select(self, names: Iterable[str]) -> list[str]:
-        """Those of some names, in their order."""
+        """Keeps the order."""
         mine = [name for name in names if self.keys is None or self._key(name) in self.keys]
         return [name for name, is_matched in zip(mine, matching(mine, self.globs), strict=True) if is_matched]
 
     def may_select_of(self, store: str) -> bool:
-        """Whether a store may have a dataset that is chosen, as far as its name alone tells."""
+        """Tell by its name alone whether a store may have a chosen dataset."""
         begin = f"{store}/"
         if self.keys is not None and not any(store_of(key) == store for key in self.keys):
             return False

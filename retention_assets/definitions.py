@@ -1,6 +1,6 @@
-"""What Dagster loads: `defs` is the code location, `build_defs` makes definitions of one's own.
+"""Entry point for Dagster: `defs` is the code location, `build_defs` builds definitions of one's own.
 
-Public: these names stay here. How definitions are made is dagster/build.py's.
+Public: these names stay here.
 """
 
 import dagster as dg

@@ -1,9 +1,7 @@
-"""What a run works on: the settings, and from them the ledger, the stores and the rules.
+"""Environment of a run: open the ledger, the stores and the rules from the settings.
 
-Belongs here: opening them, for the while that a step needs them, and keeping stores open from one task of a run to the next.
-The values travel nowhere: Dagster shows what resources are configured with to everybody, and settings hold passwords. The
-ledger's modules are imported when one is opened, for not every command needs one.
-Does not belong here: what is done with any of them.
+Stores stay open from one task of a run to the next. Nothing is passed as resource configuration: Dagster shows it to
+everybody, and settings hold passwords. The ledger is imported when it is opened, for not every command needs it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,25 +24,25 @@ if TYPE_CHECKING:
     from retention_assets.pipeline.head_file import HeadFile
 
 
-# The run that worked in this process last, and the stores that it had opened. At most one.
+# Last run that worked in this process, and the stores that it had opened. At most one.
 _KEPT: list[tuple[tuple[str, Settings], dict[str, Store]]] = []
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment: what retention.yaml says, openable."""
+    """Settings of retention.yaml, openable."""
 
     settings: Settings
-    # One that is open already, for who asks it many things in a row: opening it again asks its database more than most of them.
+    # An open ledger for many queries in a row: opening costs its database more than most of them.
     opened: "Ledger | None" = field(default=None, repr=False, compare=False)
 
     def within(self, ledger: "Ledger") -> "Environment":
-        """The same environment, as long as its ledger is open."""
+        """Valid as long as that ledger is open."""
         return replace(self, opened=ledger)
 
     @contextmanager
     def ledger(self) -> "Iterator[Ledger]":
-        """The ledger, open; made if there is none."""
+        """Open the ledger; create it if there is none."""
         if self.opened is not None:
             yield self.opened
             return
@@ -57,27 +55,27 @@ class Environment:
 
     @property
     def head_file(self) -> "HeadFile":
-        """Where the warehouse keeps the end of the ledger's record."""
+        """File in the warehouse with the head of the ledger's record."""
         from retention_assets.pipeline.head_file import HeadFile
 
         return HeadFile(str(self.settings.warehouse))
 
     def head_files(self) -> "list[HeadFile]":
-        """Where heads are kept: in the warehouse, and beside the data of each store that has it below one root."""
+        """Files with heads: in the warehouse, and beside the data of each store that has it below one root."""
         from retention_assets.pipeline.head_file import StoreHeadFile
 
         roots = [StoreHeadFile(one.data_root, one.name) for one in self.settings.stores if one.data_root]
         return [self.head_file, *roots]
 
     def head_faults(self, ledger: "Ledger") -> dict[str, str]:
-        """Why the ledger is not the newest, by the file that says so: of these settings, or that it remembers."""
+        """Reasons why the ledger is not the newest, by file: those of these settings, and those that it remembers."""
         from retention_assets.pipeline.head_file import remembered_files
 
         files = remembered_files(ledger.database, self.head_files())
         return {file.key: faults[0] for file in files if (faults := file.faults(ledger.database))}
 
     def check_heads(self, ledger: "Ledger") -> None:
-        """Refuse a ledger that is not the newest by any of them."""
+        """Refuse a ledger that any head proves outdated."""
         for fault in self.head_faults(ledger).values():
             raise Refused(fault)
 
@@ -91,7 +89,7 @@ class Environment:
 
     @contextmanager
     def ledger_if_any(self) -> "Iterator[Ledger | None]":
-        """The ledger, or none: who only reads makes none."""
+        """Open the ledger, or yield None: readers create none."""
         from retention_assets.ledger import ledger_is_there
 
         if not ledger_is_there(self.settings.ledger):
@@ -102,7 +100,7 @@ class Environment:
 
     @contextmanager
     def existing_ledger(self) -> "Iterator[Ledger]":
-        """The ledger that knows what is to be changed; refused where there is none."""
+        """Open the ledger for a change; refuse where there is none."""
         with self.ledger_if_any() as ledger:
             if ledger is None:
                 raise Refused(self.no_ledger)
@@ -110,20 +108,19 @@ class Environment:
 
     @property
     def no_ledger(self) -> str:
-        """What to say where there is no ledger."""
         return f"no ledger yet at {self.settings.ledger}; nothing is marked"
 
     def present(self) -> datetime:
-        """What time it is: by the ledger's database where that is a server, else by this machine. Opens no ledger."""
+        """Present by the ledger's database where that is a server, else by this machine. Opens no ledger."""
         from retention_assets.ledger import ledger_time
 
         return ledger_time(self.settings.ledger)
 
     def instant(self, as_of: datetime | None) -> datetime:
-        """As of when a run that marks, sweeps, reports or puts expiry off works: the instant that was given, or the present.
+        """Instant of a run that marks, sweeps, reports or postpones expiry: `as_of`, or the present.
 
-        One that is still to come is refused, for tags, holds and graces would be over by it that are not. Where the clock is
-        simulated, it is the present. Whoever only looks may ask for any instant and does not come here.
+        Refuses a future instant, by which tags, holds and graces would be over that are not. Where the clock is simulated,
+        it is the present. Readers may ask for any instant and do not come here.
         """
         clock = self.settings.clock
         if as_of is not None and clock.simulated:
@@ -148,17 +145,17 @@ class Environment:
         do_early(lambda spark: load_in_tasks(spark, stores))
 
     def stores(self, names: Iterable[str] | None = None) -> dict[str, Store]:
-        """The stores of some names, or all, opened."""
+        """Open the stores with these names, or all."""
         bound_silence(self.settings.silence)
         wanted = None if names is None else set(names)
         return {one.name: open_store(one) for one in self.settings.stores if wanted is None or one.name in wanted}
 
     @contextmanager
     def stores_of_run(self, run: str, names: Iterable[str]) -> Iterator[dict[str, Store]]:
-        """The stores of some names, as another task of the run has left them in this process. After an error nobody gets them.
+        """Stores as another task of the run has left them in this process. After an error they are not kept.
 
-        What they have found out about others (the tables of a catalog, the connections of a server) they need not find out
-        for each of the few tasks that a process works off; what decides about a deletion they ask anew each time.
+        Their caches (the tables of a catalog, the connections of a server) serve the few tasks that a process works off;
+        facts that decide about a deletion are read anew each time.
         """
         key, wanted = (run, self.settings), set(names)
         # Taken out at once, so that tasks that run side by side share nothing.

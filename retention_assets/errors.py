@@ -1,7 +1,5 @@
-"""What a person must mend: every refusal of input, as a value with a place and a remedy.
-
-Belongs here: the shape of a problem and the two ways to stop on one. Nothing else: no reading, no printing, no logging.
-Whoever finds a fault builds a `Problem`; the command line turns it into a line on stderr and an exit code.
+"""Refusals of input: a `Problem` with a place and a remedy, and the exceptions that stop on one. No reading, printing or
+logging.
 """
 
 import difflib
@@ -11,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault in something a person wrote, and what to do about it.
+    """Fault in something a person wrote, and what to do about it.
 
     `what` says what was found, `expected` what would have been right, `remedy` what to type instead.
     """
@@ -41,17 +39,16 @@ class Problem:
         return text
 
     def as_dict(self) -> dict[str, str | int]:
-        """The fields that are set, for `--format json`."""
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def irregular(file: str) -> Problem:
-    """The problem of a file that may never end, or never begin."""
+    """Problem of a file that is no regular file and may never end, or never begin."""
     return Problem("is a pipe, a device or a socket", file=file, expected="a regular file", remedy="Take it away.")
 
 
 class Refused(Exception):
-    """The request was understood and is not done; exit code 1. Nothing was changed."""
+    """The request was understood and refused; exit code 1. Nothing was changed."""
 
 
 class Withheld(Refused):
@@ -59,7 +56,7 @@ class Withheld(Refused):
 
 
 class BadInput(Exception):
-    """Something that a person wrote cannot be accepted; exit code 2. Carries every problem found, not just the first."""
+    """Input cannot be accepted; exit code 2. Carries every problem found, not just the first."""
 
     def __init__(self, problems: Problem | Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
@@ -67,7 +64,7 @@ class BadInput(Exception):
 
 
 class InvalidValue(ValueError):
-    """A value that is wrong, with what was expected and how to mend it; whoever reads the file adds file, policy and key.
+    """Wrong value, with what was expected and how to mend it; whoever reads the file adds file, policy and key.
 
     `key` names the part of the value that is at fault, where the fault lies between two keys; or the way to it.
     """
@@ -81,20 +78,20 @@ class InvalidValue(ValueError):
 
 
 def quote(value: object, most: int = 60) -> str:
-    """A value as it may stand in a message: quoted, and cut, so that a hostile one cannot flood a terminal."""
+    """Quote and cut a value for a message, so that a hostile one cannot flood a terminal."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
-    """The known key that a typo most likely meant, or none."""
+    """Known key that a typo most likely meant, or None."""
     found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 def did_you_mean(name: str, known: Sequence[str], most: int = 3) -> str | None:
-    """What somebody may have meant who named something that is not there, as a question: names that contain what was typed,
-    the shortest first, else those that are written alike. None where nothing is near.
+    """Suggest names as a question: those that contain what was typed, the shortest first, else those with similar spelling.
+    None where nothing is near.
     """
     word = name.strip().casefold()
     containing = sorted((one for one in known if word and word in one.casefold()), key=len)

@@ -1,9 +1,7 @@
-"""What fails outside of this program, as a sentence with a remedy: disks, permissions, and the database of the ledger.
+"""Failures outside of this program, as a sentence with a remedy: disks, permissions, and the database of the ledger.
 
-Belongs here: telling such failures apart, by the codes that systems and drivers give them. What is not told apart is a fault of
-the program, whose trace somebody has to read.
-Does not belong here: refusals, which are sentences already (errors.py), and stores, whose failures carry their names
-(stores/protocol.py).
+They are recognised by the codes of systems and drivers. Any other is a fault of the program, whose trace somebody has to
+read. Failures of stores carry their names (stores/protocol.py).
 """
 
 import errno
@@ -27,16 +25,16 @@ _AWAY = (
 _SYSTEM = {
     errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.EROFS: _READ_ONLY,
 }  # fmt: skip
-# Spark hands over what failed in its programs as text.
+# Spark hands over failures of its programs as text.
 _WORDS = {
     re.compile("No space left on device|Disk quota exceeded|database or disk is full"): _FULL,
     re.compile("Permission denied"): _DENIED,
     re.compile("Read-only file system"): _READ_ONLY,
     re.compile("database is locked|database table is locked"): _BUSY,
 }
-# Of other errors of a database only a right that somebody lacks is no fault of this program.
+# Of other database errors only a missing privilege is no fault of this program.
 _LACKS_RIGHT = "42501"
-# SQLite by the primary code, PostgreSQL by its SQLSTATE: no space, no right, a file that can only be read.
+# SQLite by the primary code, PostgreSQL by its SQLSTATE: no space, no privilege, read-only file.
 _DATABASE: dict[str | int | None, str] = {
     sqlite3.SQLITE_FULL: _FULL, "53100": _FULL,
     sqlite3.SQLITE_PERM: _DENIED, _LACKS_RIGHT: _DENIED,
@@ -46,7 +44,7 @@ _OF_DATABASES = {"OperationalError", "InterfaceError", "InternalError"}
 
 
 def failure_text(fault: BaseException) -> str | None:
-    """The sentence about a failure, or about what caused it; none where this program is at fault."""
+    """Describe a failure, or its cause; None where this program is at fault."""
     for one in _causes(fault):
         if isinstance(one, Refused | BadInput):
             return str(one)
@@ -91,6 +89,6 @@ def _first_line(fault: BaseException) -> str:
     from retention_assets.settings.urls import mask_secrets
     from retention_assets.sql.errors import driver_message
 
-    # The number of such an error is part of what it says.
+    # The number of such an error is part of its message.
     words = mask_secrets(masked(str(fault))) if isinstance(fault, OSError) else driver_message(fault)
     return " ".join(words.split()).rstrip(".")

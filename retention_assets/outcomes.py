@@ -1,7 +1,4 @@
-"""What became of a transaction that a sweep took up: the words that stores, the ledger and reports share.
-
-Belongs here: the outcomes, and nothing about how any of them comes to be.
-"""
+"""Outcomes of a transaction in a sweep, shared by stores, the ledger and reports."""
 
 from enum import StrEnum
 
@@ -11,12 +8,12 @@ class Outcome(StrEnum):
 
     DELETED = "DELETED"
     ALREADY_GONE = "ALREADY_GONE"
-    # It is not listed any more, and its place keeps versions of it that can be read: nothing was deleted.
+    # no longer listed, but its place keeps readable versions: nothing was deleted
     HIDDEN = "HIDDEN"
     FAILED = "FAILED"
-    # The store itself found, at the very door, that somebody needs it: nothing of it was deleted.
+    # the store found at the last moment that it is needed: nothing was deleted
     SPARED = "SPARED"
-    # The store was given its time, and deletes it by itself: nothing of it is gone yet.
+    # the store was given its time, and deletes it by itself: nothing of it is gone yet
     EXPIRING = "EXPIRING"
-    # The permit was refused before it was done: it stays begun, and whoever resumes looks at what is there.
+    # the permit was refused before it was done: it stays begun, and whoever resumes checks what is there
     WITHHELD = "WITHHELD"

@@ -1,13 +1,10 @@
-"""The report of a day, or of several: what was to be deleted and what became of it so far, per dataset and summed.
+"""The report of a day, or of several: planned deletions and their outcomes so far, per dataset and summed.
 
-Belongs here: adding up what the ledger has counted, the classes of a log with their order and meaning, and the report as JSON.
-How a report looks is decided in render/.
+Reports add up: a day is the sum of its datasets and a month the sum of its days. What failed and was open again the next
+day counts on both.
 
-Reports add: a sum of sums is the sum of all, so a day is the sum of its datasets and a month the sum of its days. What failed
-and was open again the next day was to be deleted on both.
-
-Money is said where the settings have prices: by the price of the store, for the ledger does not keep classes of storage, and
-with one request for each transaction, which is the least that deleting it takes.
+Money is given where the settings have prices: by the price of the store, for the ledger does not keep storage classes, and
+with one request per transaction, the least that deleting it takes.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +21,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.settings.prices import Prices
 
-# The classes of a log in the order of a transaction's life, and what each means.
+# classes of a log in the order of a transaction's life, with their meanings
 CLASSES: Mapping[str, str] = {
     "swept": "deleted before",
     "sweeping": "a sweep has begun on it",
@@ -36,13 +33,13 @@ CLASSES: Mapping[str, str] = {
     "open": "not closed yet",
 }
 _NAMED = 3
-# What can become of a mark of the day's set. What failed is still open, and is counted by attempt.
+# Final outcomes of the day's marks. What failed is still open, and is counted by attempt.
 _SETTLED = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
 
 @dataclass(frozen=True)
 class ReportMoney:
-    """What deleting saves a month, what its requests cost, and what is billed for what had not its least age yet."""
+    """Monthly saving, cost of the requests, and charge for early deletion."""
 
     currency: str
     saved: float
@@ -53,7 +50,7 @@ class ReportMoney:
         return ReportMoney(self.currency, self.saved + other.saved, self.requests + other.requests, self.early + other.early)
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON has them, in millionths: no sum shows how numbers are kept."""
+        """In millionths: no sum shows how numbers are kept."""
         amounts = {name: round(value, 6) for name, value in vars(self).items() if name != "currency"}
         return {"currency": self.currency, **amounts}
 
@@ -72,40 +69,39 @@ class ReportLine:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     periods: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    # None where nobody has said what its store costs.
+    # None where the store has no prices
     money: ReportMoney | None = None
-    # Who had the sweeps delete: names and runs, as the record has them.
+    # who started the sweeps: names and runs, as in the record
     ordered_by: tuple[str, ...] = ()
 
     @property
     def orderers(self) -> str:
-        """The first three who had the sweeps delete, and how many more there are."""
+        """First three who started the sweeps, and how many more there are."""
         more = len(self.ordered_by) - _NAMED
         return ", ".join(self.ordered_by[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
     @property
     def duration(self) -> timedelta | None:
-        """How long it took from the first beginning to the last end, once all of it is done."""
+        """Time from the first beginning to the last end, once all of it is done."""
         return self.finished_at - self.started_at if self.started_at and self.finished_at else None
 
     @property
     def unsettled(self) -> int:
-        """What this report was to delete and did not settle: it is still open, or a later day's report has settled it."""
+        """Planned but not settled: still open, or settled in a later day's report."""
         return self.counters["to_delete"] - sum(self.counters[name] for name in _SETTLED)
 
     @property
     def class_counts(self) -> dict[str, int]:
-        """The classes that occur, in the order of a transaction's life; those that this release does not know stand last."""
+        """Classes that occur, in the order of a transaction's life; those that this release does not know stand last."""
         unknown = sorted(name for name in self.classes if name not in CLASSES)
         return {name: self.classes[name] for name in (*CLASSES, *unknown) if self.classes.get(name)}
 
     def bound_range(self, policy: str) -> Sequence[str]:
-        """The bound of a policy, or the first and the last of several."""
+        """Bound of a policy, or the first and the last of several."""
         bounds = self.bounds.get(policy, ())
         return (bounds[0], bounds[-1]) if len(bounds) > 1 else bounds
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON has them."""
         return {
             "dataset": self.dataset,
             "policies": {name: list(versions) for name, versions in self.policies.items()},
@@ -125,7 +121,7 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class ReportedRealm:
-    """A realm that is being purged and is not over, or in which something appeared since it was PURGED; and what keeps it."""
+    """Realm whose purge is not over, or in which something appeared since it was PURGED; and what keeps it."""
 
     name: str
     status: str
@@ -133,43 +129,39 @@ class ReportedRealm:
 
     @property
     def sentence(self) -> str:
-        """The same as a sentence."""
         return f"Realm {self.name} is {self.status}; {self.words}."
 
     def as_dict(self) -> dict[str, str]:
-        """The fields as JSON has them."""
         return {"realm": self.name, "status": self.status, "left": self.words}
 
 
 @dataclass(frozen=True)
 class DayReport:
-    """The report of an execution date, or of all from that one to `last`. It is finished when all its datasets are."""
+    """Report of an execution date, or of all from that one to `last`. It is finished when all its datasets are."""
 
     execution_date: date
     lines: tuple[ReportLine, ...]
     last: date | None = None
-    # By day that somebody looked: on a day without any line nothing was due then, and without a look nobody came.
+    # by day with a look: a day without a line but with a look had nothing due; without a look nobody came
     looks: Mapping[date, DayLook] = field(default_factory=dict)
-    # As the last evaluations left them: of a day that is over nobody knows them any more.
+    # as the last evaluations left them; unknown for days that are over
     realms: tuple[ReportedRealm, ...] = ()
 
     @property
     def when(self) -> str:
-        """The day, or the interval, as ISO 8601 has it."""
+        """ISO 8601, a day or an interval."""
         return f"{self.execution_date}/{self.last}" if self.last else str(self.execution_date)
 
     @property
     def unfinished(self) -> int:
-        """How many of its datasets are not finished."""
+        """Number of unfinished datasets."""
         return sum(line.finished_at is None for line in self.lines)
 
     @property
     def total(self) -> ReportLine:
-        """Everything added up."""
         return sum_lines("all", self.lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON has it."""
         return as_json(self.when, self.lines, self.looks, self.realms)
 
 
@@ -179,7 +171,7 @@ def as_json(
     looks: Mapping[date, DayLook] | None = None,
     realms: Iterable[ReportedRealm] = (),
 ) -> dict[str, Any]:
-    """Lines and their sum as JSON has them; the fields are the same where there is no report at all."""
+    """Render lines and their sum; the fields are the same where there is no report at all."""
     parts = tuple(lines)
     total = sum_lines("all", parts).as_dict()
     del total["dataset"]
@@ -195,7 +187,7 @@ def _look(look: DayLook) -> dict[str, Any]:
 def day_report(
     ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",), prices: Prices | None = None
 ) -> DayReport:
-    """What the ledger says of a day."""
+    """Read a day's report from the ledger."""
     lines = _ordered(ledger, execution_date, execution_date, _lines(ledger, execution_date, datasets, prices))
     return DayReport(execution_date, lines, looks=_looks(ledger, [execution_date]))
 
@@ -212,7 +204,7 @@ def days_report(
     datasets: Sequence[str] = ("*",),
     prices: Prices | None = None,
 ) -> DayReport:
-    """What the ledger says of all these days, each dataset added up over them."""
+    """Read the report of several days, each dataset summed over them."""
     by_dataset: dict[str, ReportLine] = {}
     days = sorted(days)
     for day in days:
@@ -235,7 +227,6 @@ def _lines(ledger: Ledger, day: date, datasets: Sequence[str], prices: Prices | 
 
 
 def _money(ledger: Ledger, day: date, rows: Sequence[Mapping[str, Any]], prices: Prices) -> dict[str, ReportMoney]:
-    """By dataset what a day's deletions save and cost."""
     priced = {row["dataset"]: price for row in rows if (price := prices.of(store_of(row["dataset"])))}
     early: defaultdict[str, float] = defaultdict(float)
     if least := max((price.minimum_days for price in priced.values()), default=0):
@@ -269,7 +260,7 @@ def _line(row: Mapping[str, Any], money: ReportMoney | None) -> ReportLine:
 
 
 def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
-    """Lines added up: counters and classes are sums; policies, periods and bounds are all that occur."""
+    """Sum counters and classes; policies, periods and bounds are all that occur."""
     parts = tuple(lines)
     policies: dict[str, set[int]] = {}
     classes: Counter[str] = Counter()
@@ -298,7 +289,7 @@ def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
 
 
 def _sum_money(parts: Iterable[ReportMoney | None]) -> ReportMoney | None:
-    """Amounts added up; none where no part has any."""
+    """None where no part has an amount."""
     total: ReportMoney | None = None
     for part in parts:
         total = part if total is None else total if part is None else total + part
@@ -306,7 +297,6 @@ def _sum_money(parts: Iterable[ReportMoney | None]) -> ReportMoney | None:
 
 
 def _all_of(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
-    """By policy everything that is said of it anywhere."""
     found: dict[str, set[str]] = {}
     for part in parts:
         for policy, own in part.items():
@@ -315,7 +305,7 @@ def _all_of(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str
 
 
 def iso_of(length: timedelta) -> str:
-    """A length as ISO 8601 has it: PT32M1.01S."""
+    """ISO 8601, such as PT32M1.01S."""
     if length < timedelta():
         # The clock of the database was set back in between.
         return f"-{iso_of(-length)}"

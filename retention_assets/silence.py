@@ -1,7 +1,4 @@
-"""The end of waiting: after how long without a row or a byte a call to a store, a catalog, a log or a plugin ends.
-
-Belongs here: the bound of this process, which errors say that it has passed, and a thread for code of others.
-"""
+"""End calls to stores, catalogs, logs or plugins that stay silent too long."""
 
 import re
 from collections.abc import Callable, Generator
@@ -15,17 +12,17 @@ from retention_assets.errors import Refused, Withheld
 Answer = TypeVar("Answer")
 Row = TypeVar("Row")
 
-# Rows and seconds, after which rows of a thread are handed over.
+# rows and seconds after which rows of a thread are handed over
 _ROWS, _HANDED_OVER = 10_000, 0.1
 _BEAT = object()
-# Words of drivers that have no error of their own for it.
+# messages of drivers that have no error class for a time-out
 _PASSED = re.compile("timed out|curlCode: 28")
 
 _seconds = 60.0
 
 
 class Silent(Refused):
-    """Somebody was asked, and gave no sign of life."""
+    """No sign of life within the time-out."""
 
 
 def bound_silence(seconds: float) -> None:
@@ -40,12 +37,12 @@ def silence_bound() -> float:
 
 
 def silence_text() -> str:
-    """The end of a sentence about somebody who said nothing."""
+    """End of an error message about a silent party."""
     return f"nothing came for {_seconds:g} s, the `timeout` of the settings"
 
 
 def is_silence(fault: BaseException | None) -> bool:
-    """Whether waiting in vain is what an error is about, or what caused it. Drivers have no error in common."""
+    """Recognise a time-out as an error or as its cause. Drivers have no error in common."""
     while fault is not None:
         if isinstance(fault, Silent | TimeoutError) or "timeout" in type(fault).__name__.lower() or _PASSED.search(str(fault)):
             return True
@@ -54,10 +51,10 @@ def is_silence(fault: BaseException | None) -> bool:
 
 
 class ForeignThread:
-    """Runs code of others, call after call, in one thread.
+    """Runs foreign code, call after call, in one thread.
 
-    Nothing ends a thread from outside, and a process for each plugin would have to be handed what it reads. So a silent one is
-    left behind: it is a daemon, which keeps no program from its end, and its next permit is refused.
+    Nothing ends a thread from outside, and a process for each plugin would have to be handed what it reads. So a silent one
+    is left behind: it is a daemon, which does not keep the program from ending, and its next permit is refused.
     """
 
     def __init__(self) -> None:
@@ -74,7 +71,7 @@ class ForeignThread:
         self._answers.put(_BEAT)
 
     def call(self, name: str, question: Callable[[], Answer]) -> Answer:
-        """Answer of somebody, or what it raises. Raises Silent."""
+        """Return the answer, or raise its error. Raises Silent."""
         self._calls.put(question)
         answer: Any = _BEAT
         while answer is _BEAT:

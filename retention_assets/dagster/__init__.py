@@ -1,1 +1,1 @@
-"""Everything that Dagster sees: assets, checks, jobs, sensors, schedules, and the step that they share."""
+"""Dagster's definitions: assets, checks, jobs, sensors, schedules, and the step that they share."""

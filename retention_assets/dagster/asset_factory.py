@@ -1,9 +1,4 @@
-"""How the work of an asset becomes Dagster's asset: key, partitions, resource, and what its page shows.
-
-Belongs here: `@retention_asset`, with which each module of assets/ declares its function, and what all assets have in common.
-Does not belong here: what a step does (assets), names (naming.py), and what the settings ask the pages to show
-(settings/dagster.py).
-"""
+"""`@retention_asset`: turn a function of assets/ into a Dagster asset with key, partitions, resources and page."""
 
 import inspect
 import warnings
@@ -23,9 +18,9 @@ from retention_assets.failures import failure_text
 from retention_assets.settings.dagster import DagsterSettings
 
 Work = Callable[[Step], Metadata]
-# Where the package is found, and so the paths that a repository has for its modules.
+# root of the paths that a repository has for the package's modules
 _ROOT = Path(__file__).parents[2]
-# Assets hand nothing to an IO manager. It is a type where one is expected that is made of types.
+# Assets hand nothing to an IO manager. Any: the declared type of dg.Nothing does not fit where it is used.
 _NOTHING: Any = dg.Nothing
 
 
@@ -71,8 +66,8 @@ class RetentionAsset:
     ) -> dg.AssetsDefinition:
         """The asset of an environment; `sources` are what it builds on besides assets like itself."""
         with warnings.catch_warnings():
-            # Dagster says of each asset that backfill policies and code references may still change. A release of Dagster is
-            # chosen in pyproject.toml; whoever loads definitions can do nothing about it.
+            # Dagster warns that backfill policies and code references are in beta. pyproject.toml pins its release, so whoever
+            # loads definitions can do nothing about it.
             warnings.simplefilter("ignore", dg.BetaWarning)
             return self._asset(names, catalog, sources, freshness)
 
@@ -109,8 +104,8 @@ class RetentionAsset:
                 pages = list(self.pages(opened, metadata))
             if why := all_refused(pages):
                 raise dg.Failure(why, allow_retries=False)
-            # Dagster writes the metadata of a result once for each partition. What is about one dataset has an event of its
-            # own, and so has, as the last one, what is about all of them.
+            # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own,
+            # and so is, as the last one, the page about all of them.
             mine = None if _is_of_many(context) else next((page for page in pages if page.of is None), None)
             yield dg.MaterializeResult(metadata=mine.metadata if mine else None)
             others = [page for page in pages if page is not mine]
@@ -145,7 +140,7 @@ def _is_of_many(context: dg.AssetExecutionContext) -> bool:
 
 
 def _written_in(work: Work, source: str | None) -> dict[str, Any]:
-    """Where the code is: a link below a repository's address, or the file on this disk for whoever develops with it."""
+    """Link below a repository's address, or the file on this disk for developers."""
     code = inspect.unwrap(work).__code__
     file, line = Path(code.co_filename), code.co_firstlineno
     reference = (

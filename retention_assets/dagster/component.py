@@ -1,9 +1,6 @@
-"""`RetentionComponent`: this environment as a component of somebody's Dagster project, from a few lines of YAML.
+"""`RetentionComponent`: an environment as a component of a Dagster project, from a few lines of YAML.
 
-Belongs here: the attributes of the component, and finding settings by them. Dagster finds the class as
-`retention_assets.RetentionComponent`; loading it needs no Java and opens no store.
-Does not belong here: what the definitions are (build.py), what `dg scaffold` writes (scaffold.py), and the keys of the settings
-(settings/model.py).
+Dagster finds the class as `retention_assets.RetentionComponent`; loading it needs no Java and opens no store.
 """
 
 import importlib
@@ -12,7 +9,7 @@ from typing import Annotated, Any
 
 import dagster as dg
 
-# Dagster's documentation takes it from there as well.
+# Dagster's documentation imports it from there as well.
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
 from retention_assets.dagster.automation.alerts import Notify, log_notice
@@ -38,7 +35,7 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, Any] | None,
         dg.Resolver.default(
             description="The keys of the settings file, here. Relative paths are meant from this folder.",
-            # Dagster says of each attribute that it may be a template, and so of none of them what is wrong in it.
+            # Dagster admits a template for each attribute, which hides the errors of all of them.
             json_schema_extra={"if": {"type": "object"}, "then": settings_schema()},
         ),
     ] = None
@@ -69,8 +66,7 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         return embedded_defs(settings, self._notify(), self.key_prefix or ())
 
     def _settings(self, folder: Path) -> Settings:
-        """What the file or the attributes say."""
-        # A component that stands beside others in one file is known by the path of that file.
+        # A component beside others in one file gets the path of that file.
         folder = folder if folder.is_dir() else folder.parent
         if self.settings is None:
             return load_settings(folder / (self.config or FILE))

@@ -1,8 +1,4 @@
-"""Jobs without a UI: run one of the definitions' jobs in this process, and collect its result.
-
-Belongs here: run configuration from what a command was given, the instance, metadata of the materializations as plain values,
-and what a person has to see to.
-"""
+"""Run one of the definitions' jobs in this process, without a UI, and collect its result."""
 
 import logging
 import os
@@ -31,7 +27,7 @@ from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
 from retention_assets.sweep.confirmed import TAG
 
-# What Dagster says of each step that follows one that failed.
+# Dagster's message for each step that follows a failed one
 _NOT_BEGUN = "Dependencies for step "
 _LEVELS = logging.getLevelNamesMapping()
 
@@ -43,11 +39,11 @@ class JobResult:
     run_id: str
     as_of: datetime
     said: Mapping[str, Mapping[str, Any]]
-    # What people wrote and cannot be accepted; what failed; and the datasets that were refused while the others went on.
+    # faulty input of people; failures; and datasets that were refused while the others went on
     bad_input: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
-    # What checks only warn of.
+    # from checks that only warn
     warnings: tuple[str, ...] = ()
 
     @property
@@ -77,7 +73,7 @@ def run_job(
     """
     at = Environment(settings).instant(as_of)
     definition = build_defs(settings).resolve_job_def(Names(settings.dagster.key_prefix).of(job))
-    # Dagster's own console would show every failure as a trace of its inside; the result says it in a sentence.
+    # Dagster's own console would show every failure as a trace of its internals; the result has it as a sentence.
     config: dict[str, Any] = {"as_of": text_of(as_of) if as_of else "", "datasets": list(datasets), "log_level": "CRITICAL"}
     if accept_large:
         config["accept_large"] = True
@@ -101,9 +97,9 @@ def run_job(
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:
-    """A line of the run's log on stderr. What Dagster itself has to say, and traces, are for those who ask for everything."""
+    """Dagster's own messages, and traces, appear only at the most verbose level."""
     if entry.user_message == STARTING and least < logging.ERROR:
-        # The one long wait of a run: said once, whatever else is.
+        # the one long wait of a run: printed once, at any level
         sys.stderr.write(f"{STARTING}\n")
         return
     event = entry.dagster_event
@@ -120,7 +116,7 @@ def _tell(entry: dg.EventLogEntry, least: int) -> None:
 
 @contextmanager
 def _instance() -> Iterator[dg.DagsterInstance]:
-    """The instance of DAGSTER_HOME, so that the UI shows the run; without one, nothing of the run is kept there."""
+    """Instance of DAGSTER_HOME, so that the UI shows the run; else a temporary one."""
     with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
         yield instance
 
@@ -151,7 +147,7 @@ def _value(value: dg.MetadataValue) -> Any:
 
 
 def _failed_checks(result: dg.ExecuteInProcessResult) -> Iterator[tuple[str | None, dg.AssetCheckEvaluation]]:
-    """Blocking checks that failed, each with the step that it ended."""
+    """Failed blocking checks, each with the step that it ended."""
     for event in result.all_events:
         said = event.event_specific_data
         if isinstance(said, dg.AssetCheckEvaluation) and said.blocking and not said.passed:
@@ -171,12 +167,12 @@ def _checks(result: dg.ExecuteInProcessResult) -> Iterator[str]:
 
 
 def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The steps that failed, each with the sentence at the bottom of it: by what people wrote, and by anything else."""
+    """Failed steps, each with its innermost sentence: faults of input, and any others."""
     checked = {step for step, _ in _failed_checks(result)}
     bad_input, failed = list[str](), list[str]()
     for event in result.get_step_failure_events():
         if event.step_key in checked:
-            # The check has been named, and nothing else of the step failed.
+            # The check is reported already, and nothing else of the step failed.
             continue
         data = event.step_failure_data
         errors = list(_chain(data.error))
@@ -190,17 +186,17 @@ def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple
 
 
 def _chain(error: Any) -> Iterator[Any]:
-    """An error and what caused it, the last being the first that went wrong."""
+    """An error and its causes; the last is the first that went wrong."""
     while error is not None:
         yield error
         error = error.cause
 
 
 def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What failed while the job went on, and what was refused."""
+    """Failures while the job went on, and refusals."""
     read, swept = said.get("transaction_log", {}), said.get("swept_transactions", {})
     failed, refused = _not_read(read)
-    # A dataset of a store that is away is no fault of the dataset.
+    # A store that is away is no fault of its datasets.
     (failed if swept.get("stores_away") else refused).extend(_not_swept(swept))
     failed += _not_deleted(swept)
     if swept.get("stopped"):
@@ -209,7 +205,7 @@ def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], t
 
 
 def _not_read(read: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The stores that are away, and the datasets that were refused. The table has both; all of a store is called `store/*`."""
+    """Stores that are away, and refused datasets. The table has both; all of a store is called `store/*`."""
     away, refused = list[str](), list[str]()
     for row in read.get("refused_datasets", ()):
         if read.get("stores_away") and row["dataset"].endswith("/*"):
@@ -224,7 +220,7 @@ def _not_swept(swept: Mapping[str, Any]) -> Iterator[str]:
     rows = [row for row in swept.get("by_dataset", ()) if row["refused"]]
     for row in rows:
         yield f"{row['dataset']} was not swept: {row['refused']}"
-    # The table is cut; what went wrong stands first in it.
+    # The table is cut; failures stand first in it.
     if (more := swept.get("refused", 0) - len(rows)) > 0:
         yield f"… and {more} more datasets were not swept."
 

@@ -1,9 +1,8 @@
-"""Jobs: the steps of the assets, one after the other, over a list of datasets instead of a selection of partitions.
+"""Jobs `evaluate`, `sweep`, `cycle` and `report`: the steps of the assets in sequence, over a list of datasets.
 
-Belongs here: `evaluate`, `sweep`, `cycle` and `report`. A selection of partitions costs Dagster events for each of them and
-can't say "these forty, wherever they stand"; a list costs nothing. What a step makes is reported as a materialization of its
-asset, whose checks are then evaluated; no step follows one whose blocking check failed.
-Does not belong here: what a step does (assets), and what a check looks at (queries.py).
+A selection of partitions costs Dagster events for each of them and can't name datasets that do not stand together; a list
+costs nothing. Each step reports the materialization of its asset, whose checks are then evaluated; no step follows one
+whose blocking check failed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +53,7 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
 
 
 def _report(names: Names) -> dg.JobDefinition:
-    """The last step alone. Nothing is asked but the day: a report is about all datasets."""
+    """The last step alone, with only a day to choose: a report is about all datasets."""
 
     @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys=names.resources)
     def op(context: dg.OpExecutionContext, config: AsOfConfig) -> Iterator[Any]:
@@ -122,8 +121,8 @@ def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpD
 
 
 def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
-    """What a step made, and its checks. An event for each partition that it worked on stands first, so that its page is right;
-    the materialization as a whole stands last, with all metadata.
+    """An event for each partition that the step worked on stands first, so that its page is right; the materialization as a
+    whole stands last, with all metadata.
     """
     metadata = asset.do(step)
     with step.within_ledger() as opened:

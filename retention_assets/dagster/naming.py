@@ -1,7 +1,6 @@
-"""The names under which Dagster knows an environment's assets, jobs, sensors and schedules.
+"""Names of an environment's assets, jobs, sensors and schedules in Dagster.
 
-Belongs here: the prefix that keeps them apart from the names of another project, or of another environment in one code
-location. Without a prefix every name is the bare word. Whatever Dagster calls by a name asks here.
+A prefix keeps them apart from the names of another project, or of another environment in one code location.
 """
 
 import re
@@ -15,10 +14,10 @@ import dagster as dg
 from retention_assets.errors import BadInput, Problem
 from retention_assets.settings.dagster import WORD, WORDS
 
-# As Dagster itself joins the parts of a key where it needs a word.
+# Dagster's own separator where it joins the parts of a key
 _JOINT = "__"
 _OTHERS = re.compile(r"\W", re.ASCII)
-# What a run is given: the environment, Spark, and where assets are written.
+# resources of a run: the environment, Spark, and the place of assets
 RESOURCES = ("retention", "pyspark", "warehouse")
 
 

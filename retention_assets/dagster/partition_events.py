@@ -1,9 +1,7 @@
-"""What Dagster is told of single datasets: the page of each partition that a step worked on, and why there is none.
+"""Events of single partitions: a page for each dataset that a step worked on, and a failed partition for each refused one.
 
-Belongs here: one event for each partition of which something happened, with what a person asks of a dataset; and partitions of
-refused datasets, which are failed until they are sound again. Both for steps of jobs over lists and for runs over partitions.
-An event costs about 10 ms, so there are at most `_MOST_PARTITIONS` of a step; the tables of its materialization have the rest.
-Does not belong here: what a page says (assets), and the materialization as a whole (asset_factory.py, jobs.py).
+An event costs about 10 ms, so there are at most `_MOST_PARTITIONS` of a step; the tables of its materialization have the
+rest.
 """
 
 import re
@@ -13,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-# The only way to say that a partition was to be materialized, and was not.
+# There is no public way to report that a partition was to be materialized, and was not.
 from dagster._core.events import AssetMaterializationPlannedData
 
 from retention_assets.dagster.naming import Names
@@ -26,15 +24,15 @@ from retention_assets.render.summaries import named
 
 Event = dg.AssetMaterialization | dg.AssetObservation
 
-# The tag of a run of which no page is ever opened: nothing is said of single partitions.
+# tag of a run whose partitions get no pages
 WITHOUT_PAGES = {"retention/pages": "none"}
-# More than so many partitions of a step have no events.
+# beyond, a step writes no events for partitions
 _MOST_PARTITIONS = 1_000
 _NAMED = 5
 _REFUSED_JOB = "refused_datasets"
 _REFUSED_IN = "retention/refused_in"
 _NUMBER = re.compile(r"\d+")
-# More than this of a fault is not read, and every event carries it.
+# characters of a fault: more is not read, and every event carries it
 _MOST_WORDS = 1_000
 
 
@@ -58,7 +56,7 @@ class DatasetPage:
         return {"summary": dg.MetadataValue.md(self.summary), **self.numbers}
 
 
-# From a step and what it showed to the pages of its datasets.
+# from a step and its metadata to the pages of its datasets
 Pages = Callable[[Step, Metadata], Iterable[DatasetPage]]
 
 
@@ -107,7 +105,7 @@ def all_refused(pages: Iterable[DatasetPage]) -> str | None:
 
 
 def _of_others(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
-    """Events of pages on which nothing happened, only where they say something new: one for each change."""
+    """Events for pages without work, only where they say something new: one for each change."""
     valid = [page for page in pages if is_valid_key(page.dataset)][:_MOST_PARTITIONS]
     if not valid or step.retention.settings.partition_by == BY_STORE:
         return
@@ -125,7 +123,7 @@ def _stores(pages: Sequence[DatasetPage]) -> Iterable[tuple[str, Sequence[str]]]
 
 
 def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
-    """The pages of a store's datasets as one. It is refused where all of them are."""
+    """One page for a store's datasets. It is refused where all of them are."""
     refused = [page for page in pages if page.refused is not None]
     numbers: dict[str, Any] = {}
     for page in pages:
@@ -144,9 +142,9 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
 def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObservation]:
     """Have Dagster show the partitions of refused datasets as failed, with the reason, until they are materialized again.
 
-    Dagster calls a partition failed whose last attempt was in a run that failed. The run that found the fault goes on for the
-    other datasets, so the attempt is written down as that of a run of its own, one for each change: what is shown as failed for
-    the same reason already stays as it is.
+    Dagster calls a partition failed whose last attempt was in a run that failed. The run that found the fault goes on for
+    the other datasets, so the attempt is recorded in a run of its own, one for each change: partitions that are shown as
+    failed for the same reason stay as they are.
     """
     new = [page for page in pages if not _is_said(step, page)]
     if not new:
@@ -161,9 +159,9 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
 
 
 def _is_said(step: Step, page: DatasetPage) -> bool:
-    """Whether a partition is shown as failed for the same reason already: it was said, and nothing was materialized since.
+    """True if the partition is shown as failed for the same reason and nothing was materialized since.
 
-    Numbers in a reason (of a port, of the seconds that somebody waited) make it no other.
+    Reasons that differ only in numbers (a port, seconds of waiting) are the same.
     """
     where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
     said = step.instance.fetch_observations(where, limit=1).records
@@ -175,14 +173,14 @@ def _is_said(step: Step, page: DatasetPage) -> bool:
 
 
 def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
-    """The run, failed, that holds the refusals of all steps of this run."""
+    """Failed run that holds the refusals of all steps of this run."""
     tags = {_REFUSED_IN: step.run.run_id, "dagster/max_retries": "0"}
     if found := step.instance.get_runs(dg.RunsFilter(tags={_REFUSED_IN: step.run.run_id}), limit=1):
         return found[0]
     run = step.instance.add_run(
         dg.DagsterRun(job_name=_names(step).of(_REFUSED_JOB), status=dg.DagsterRunStatus.STARTED, tags=tags)
     )
-    # Without a start Dagster says that it failed to start.
+    # Without a start Dagster reports that the run failed to start.
     start = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
     step.instance.report_dagster_event(start, run.run_id)
     words = [f"{page.dataset} was refused: {(page.refused or '')[:_MOST_WORDS]}" for page in pages[:20]]

@@ -1,8 +1,7 @@
-"""Jobs over partitions: the assets themselves, which Dagster's graph shows at work, and red where they failed.
+"""Jobs over partitions, `evaluate_partitions` and `sweep_partitions`, which Dagster's asset graph shows at work.
 
-Belongs here: `evaluate_partitions` and `sweep_partitions`, and what a sensor asks of them while the datasets are few and stand
-together. Dagster runs a selection of partitions as one run for each stretch of them, and a run takes seconds to start.
-Does not belong here: the same work over a list of datasets, wherever they stand and however many there are (jobs.py).
+Sensors use them while the datasets are few and stand together: Dagster runs a selection of partitions as one run for each
+stretch of them, and a run takes seconds to start. Jobs over lists of datasets are in jobs.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +23,7 @@ from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.datasets import by_store
 from retention_assets.settings.model import Settings
 
-# By the name of the job over a list that does the same work.
+# by the name of the job over a list that does the same work
 _ASSETS: dict[str, tuple[RetentionAsset, ...]] = {
     "evaluate": (retention_policies, transaction_log, branch_views, candidate_marks),
     "sweep": (swept_transactions, purge_report),
@@ -34,7 +33,7 @@ _DESCRIPTIONS = {
     "sweep": "Delete what is due of the datasets of some partitions, after a last look at each; then report.",
 }
 _KINDS = {"evaluate": JobKind.ACT, "sweep": JobKind.DELETE}
-# With more runs than these the starts would take longer than the work.
+# starting more runs than these would take longer than the work
 _MOST_RUNS = 3
 
 
@@ -78,7 +77,7 @@ def run_requests(
     stretches = stretches_of(keys, instance.get_dynamic_partitions(names.datasets))
     if not 0 < len(stretches) <= _MOST_RUNS:
         return [listed]
-    # The partition of a store has more datasets than those that are meant.
+    # The partition of a store contains datasets that are not meant.
     takers = _ASSETS[job] if settings.partition_by == BY_STORE else ()
     config = {
         "ops": {

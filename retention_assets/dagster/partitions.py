@@ -1,8 +1,4 @@
-"""Partitions: one key per dataset, or one per store where an environment has more datasets than people can look at.
-
-Belongs here: the definition, and from the context of a run to the datasets that it is about.
-Does not belong here: adding keys (automation/sensors.py).
-"""
+"""Partitions: one key per dataset, or one per store where an environment has more datasets than people can look at."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""What a run reports while it works: the progress of a sweep, and warnings of stores.
-
-Belongs here: a progress bar on a terminal, lines in the log elsewhere; asking every store for its warnings.
-"""
+"""Progress of a sweep (a bar on a terminal, lines in a log), and warnings of stores."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +27,7 @@ def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    # A name is a text: the column that a bar has by itself would take it for markup.
+    # The bar's own column would parse a name as markup.
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
         bars: dict[str, object] = {}

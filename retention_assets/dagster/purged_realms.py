@@ -1,8 +1,4 @@
-"""Realms on their way out: a PURGING one is PURGED once a run over everything finds nothing of it that is not swept.
-
-Belongs here: when that is so, and what a run says of what is left, or has appeared in a realm that was PURGED.
-Does not belong here: counting (frames), and how a realm goes from one status to the next (ledger/realms.py).
-"""
+"""Close realms: a PURGING one is PURGED once a run over everything finds nothing in it that is not swept."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -35,13 +31,13 @@ def close_purged_realms(
     """Make PURGED what is over, and say what is left of the others. `begun`: since when all logs are known."""
     status = {name: realm.status for name, realm in ledger.realms.all().items()}
     for name, some in left.items():
-        # Whatever appears in it stays, and whoever purged it should know.
+        # What appears in it stays, and whoever purged it should know.
         if status.get(name) == "PURGED" and some:
             run.log.warning(
                 f"Realm {name} is PURGED, and {_in_words(some)} appeared in it since: kept until it is ACTIVE again."
             )
-    # One that became PURGING while this evaluation was at work was not looked for. The partitions of a run may be all that
-    # there are; globs were chosen.
+    # A realm that became PURGING during this evaluation was not counted. A run whose partitions are all datasets counts as
+    # everything; one with other globs than `*` does not.
     purged = {realm_of(policy.name) for policy in policies}
     realms = [name for name, now in status.items() if now == "PURGING" and name in purged]
     if realms and "*" in run.datasets.globs and _is_everything(run, datasets):
@@ -71,7 +67,7 @@ def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], be
     try:
         ledger.realms.purged(name, 0, run.actor)
     except Refused as fault:
-        # Somebody has just said something else of it.
+        # Its status was changed concurrently.
         run.log.warning(str(fault))
     else:
         run.log.info(f"Realm {name} is PURGED: nothing of it is left.")
@@ -88,7 +84,7 @@ def _in_words(left: Sequence[LeftOfRealm]) -> str:
 
 
 def _is_everything(run: Step, datasets: pa.Table) -> bool:
-    """Whether these are all datasets that there are, each of them sound: what was not read may be of any realm."""
+    """All datasets that there are, each of them sound: one that was not read may be of any realm."""
     if datasets["fault"].null_count < len(datasets):
         return False
     present = list_datasets(run.retention)

@@ -1,8 +1,7 @@
-"""The three resources of a run, as Dagster's page of resources lists them: the environment, Spark, and the warehouse.
+"""The three resources of a run: the environment, Spark, and the warehouse.
 
-Belongs here: what each is made of, and its description. The page shows to everybody what a resource is configured with, so
-none has any configuration there: the settings hold passwords, and Spark's configuration holds the keys of object stores.
-Does not belong here: how a step comes by them (step.py).
+Dagster's page shows everybody the configuration of a resource, so none has any: the settings hold passwords, and Spark's
+configuration holds the keys of object stores.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +55,7 @@ def _environment_lines(settings: Settings) -> list[str]:
 
 
 def _spark_lines(settings: Settings) -> list[str]:
-    # Of the configuration only the keys are shown.
+    # Only the keys of the configuration are shown.
     return [
         "The Spark session of a run, started when a step first asks for it.",
         "",

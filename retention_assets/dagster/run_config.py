@@ -1,4 +1,4 @@
-"""What a person sets when they launch a run, as forms that the launchpad shows."""
+"""Run configuration, as forms that the launchpad shows."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -17,7 +17,7 @@ _INSTANT = (
 )
 
 
-# Parts of a run's configuration that are no form.
+# parts of a run's configuration that are no form
 _NOT_FORMS = ("resources", "execution", "loggers")
 
 

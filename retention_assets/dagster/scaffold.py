@@ -1,8 +1,7 @@
 """`dg scaffold defs retention_assets.RetentionComponent NAME`: the files with which a component begins, and its parameters.
 
-Belongs here: what is written where. The ledger and the warehouse lie outside of the code, in a folder that git ignores: a
-ledger that is committed comes back with an old commit, and knows nothing of what was swept since.
-Does not belong here: reading any of it (component.py).
+The ledger and the warehouse lie outside of the code, in a folder that git ignores: a ledger that is committed comes back
+with an old commit, and knows nothing of what was swept since.
 """
 
 import json
@@ -19,7 +18,7 @@ from retention_assets.settings.dagster import WORD
 from retention_assets.settings.model import FILE, settings_of
 from retention_assets.settings.yaml import Document
 
-# Below the root of the project, beside the code.
+# below the root of the project, beside the code
 _KEPT = ".retention"
 _IGNORED = """\
 # A ledger that comes back with an old commit has forgotten what was swept since.
@@ -61,7 +60,7 @@ class RetentionScaffoldParams(BaseModel):
     @model_validator(mode="after")
     def _settings_can_be_made_of_it(self) -> Self:
         places = {"ledger": self.ledger, "warehouse": self.warehouse}
-        # What a variable will hold is known where the project runs, not here.
+        # The value of a variable is known where the project runs, not here.
         data = {key: text for key, text in places.items() if text and "${" not in text}
         try:
             Names.below(self.key_prefix or ())

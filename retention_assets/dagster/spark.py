@@ -1,7 +1,4 @@
-"""The Spark session of a run, as Dagster's own lazy resource that starts without the warnings that come with every start.
-
-Belongs here: the resource. The configuration and the start are those of pipeline/spark.py.
-"""
+"""Spark session of a run, as Dagster's own lazy resource, without the warnings of every start."""
 
 from typing import Any
 
@@ -16,7 +13,7 @@ STARTING = "Starting Spark …"
 class QuietSparkResource(LazyPySparkResource):
     """In the place of Dagster's own: the same session, by the same configuration."""
 
-    # Whether somebody has looked if a cluster can do what a run asks of it.
+    # a cluster was checked for what a run needs of it
     _is_checked: bool = PrivateAttr(default=False)
 
     @property

@@ -1,8 +1,4 @@
-"""A step of a run: what it works on, whether Dagster materializes an asset or a job works through a list of datasets.
-
-Belongs here: the value that a step takes, and how it is made from either kind of context.
-Does not belong here: what a step does (assets).
-"""
+"""A step of a run, built from the context of an asset or of a job over a list of datasets."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,13 +38,13 @@ _UNFINISHED = [
     for status in dg.DagsterRunStatus
     if status not in (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
 ]
-# A folder of a run that this instance has never heard of may belong to another program, which may still be at work.
+# A folder of a run unknown to this instance may belong to another program that is still at work.
 _FOREIGN = timedelta(days=1)
 
 
-# The tag by which a run knows who told it to.
+# tag with the name of whoever launched the run
 ACTOR_TAG = "retention/actor"
-# Tags by which Dagster says who, or what, launched a run, with what comes before the name.
+# Dagster's tags that name who, or what, launched a run, with the prefix of the name.
 _LAUNCHED_BY = {
     "dagster/user": "", "user": "", "dagster/schedule_name": "schedule ", "dagster/sensor_name": "sensor ",
 }  # fmt: skip
@@ -75,10 +71,10 @@ class Step:
     pyspark: LazyPySparkResource
     warehouse: Warehouse
     datasets: DatasetFilter
-    # As of when is judged; and the same only where somebody asked for it: a run without asks again what time it is.
+    # Instant of judgement; `given_as_of` only where somebody gave one: a run without it reads the time again.
     as_of: datetime
     given_as_of: datetime | None = None
-    # Somebody agreed to a sweep that takes more than usual.
+    # a person agreed to a sweep that takes more than usual
     accept_large: bool = False
 
     @contextmanager
@@ -221,7 +217,6 @@ class Resources:
 
 
 def _made_at(context: dg.OpExecutionContext) -> datetime:
-    """When the run of a context was made."""
     record = context.instance.get_run_record_by_id(context.run_id)
     return record.create_timestamp.astimezone(UTC) if record else now()
 

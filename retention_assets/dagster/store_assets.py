@@ -1,9 +1,7 @@
-"""The stores as Dagster's source assets: where the lineage of everything else begins.
+"""Stores as Dagster's observable source assets, where the lineage of everything else begins.
 
-Belongs here: an observable source asset for each store of the settings, and its observations. Its data version is another one
-whenever some log or its refs may have changed. The evaluation loop asks every store for that anyway and reports what is new; a
-person may have a store observed as well.
-Does not belong here: what a change leads to (automation/evaluation_sensor.py).
+Their data version changes whenever a log or its refs may have changed. The evaluation loop reports new versions; a person
+may have a store observed as well.
 """
 
 import hashlib
@@ -20,7 +18,7 @@ from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
 from retention_assets.stores.settings import StoreSettings
 
-# By which Dagster knows what data an event has seen.
+# Dagster's tag for the data version of an event
 _VERSION = "dagster/data_version"
 
 
@@ -28,7 +26,7 @@ def store_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
     """The source assets of the stores."""
     keys = names.stores(store.name for store in settings.stores)
     with warnings.catch_warnings():
-        # Dagster says of each that observing may still change. A release of Dagster is chosen in pyproject.toml.
+        # Dagster warns that observing is in beta. pyproject.toml pins its release.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return [_store_asset(store, keys[store.name], settings.dagster, names) for store in settings.stores]
 
@@ -51,7 +49,7 @@ def _last_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
 
 
 def _observation(present: Listing, store: str) -> tuple[str, dict[str, int]]:
-    """The data version of a store, and what its page shows. Of a dataset without a token only the name is in it."""
+    """A dataset without a token counts by its name alone."""
     mine = sorted(by_store(present.names).get(store, ()))
     tokens = json.dumps([(name, present.tokens.get(name)) for name in mine])
     return hashlib.sha256(tokens.encode()).hexdigest(), {"datasets": len(mine)}

@@ -1,6 +1,6 @@
-"""The databases of the demonstration, in SQLite files: aspects as DataHub keeps them, and units of work with their children.
+"""SQLite databases of the demonstration: aspects as DataHub keeps them, and units of work with their children.
 
-Belongs here: the tables, their rows, and counting them. Times hang on the day on which the demonstration begins.
+Times count from the day on which the demonstration begins.
 """
 
 import json
@@ -28,7 +28,7 @@ CREATE TABLE unit_of_work (
 )
 """
 _CHILD = "CREATE TABLE {0} (unit_of_work_id TEXT NOT NULL REFERENCES unit_of_work (id), part INTEGER NOT NULL, content TEXT)"
-# What a deletion by the parent's key would otherwise go through the whole table for.
+# without it, deleting by the parent's key scans the whole table
 _INDEX = "CREATE INDEX ix_{0}_unit_of_work_id ON {0} (unit_of_work_id)"
 
 _UNITS_OF_WORK = 240
@@ -36,7 +36,7 @@ _JOURNEYS = ("PAYMENT", "RECALL", "BULK")
 
 
 def write_databases(folder: Path) -> None:
-    """Both databases, as their applications would have left them."""
+    """Write both databases, as their applications would have left them."""
     with closing(sqlite3.connect(folder / META)) as meta, meta:
         meta.execute(_ASPECTS)
         meta.executemany("INSERT INTO metadata_aspect_v2 VALUES (?, ?, ?, ?, NULL, ?, 'urn:li:corpuser:etl', NULL)", _aspects())
@@ -84,7 +84,7 @@ def _text(instant: datetime) -> str:
 
 
 def rows_in(folder: Path) -> Mapping[str, int]:
-    """How many rows each table has."""
+    """Number of rows in each table."""
     found = {}
     for file, tables in ((META, ("metadata_aspect_v2",)), (ODS, ("unit_of_work", *CHILDREN))):
         with closing(sqlite3.connect(folder / file)) as connection:

@@ -1,7 +1,4 @@
-"""The environment of the demonstration below one folder: settings, policies, a lake, an Iceberg catalog and two databases.
-
-Belongs here: building it anew, and how much of it there is. What is in it is lake.py's, ice.py's and databases.py's.
-"""
+"""Environment of the demonstration below one folder: settings, policies, a lake, an Iceberg catalog and two databases."""
 
 import shutil
 from pathlib import Path
@@ -120,7 +117,7 @@ retention:
   schedule: {purge_after_days: {skipped: 7, started: 30, success: 30, failure: 30}}
 """
 
-# What building it anew takes away first. A marker says that the folder is the demonstration's own.
+# Removed before building anew. A marker says that the folder is the demonstration's own.
 _OWN = ("data", "log", "policies", "ice", "warehouse", HOME, "ice.db", "ledger.db", "ledger.db-shm", "ledger.db-wal", META, ODS)
 
 
@@ -153,5 +150,4 @@ def _clear(folder: Path) -> None:
 
 
 def bytes_in(*folders: Path) -> int:
-    """The bytes of all files below some folders, as the file system has them."""
     return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())

@@ -1,7 +1,7 @@
-"""The Iceberg tables of the demonstration: a few weeks of snapshots, a branch and a tag.
+"""Iceberg tables of the demonstration: a few weeks of snapshots, a branch and a tag.
 
-Belongs here: writing them with PyIceberg, and making them as old as the story needs them to be. PyIceberg gives every snapshot
-the present time, so the times are moved in the tables' own metadata afterwards, before anybody reads it.
+PyIceberg gives every snapshot the present time, so the times are moved in the tables' own metadata afterwards, before
+anybody reads it.
 """
 
 import json
@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 
 from retention_assets.demo.lake import AS_OF
 
-# Left in the folder of a table by a write that never committed.
+# left in the folder of a table by a write that never committed
 ORPHANS = (
     "data/00000-0-failed-write-00001.parquet",
     "data/00000-0-failed-write-00002.parquet",
@@ -29,13 +29,12 @@ _TIME = re.compile(r"(timestamp-ms|last-updated-ms)$")
 
 
 def catalog_of(folder: Path) -> Catalog:
-    """The catalog of the demonstration, as its settings name it."""
     place = folder.absolute()
     return load_catalog("ice", type="sql", uri=f"sqlite:///{place / 'ice.db'}", warehouse=f"file://{place / 'ice'}")
 
 
 def write_ice(folder: Path) -> None:
-    """Two tables: one that is replaced every four days, and one with a tag and a branch that people rely on."""
+    """Write two tables: one that is replaced every four days, and one with a tag and a branch that people rely on."""
     (folder / "ice").mkdir()
     with catalog_of(folder) as catalog:
         catalog.create_namespace("shop")
@@ -45,7 +44,7 @@ def write_ice(folder: Path) -> None:
         prices = catalog.create_table("shop.prices", _batch(0).schema)
         for number in range(8):
             prices.append(_batch(number))
-        # A live file outside of its table's folder: where a file lies says nothing.
+        # A live file outside of its table's folder: its place says nothing about it.
         elsewhere = folder.absolute() / "ice" / "landing" / "prices-2019.parquet"
         elsewhere.parent.mkdir()
         pq.write_table(_batch(8), elsewhere)
@@ -58,7 +57,9 @@ def write_ice(folder: Path) -> None:
 
 
 def write_orphans(folder: Path) -> None:
-    """What no table reaches: the files of a write that failed, a stray metadata file, and the folder of a dropped table."""
+    """Write files that no table reaches: those of a write that failed, a stray metadata file, and the folder of a dropped
+    table.
+    """
     warehouse = folder / "ice"
     # A table that this catalog does not know looks like one that it has forgotten.
     with load_catalog("gone", type="sql", uri="sqlite:///:memory:", warehouse=f"file://{warehouse.absolute()}") as gone:
@@ -68,20 +69,18 @@ def write_orphans(folder: Path) -> None:
         table = Path(catalog.load_table("shop.prices").location().removeprefix("file://"))
     for name in ORPHANS:
         (table / name).write_bytes(b"left behind by a write that failed" * _ROWS)
-    # All of it is older than the policies ask: what keeps a file is that somebody reaches it.
+    # All of it is older than the policies ask: only a reference keeps a file.
     at = (AS_OF - timedelta(days=40)).timestamp()
     for file in warehouse.rglob("*"):
         os.utime(file, (at, at))
 
 
 def add_branch(folder: Path, table: str, branch: str, snapshot: int) -> None:
-    """Somebody makes a branch on a snapshot."""
     with catalog_of(folder) as catalog, catalog.load_table(table).manage_snapshots() as change:
         change.create_branch(snapshot, branch)
 
 
 def orphans_left(folder: Path) -> set[str]:
-    """What is still there of the orphans."""
     warehouse = folder / "ice"
     strays = [warehouse / "shop" / "prices" / name for name in ORPHANS]
     found = [*strays, *(warehouse / "shop" / "carts").rglob("*")]
@@ -89,7 +88,7 @@ def orphans_left(folder: Path) -> set[str]:
 
 
 def rows_of(folder: Path) -> dict[str, int]:
-    """How many rows every branch and tag of every table reads back."""
+    """Number of rows that every branch and tag of every table reads back."""
     with catalog_of(folder) as catalog:
         found = {}
         for name in catalog.list_tables("shop"):
@@ -120,7 +119,7 @@ def _age(table: Table) -> None:
 
 
 def _times(node: Any) -> list[tuple[dict[str, Any], int]]:
-    """Every time in the metadata, with the mapping that holds it."""
+    """Times in the metadata, each with the mapping that holds it."""
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     own = [(node, value) for key, value in node.items() if _TIME.search(key)] if isinstance(node, dict) else []
     return own + [found for one in inner for found in _times(one)]

@@ -1,6 +1,6 @@
-"""The lake of the demonstration: histories worth looking at, each of which shows one thing, and a file of bytes for each step.
+"""The lake of the demonstration: histories that each show one thing, and a file of bytes for each step.
 
-Belongs here: the histories and their bytes. Times hang on one instant, so that the page is the same on every day.
+Times count from one instant, so that the page is the same on every day.
 """
 
 import json
@@ -12,24 +12,23 @@ from typing import Any
 
 from retention_assets.policy.durations import text_of
 
-# The day on which the demonstration begins.
+# day on which the demonstration begins
 AS_OF = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 @dataclass
 class Sketch:
-    """A dataset under construction; each step hangs on the one before unless it says otherwise."""
+    """Dataset under construction; each step hangs on the one before unless it says otherwise."""
 
     dataset: str
     lines: list[dict[str, Any]] = field(default_factory=list)
     last: str | None = None
-    # The day from which its days are counted back.
+    # day from which `days_ago` counts
     as_of: datetime = AS_OF
 
     def step(
         self, name: str, type_: str, days_ago: float, size: int = 4096, parent: str | None = None, status: str = "COMMITTED"
     ) -> "Sketch":
-        """Add a transaction."""
         closed = self.as_of - timedelta(days=days_ago)
         self.lines.append(
             {
@@ -48,13 +47,12 @@ class Sketch:
         return self
 
     def say(self, **words: Any) -> "Sketch":
-        """Add a branch, a tag or attributes."""
         self.lines.append({"dataset": self.dataset, **words})
         return self
 
 
 def sketches() -> Iterator[Sketch]:
-    """The datasets, each with what it shows."""
+    """Datasets of the demonstration, each with what it shows."""
     # The history of the Foundry documentation: T1 and T2 are behind abc's latest view, and inside xyz's.
     shared = Sketch("lake/demo.shared_branch")
     shared.step("T1", "APPEND", 90).step("T2", "APPEND", 80).step("T3", "SNAPSHOT", 70).step("T4", "APPEND", 60)
@@ -99,14 +97,14 @@ def sketches() -> Iterator[Sketch]:
 
 
 def write_lake(folder: Path) -> None:
-    """The log and the data, as a pipeline would have left them."""
+    """Write the log and the data, as a pipeline would have left them."""
     for name, content in lake_files(list(sketches())).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
 
 def lake_files(drawn: Sequence[Sketch]) -> Mapping[str, bytes]:
-    """The files of some datasets below the folder of their lake: the data of each transaction, and one log."""
+    """Files of some datasets below the folder of their lake: the data of each transaction, and one log."""
     lines = [(sketch.dataset, line) for sketch in drawn for line in sketch.lines]
     files = {
         f"data/{dataset.partition('/')[2]}/{line['transaction']}/part-0.bin": (
@@ -119,6 +117,5 @@ def lake_files(drawn: Sequence[Sketch]) -> Mapping[str, bytes]:
 
 
 def add_branch(folder: Path, dataset: str, branch: str, head: str) -> None:
-    """Somebody makes a branch on a transaction of the lake."""
     with (folder / "log" / "log.jsonl").open("a") as log:
         log.write(json.dumps({"dataset": dataset, "branch": branch, "head": head}) + "\n")

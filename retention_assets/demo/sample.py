@@ -1,6 +1,6 @@
 """The sample of `retention init --sample`: a small lake whose history ends today, with settings and policies that fit it.
 
-Belongs here: what is in it. Each dataset shows one thing: what goes, what branches share, what a tag pins, what a hold holds.
+Each dataset shows one thing: what goes, what branches share, what a tag pins, what a hold holds.
 """
 
 from collections.abc import Iterator, Mapping
@@ -61,7 +61,7 @@ holds:
 
 
 def sample_files(now: datetime) -> Mapping[str, bytes]:
-    """The files of the lake, by their names below the folder of the settings."""
+    """Files of the lake, by their names below the folder of the settings."""
     files = lake_files(list(_sketches(now - timedelta(minutes=30))))
     return {f"{LAKE}/{name}": content for name, content in files.items()}
 

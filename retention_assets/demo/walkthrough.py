@@ -1,6 +1,6 @@
-"""The demonstration from start to end: build, then run the whole cycle on three days, and tell what happened and why.
+"""Run the demonstration: build it, run the whole cycle on three days, and tell what happened and why.
 
-Belongs here: the order of the acts and the words between them. The work is done by the same jobs that a real environment runs.
+The same jobs as in a real environment do the work.
 """
 
 import os
@@ -36,11 +36,11 @@ ANN = "ann"
 
 
 def demo(folder: Path, console: Console) -> None:
-    """Build the environment, live through nine days of it, and explain what was found."""
+    """Build the environment, live through nine days of it, and explain the results."""
     settings_file = build_environment(folder)
     settings = load_settings(settings_file)
     os.environ["DAGSTER_HOME"] = str((folder / HOME).resolve())
-    # Two of Dagster's programs that open a fresh home at once crash; whoever opens the UI finds one that is no longer fresh.
+    # Two of Dagster's programs that open a fresh home at once crash; the UI opens later and finds one that is no longer fresh.
     dg.DagsterInstance.get().dispose()
     before = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
     read_back, rows = ice.rows_of(folder), rows_in(folder)
@@ -94,7 +94,7 @@ def _verdicts(ran: JobResult, console: Console) -> None:
 
 
 def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, str]:
-    """What people do while there is time; the marks that must therefore survive, and in whose words."""
+    """Acts of people during the grace; return the marks that must survive, and whose words say so."""
     _title(console, 3, "Grace", GRACE)
     console.print("While there is time, people change their minds:\n")
     with open_ledger(settings.ledger) as ledger:

@@ -1,8 +1,4 @@
-"""What the stores have now, and which of it can have changed since it was last judged.
-
-Belongs here: asking every store for names and tokens, and comparing them, the rules and the time with the last evaluations.
-Does not belong here: who launches an evaluation (dagster/automation/evaluation_sensor.py).
-"""
+"""List the datasets that the stores have, and pick those whose verdicts may have changed since they were last judged."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -25,12 +21,12 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.stores.realms import tokens_of
 
-# A scan that failed is tried again, not at every tick: it may take hours, and its source may be broken for days.
+# A failed scan is retried after a while: it may take hours, and its source may be broken for days.
 _RETRY = timedelta(hours=1)
 
 
 class ChangeReason(StrEnum):
-    """Why a dataset is looked at, in words that go on a list."""
+    """Reason to judge a dataset again, as lists show it."""
 
     NEW = "never looked at"
     UNTOLD = "with no token from its store"
@@ -42,23 +38,22 @@ class ChangeReason(StrEnum):
 
 @dataclass(frozen=True)
 class Listing:
-    """The datasets that the stores list, and why a store could not be asked, by its name."""
+    """Datasets that the stores list, and by store name the error of a store that could not be asked."""
 
     names: tuple[str, ...]
     away: dict[str, str]
-    # By dataset a text that is another one when its log is.
+    # by dataset; changes whenever the log of the dataset changes
     tokens: Mapping[str, str] = field(default_factory=dict)
-    # The stores that are scanned.
     scanned: frozenset[str] = frozenset()
 
 
 def list_datasets(retention: Environment) -> Listing:
-    """What there is now. A store that is away hides its own datasets and no others."""
+    """List the datasets of all stores. A store that is away hides only its own datasets."""
     return _list_from_stores(retention, lambda store: (_names(retention, store), {}))
 
 
 def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | None = None) -> Listing:
-    """The same, with what each log is now, of some stores or all. A store whose logs can't be asked about is away."""
+    """Also list tokens, of some stores or all. A store that can not give them is away."""
 
     def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
         names = _names(retention, store, _RETRY)
@@ -68,9 +63,9 @@ def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | 
 
 
 def _names(retention: Environment, store: Store, retry: timedelta | None = None) -> Sequence[str]:
-    """The datasets of a store. One that is scanned has those of its newest whole scan: to list it anew may take hours.
+    """A scanned store is listed by its newest whole scan, as listing it anew may take hours.
 
-    Where its newest scan failed, it is away; if that is to be tried again, until a while has passed.
+    Raises where the newest scan failed; with `retry` only until that long has passed.
     """
     settings = retention.settings.store(store.name)
     with retention.ledger_if_any() if isinstance(settings, ObjectsSettings) else nullcontext() as ledger:
@@ -107,11 +102,11 @@ def _list_from_stores(
 def datasets_to_evaluate(
     present: Listing, rules: Sequence[str], looks: pa.Table, now: datetime, automation: AutomationSettings, max_skew: timedelta
 ) -> dict[str, ChangeReason]:
-    """The datasets that can be judged otherwise now, the one longest unseen first. `rules`: what can reach each, as a digest.
+    """Pick the datasets to judge now, the one longest unseen first. `rules` are digests of the rules that can reach each.
 
-    What time may change is judged again at the next full `granularity`, so that datasets come together and not one by one; what
-    somebody asked for is not put off. A look that lies in the future by more than clocks differ says nothing of the present.
-    Of scanned stores time alone brings nothing back: in each hour some object turns old enough, and there is a token a day.
+    What time may change waits for the next full `granularity`, so that datasets come together; what somebody asked for does
+    not wait. A look that lies further in the future than clocks differ is ignored. Time alone brings no scanned dataset
+    back: some object turns old enough in every hour, and the daily token brings it anyway.
     """
     names, tokens, digests = (looks[name].to_pylist() for name in ("dataset", "token", "rules"))
     looked_at, next_look = (as_micros(looks[name]).tolist() for name in ("looked_at", "next_look"))
@@ -140,7 +135,7 @@ def datasets_to_evaluate(
 
 
 def as_globs(names: Sequence[str], present: Listing) -> list[str]:
-    """Some of what is present, as a run takes it: a store of which all is meant by its name, and everything as `*`."""
+    """Shorten a selection for a run: a whole store becomes one glob, everything becomes `*`."""
     if len(names) == len(present.names) and not present.away:
         return ["*"]
     mine, there = by_store(names), by_store(present.names)

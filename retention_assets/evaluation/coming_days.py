@@ -1,10 +1,7 @@
-"""The coming days of some datasets, judged by the very functions that mark and sweep: one evaluation and one sweep a day.
+"""Forecast of some datasets, by the functions that mark and sweep: one evaluation and one sweep a day.
 
-Belongs here: living through the days under one set of rules, and counting what is marked, deleted, spared and there.
-Does not belong here: which rules, marks and stores there are (operations/forecast.py).
-
-Nothing new arrives. What a real sweep may meet and nobody can foresee is left out: stores that fail, people who act, and what
-else docs/forecast.md names. The rest is exact.
+Nothing new arrives. Stores that fail, people who act and the other limits in docs/forecast.md are left out; the rest is
+exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,16 +33,16 @@ _LOW = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class MarkRule:
-    """The policy that made a mark, as it was then: the sweep asks it, and what is in force. Without any it is spared."""
+    """Policy that made a mark, as it was then: the sweep asks it and what is in force. A mark without one is spared."""
 
     policy: str
     checked_by: tuple[Policy, ...]
-    # Whether a sweep has any way to delete what it marks.
+    # False: no sweep can delete what it marks.
     is_swept: bool = True
 
     @classmethod
     def of(cls, policy: str, made_by: Sequence[Policy], can: Capabilities) -> "MarkRule":
-        """As a sweep checks: limits bound what is marked and not what is swept, and who can't drop a branch keeps it."""
+        """Follow the sweep's check: limits bound marks, not deletions; a branch that the store can't drop stays."""
         checked = [one.model_copy(update={"limits": None}) for one in made_by]
         if not can.drops_refs:
             kept = {"expired_refs": None}
@@ -55,7 +52,7 @@ class MarkRule:
 
 @dataclass(frozen=True)
 class ForecastRules:
-    """What is in force under a set of policies, and the rule behind each mark of the ledger."""
+    """Policies in force, and the rule behind each mark of the ledger."""
 
     in_force: RulesInForce
     of_marks: Mapping[tuple[str, int], MarkRule] = field(default_factory=dict)
@@ -63,24 +60,23 @@ class ForecastRules:
 
 @dataclass(frozen=True)
 class ForecastTerms:
-    """What is the same for all datasets of a store."""
+    """Facts that all datasets of a store share."""
 
     as_of: datetime
     days: int
     store: str
     can: Capabilities
     prices: Prices
-    # Whether what follows a deleted transaction has no parent any more.
+    # What follows a deleted transaction has no parent any more.
     begins_anew: bool = False
 
     @property
     def counted_columns(self) -> tuple[str, ...]:
-        """The columns that counting needs, besides what policies ask for."""
         return ("bytes", "files", "opened_at", *(("attributes",) if self.prices.classes else ()))
 
 
 def add_forecast(result: ForecastDays, log: Log, marks: pa.Table, rules: ForecastRules, terms: ForecastTerms) -> None:
-    """Add the days of some datasets of one store. `marks`: those of the ledger about them that are open or swept."""
+    """Add the days of some datasets of one store. `marks` are their open and swept marks in the ledger."""
     if not len(log.transactions):
         return
     begin = micros(terms.as_of)
@@ -104,7 +100,7 @@ class RemainingLog:
         starts = np.repeat(bounds[:-1], np.diff(bounds))
         parent = integers(rows["parent_ordinal"], -1).astype(np.int64)
         self.rows = rows
-        # Where a gap is left the history begins anew, instead of joining what is left.
+        # History begins anew at a gap, instead of joining what is left.
         self.begins_anew = begins_anew
         self.dataset = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         self._parent = np.where(parent < 0, -1, parent + starts)
@@ -112,13 +108,13 @@ class RemainingLog:
         self._table: pa.Table | None = None
 
     def take_out(self, rows: Ints) -> None:
-        """Remove deleted transactions, by their number in the whole log."""
+        """Remove deleted transactions, by their row in the whole log."""
         if len(rows):
             self._present[rows] = False
             self._table = None
 
     def current(self) -> tuple[Ints, pa.Table]:
-        """The log as it is now, and the numbers of its rows in the whole log."""
+        """Return the log as it is now, and the row of each of its rows in the whole log."""
         if self._table is None:
             self._table = self.rows if self._present.all() else self._without_deleted()
         return np.flatnonzero(self._present), self._table
@@ -141,7 +137,7 @@ class RemainingLog:
     def _remaining_parents(self) -> Ints:
         if self.begins_anew:
             return np.where((self._parent >= 0) & self._present[self._parent], self._parent, -1)
-        # -1 stands at the end, and leads to itself.
+        # -1 stands at the end, and leads to itself
         up = np.append(np.where(self._present, np.arange(len(self._present)), self._parent), -1)
         while not np.array_equal(further := up[up], up):
             up = further
@@ -149,7 +145,7 @@ class RemainingLog:
 
 
 class _SomeDatasets:
-    """Some datasets on their way through the days: which of their rows are marked, until when, by which rule."""
+    """Datasets on their way through the days: rows that are marked, until when and by which rule."""
 
     def __init__(self, remaining: RemainingLog, datasets: pa.Table, rules: ForecastRules, terms: ForecastTerms) -> None:
         self.remaining, self.datasets, self.rules, self.terms = remaining, datasets, rules, terms
@@ -159,16 +155,16 @@ class _SomeDatasets:
         self.number = {name: number for number, name in enumerate(names)}
         self.graces = [next(one.grace for one in policies if one.name == name) for name in names]
         unlimited = [one for rule in self.known for one in rule.checked_by]
-        # A shorter grace gets the credit.
+        # the rule with the shortest grace gets the credit
         self.justifying = sorted(unlimited, key=lambda one: one.grace.after(terms.as_of))
         self.limited = any(policy.limits for policy in policies)
         rows = len(remaining.rows)
         self.status = np.full(rows, _NONE, dtype=np.int8)
         self.due = np.full(rows, NEVER)
         self.rule = np.full(rows, -1)
-        # For marks of the ledger; NEVER for those of these days.
+        # set for marks of the ledger; NEVER for marks of the forecast
         self.marked_at = np.full(rows, NEVER)
-        # Another transaction has the name of the one that was marked.
+        # another transaction has the id of the one that was marked
         self.replaced = np.zeros(rows, dtype=bool)
         self.bytes = integers(remaining.rows["bytes"], 0)
         self.files = np.maximum(integers(remaining.rows["files"], 1), 1)
@@ -177,7 +173,7 @@ class _SomeDatasets:
         self.prices, self.price = _prices(remaining.rows, terms)
 
     def note_marks(self, log: pa.Table, marks: pa.Table) -> None:
-        """Begin with what the ledger knows. What it marked and no log has any more is nothing that could be deleted."""
+        """Begin with the ledger's marks; those whose transaction is in no log any more can't be deleted."""
         if not len(marks):
             return
         swept = flags(pc.equal(marks["status"], "SWEPT"))
@@ -191,7 +187,7 @@ class _SomeDatasets:
         self.marked_at[row] = integers(join_chunks(still["marked_at"]).view(pa.int64()), 0)
         begun = flags(pc.or_(pc.equal(still["status"], "SWEEPING"), pc.greater(still["attempts"], 0)))
         sweeping = flags(pc.equal(still["status"], "SWEEPING"))
-        # On what a sweep has begun the next one goes on, whatever its day was.
+        # A sweep that has begun is continued, whatever the due time.
         self.due[row] = np.where(sweeping, NEVER, integers(join_chunks(still["due_at"]).view(pa.int64()), 0))
         resized = flags(pc.not_equal(still["bytes"], now["bytes"])) & ~begun
         self.replaced[row] = ~is_same_life(still, now) | resized | flags(pc.greater(now["closed_at"], still["marked_at"]))
@@ -206,7 +202,6 @@ class _SomeDatasets:
         self.rule[row] = [numbers[one["policy"], one["policy_version"]] for one in versions]
 
     def stock(self, day: date, rows: Ints) -> ForecastDay:
-        """What is there."""
         status = self.status[rows]
         there, waiting = rows[status != _SWEPT], rows[status == _MARKED]
         month = sum(price.monthly(self._sum(mine)) for price, mine in self._by_price(there))
@@ -220,7 +215,6 @@ class _SomeDatasets:
         )
 
     def live_through(self, day: date, instant: int, result: ForecastDays) -> ForecastDay:
-        """One evaluation and one sweep."""
         rows, log = self.remaining.current()
         at = from_micros(instant)
         rules = self.rules.in_force
@@ -244,7 +238,6 @@ class _SomeDatasets:
         return found
 
     def _marks_of(self, verdicts: pa.Table) -> tuple[Bools, Ints]:
-        """Which rows would be marked, and by which policy's number."""
         verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
         is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)
         numbers = np.array([*(self.number[name] for name in policy.dictionary.to_pylist()), -1])
@@ -252,17 +245,16 @@ class _SomeDatasets:
 
     def _mark(self, rows: Ints, credit: Ints, at: datetime) -> None:
         self.status[rows], self.rule[rows] = _MARKED, credit
-        # What is to close only later is taken for another one of the same name, once that time has come.
+        # An id that closes only later counts as another transaction's from then on.
         self.replaced[rows] = self.closed[rows] > micros(at)
         for number in np.unique(credit).tolist():
             self.due[rows[credit == number]] = micros(self.graces[number].after(at))
 
     def _sweep(self, rows: Ints, log: pa.Table, marks: Bools, credit: Ints, at: datetime) -> tuple[Ints, int]:
-        """The rows that are deleted, and how many were spared."""
         rule = self.rule[rows]
         can = np.array([*(one.is_swept for one in self.known), False], dtype=bool)
         due = (self.status[rows] == _MARKED) & (self.due[rows] <= micros(at)) & can[rule]
-        # A version that is in force no more needs a policy that is, and waits out the grace of that one too.
+        # A version that is no longer in force needs a policy that is, and waits out its grace too.
         is_old = rule >= len(self.graces)
         today = np.ones(len(rows), dtype=bool)
         if (due & is_old).any():
@@ -270,7 +262,7 @@ class _SomeDatasets:
             for row in np.flatnonzero(due & is_old & today).tolist():
                 ends = self.graces[by[row]].after(from_micros(int(self.marked_at[rows[row]])))
                 due[row] = ends <= at
-        # The check lets go what the policy alone would mark today, unless the policy drops branches that the store can't drop.
+        # The check drops what the policy alone would mark today, unless the policy drops branches and the store can't.
         drops = {one.name for one in self.rules.in_force.policies if one.drops_refs and not self.terms.can.drops_refs}
         kept = np.array([*(one.policy in drops for one in self.known), False], dtype=bool)
         goes = due & marks & (credit == rule) & ~kept[rule]
@@ -283,7 +275,6 @@ class _SomeDatasets:
         return rows[goes], int((due & ~goes).sum())
 
     def _is_justified(self, log: pa.Table, rows: Ints, mine: Bools, rule: MarkRule, at: datetime) -> Bools:
-        """Of the datasets of some rows what their rule alone would mark."""
         found = np.zeros(len(rows), dtype=bool)
         if rule.checked_by:
             dataset = self.remaining.dataset[rows]
@@ -306,7 +297,7 @@ class _SomeDatasets:
         return [(price, rows[self.price[rows] == number]) for number, price in enumerate(self.prices)]
 
     def _sum(self, rows: Ints) -> int:
-        """The bytes of some rows. In two halves: a sum of many large ones does not fit where each of them does."""
+        """Sum in two halves: many large sizes overflow 64 bits where each of them fits."""
         sizes = self.bytes[rows]
         return (int((sizes >> 31).sum()) << 31) + int((sizes & _LOW).sum())
 
@@ -321,7 +312,7 @@ def _times(log: pa.Table, name: str) -> Ints:
 
 
 def _prices(log: pa.Table, terms: ForecastTerms) -> tuple[list[Price], Ints]:
-    """The prices that occur, and the number of each row's; -1 where it has none."""
+    """The distinct prices, and the index of each row's; -1 where it has none."""
     said: list[str | None] = [None]
     which = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:

@@ -1,8 +1,4 @@
-"""The policies that people made in DataHub itself, taken into the policy book before anything is judged.
-
-Belongs here: asking the store whose settings say `datahub_policies: read`, and what is to be said of entries about nothing.
-Does not belong here: how they are written there (stores/aspects/policies.py), and whose version counts (policy/outside.py).
-"""
+"""Take the policies that people made in DataHub into the policy book, for stores with `datahub_policies: read`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +17,13 @@ from retention_assets.stores.protocol import call_store
 
 @dataclass(frozen=True)
 class LoadedRules:
-    """The rulebook with what DataHub says; and the stores whose policies can't be read, each with the reason."""
+    """Rulebook with DataHub's entries, and by store why its policies can't be read."""
 
     rulebook: Rulebook
     unreadable: dict[str, str]
 
     def refuse_unreadable(self, datasets: Iterable[str]) -> None:
-        """Refuse to judge datasets of a store whose own policies can't be read: one of them could be one that keeps."""
+        """Refuse to judge datasets of a store whose own policies can't be read: one of them could keep data."""
         for store in by_store(datasets):
             if store in self.unreadable:
                 raise Refused(self.unreadable[store])
@@ -48,7 +44,6 @@ def load_rules(
 
 
 def reading_stores(environment: Environment) -> list[str]:
-    """The names of the stores whose own policies are read."""
     return [one.name for one in environment.settings.stores if one.reads_policies]
 
 
@@ -67,7 +62,7 @@ def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) 
 
 
 def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], environment: Environment) -> list[str]:
-    """What is to be said of entries whose entity or aspect no row of the `aspects` stores has: most likely it is misspelt."""
+    """Warn of entries whose entity or aspect occurs in no row of the `aspects` stores: it is probably misspelt."""
     stores = {one.name for one in environment.settings.stores if isinstance(one, AspectsSettings)}
     names = [name.partition("/")[2] for store, mine in by_store(datasets).items() if store in stores for name in mine]
     words = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}

@@ -1,8 +1,4 @@
-"""The log of one dataset: from a file, or as its store has it now.
-
-Belongs here: finding it, and the refusal of a dataset that is not there or whose log is not sound. Everything that is about one
-dataset reads it here; reading many at once is the pipeline's and the sweep's.
-"""
+"""Read the log of one dataset, from a file or its store; refuse one that is missing or not sound."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,29 +18,29 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import FindData, SelectiveStore, Store, StoreFailed, call_store, data_finder
 from retention_assets.stores.realms import read_lines, read_some_lines
 
-# Beyond so many names, the search for a similar one takes longer than a person waits.
+# more names than this take longer to compare than a person waits
 _MOST_COMPARED = 100_000
 
 
 @dataclass(frozen=True)
 class AskedAlone:
-    """A transaction that somebody asks about, the realms that are being purged, and the holds in force."""
+    """Transaction that somebody asks about, with the realms being purged and the holds in force."""
 
     transaction: str
     purging: frozenset[str] = frozenset()
-    # A policy judges it by the other transactions of its line.
+    # a policy judges it by the other transactions of its line
     counts: bool = False
     holds: tuple[Hold, ...] = ()
 
 
 class UnsoundLog(Refused):
-    """A log that contradicts itself: nothing of its dataset is judged, marked or swept until it is mended."""
+    """A log that contradicts itself: its dataset is not judged, marked or swept until it is mended."""
 
 
 def read_dataset(environment: Environment, dataset: str, path: Path | None = None) -> Log:
-    """The log of a dataset alone, from a file or from its store."""
+    """Read the log of one dataset, from a file or from its store."""
     if path is not None:
-        # Only a file needs DuckDB, which takes longer to import than all definitions.
+        # DuckDB takes longer to import than all definitions, and only a file needs it.
         from retention_assets.exchange import read_log
 
         return only_dataset(read_log(path), dataset)
@@ -55,27 +51,26 @@ def read_dataset(environment: Environment, dataset: str, path: Path | None = Non
 
 
 def read_if_any(environment: Environment, dataset: str, about: AskedAlone | None = None) -> Log | None:
-    """The log of a dataset from its store; none where no store of the settings has it (any more).
+    """Read the log of a dataset from its store; None where no store of the settings has it (any more).
 
-    Of a store that need not be read whole, only what is asked about, if anything is.
+    A store that need not be read whole is asked about `about` alone, if given.
     """
     store = open_store_of(environment, dataset)
     try:
         return read_from(store, dataset, about) if store else None
     finally:
-        # Whoever asks again and again would be left with as many connections.
+        # Repeated calls would pile up open connections.
         if close := getattr(store, "close", None):
             close()
 
 
 def open_store_of(environment: Environment, dataset: str) -> Store | None:
-    """The store of a dataset, opened, if the settings have it."""
     name = store_of(dataset)
     return environment.stores([name]).get(name)
 
 
 def find_data(environment: Environment, dataset: str) -> FindData:
-    """Find out which transactions have data, by one listing of the dataset at the first question; none where nobody can say."""
+    """Find out which transactions have data, by listing the dataset once at the first question; None where nobody can tell."""
 
     @cache
     def finder() -> FindData:
@@ -89,7 +84,7 @@ def find_data(environment: Environment, dataset: str) -> FindData:
 
 
 def is_asked_alone(environment: Environment, dataset: str) -> bool:
-    """Whether the store of a dataset is asked about a transaction without reading the others: limits can't be told then."""
+    """Tell whether a transaction is read without the others of its dataset: limits can't be computed then."""
     return isinstance(open_store_of(environment, dataset), SelectiveStore)
 
 
@@ -129,7 +124,6 @@ def no_dataset(environment: Environment, dataset: str) -> BadInput:
 
 
 def _all_datasets(environment: Environment) -> list[str]:
-    """The datasets of all stores that can be asked."""
     found: list[str] = []
     for settings in environment.settings.stores:
         with suppress(Refused, BadInput):

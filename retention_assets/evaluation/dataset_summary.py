@@ -1,8 +1,4 @@
-"""A dataset in a summary: what is judged of it now, what is scheduled, and its oldest and newest transactions.
-
-Belongs here: the short answer about one dataset, from its log and the ledger. The complete answer about one of its
-transactions is explain.py's.
-"""
+"""Summarise a dataset from its log and the ledger: states, next due marks, oldest and newest transactions."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -28,15 +24,15 @@ from retention_assets.policy.sentences import sentence
 _FEW = 5
 _ROW = ("transaction", "type", "closed_at", "bytes")
 _LIVING = ("MARKED", "SWEEPING", "SWEPT")
-# The state of what is marked and will be spared: a hold, a branch, a tag or a changed policy keeps it.
+# marked but will be spared: a hold, a branch, a tag or a changed policy keeps it
 STAYS = "MARKED, stays"
-# How many transactions are in a state, and their bytes.
+# transactions and bytes by state
 Counts = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One of the transactions that a summary names, with the reasons of its verdict."""
+    """Transaction in a summary, with the reasons of its verdict."""
 
     transaction: str
     type: str
@@ -48,21 +44,19 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """What there is to say of a dataset in a minute. The state of a transaction is where its mark is, if it is marked or swept,
-    else its verdict.
-    """
+    """Summary of a dataset. A transaction's state is its mark's, if it is marked or swept, else its verdict."""
 
     dataset: str
     as_of: datetime
-    # How many its log has, and their bytes; none without a log.
+    # of the log; none without a log
     transactions: int = 0
     bytes: int = 0
     in_log: bool = False
     states: Counts = field(default_factory=dict)
-    # The oldest are of those that are not deleted.
+    # oldest that are not deleted
     oldest: tuple[SummaryRow, ...] = ()
     newest: tuple[SummaryRow, ...] = ()
-    # Rows of the marks that fall due next.
+    # marks that fall due next
     next_due: tuple[dict[str, Any], ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
     holds: tuple[str, ...] = ()
@@ -71,7 +65,7 @@ class DatasetSummary:
 def summarize_dataset(
     dataset: str, log: Log | None, rules: RulesInForce, ledger: Ledger | None, fates: Fates, as_of: datetime
 ) -> DatasetSummary:
-    """Sum up a dataset: as its log is judged now, and as the ledger knows it."""
+    """Summarise a dataset as its log is judged now and as the ledger knows it."""
     marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
@@ -99,19 +93,17 @@ def summarize_dataset(
 
 
 def already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
-    """What of a dataset is marked or swept: it does not count towards limits again."""
+    """Marks of a dataset that are open or swept: these do not count towards limits again."""
     if ledger is None:
         return None
     return ledger.marks.table([dataset], _LIVING).select(["dataset", "transaction", "opened_at", "closed_at"])
 
 
 def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Where the mark of each transaction is, if it is marked or swept, and else its verdict. What has the id of something swept
-    and is another one counts by its verdict.
-    """
+    """A transaction that reuses the id of something swept counts by its verdict."""
     living = marks.filter(pc.is_in(marks["status"], pa.array(_LIVING)))
     mine = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
-    # Of two marks that name no times the newer counts.
+    # Of two marks without times the newer counts.
     newest = mine.take(pa.array(range(len(mine) - 1, -1, -1), pa.int64()))
     at = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
     verdict, status = verdicts.combine_chunks(), newest["status"].combine_chunks().take(at.combine_chunks())

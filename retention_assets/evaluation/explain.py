@@ -1,7 +1,6 @@
-"""Explain one transaction: each branch and its view there, each policy with each of its lines, and what protects it.
+"""Explain one transaction: its branches and views, each line of each policy, and what protects it.
 
-Belongs here: the slow and complete answer about one row, computed by the same frames that judge millions. Nothing is decided
-anew here; if this page and a verdict disagree, one of them is wrong, and a test compares them.
+The same frames that judge millions compute it; a test compares both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +43,7 @@ MOST_BRANCHES = 50
 
 @dataclass(frozen=True)
 class BranchView:
-    """The transaction as one branch sees it."""
+    """Transaction as one branch sees it."""
 
     branch: str
     view: int | None
@@ -55,7 +54,7 @@ class BranchView:
 
 @dataclass(frozen=True)
 class ExplainedLine:
-    """One line of a policy, asked about the transaction."""
+    """Line of a policy, asked about the transaction."""
 
     key: str
     holds: bool
@@ -66,7 +65,7 @@ class ExplainedLine:
 
 @dataclass(frozen=True)
 class PolicyAnswer:
-    """One policy's answer."""
+    """Answer of one policy."""
 
     policy: str
     sentence: str
@@ -76,7 +75,7 @@ class PolicyAnswer:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything there is to say about one transaction."""
+    """Complete explanation of one transaction."""
 
     dataset: str
     transaction: str
@@ -94,20 +93,17 @@ class Explanation:
     more_branches: int
     tags: tuple[str, ...]
     policies: tuple[PolicyAnswer, ...]
-    # Who refers to it, where its store was asked about it alone.
+    # who refers to it, where its store was asked about it alone
     witnesses: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--format json`."""
         return asdict(self)
 
 
 def explain(
     log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of: datetime, known: pa.Table | None = None
 ) -> Explanation:
-    """Explain a transaction, or say why that cannot be done. `known` is what of the dataset is marked or swept already, which
-    does not count towards limits.
-    """
+    """Explain a transaction, or say why that is impossible. Marks in `known` do not count towards limits again."""
     one = only_dataset(log, dataset)
     rows, described = one.transactions, dict(one.datasets["attributes"][0].as_py() or ())
     own = table_windows(described)
@@ -142,7 +138,7 @@ def explain(
 
 @dataclass(frozen=True)
 class ExplainedTransaction:
-    """A transaction as it is judged now, and its life by the ledger. Without an explanation it is in no log any more."""
+    """Transaction as it is judged now, and its life by the ledger. Without an explanation it is in no log any more."""
 
     dataset: str
     as_of: datetime
@@ -150,7 +146,7 @@ class ExplainedTransaction:
     life: TransactionLife
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--format json`: the explanation, what is said of it, and where its mark is."""
+        """For `--format json`: the explanation, the deletion message, and the state of the mark."""
         nothing = dict.fromkeys(one.name for one in fields(Explanation))
         known = {"dataset": self.dataset, "transaction": self.life.transaction, "as_of": text_of(self.as_of)}
         life = self.life.as_dict()
@@ -168,7 +164,7 @@ def explain_with_ledger(
     fates: Fates | None = None,
     find_data: FindData | None = None,
 ) -> ExplainedTransaction:
-    """Explain a transaction, and say what the ledger knows of it; one that is in no log any more may still be known there."""
+    """Explain a transaction with what the ledger knows; one that is in no log any more may still be known there."""
     holds, _ = holds_about(dataset, log, rules.holds, as_of)
     known = ledger is not None and bool(ledger.histories.of(dataset, [transaction]))
     explanation = None
@@ -184,7 +180,6 @@ def explain_with_ledger(
 
 
 def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
-    """The verdict as one thought, for somebody who meets these words for the first time."""
     verdict, policy = mark["verdict"], mark["policy"]
     if verdict == "open":
         return "It is still being written, so no policy looks at it."
@@ -203,7 +198,7 @@ def _summary(mark: dict[str, Any], views: tuple[BranchView, ...]) -> str:
     return f"Policy '{policy}' selects it, but something protects it: it is spared."
 
 
-# Of an object that no policy whatever looks at, why.
+# why no policy looks at an object of this class
 _OF_CLASS = {
     "young": "It is younger than `min_age` of its store asks for, so no policy looks at it yet.",
     "unknown_kind": "Its kind is none of the `known_kinds` of its store, so no policy ever looks at it.",
@@ -213,7 +208,6 @@ _OF_CLASS = {
 
 
 def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
-    """The verdict on an object whose class alone decides it."""
     if kind != "OBJECT":
         return None
     if said := attributes.get(WITNESS):
@@ -223,7 +217,6 @@ def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
 
 
 def _summary_of_marked(found: Explanation, life: TransactionLife) -> str:
-    """The same of what has a mark already, by where that stands."""
     status = life.mark.status if life.mark else ""
     if status not in ("MARKED", "SWEEPING", "SWEPT"):
         return found.summary
@@ -235,7 +228,7 @@ def _summary_of_marked(found: Explanation, life: TransactionLife) -> str:
 
 
 def _holders(history: History, position: int) -> Ints:
-    """The ranks of the branches that hold a position, found by subtree and not by trying each."""
+    """Ranks of the branches that hold a position, by subtree, without trying each."""
     if history.independent[position]:
         return np.array([], dtype=np.int64)
     at = position
@@ -276,7 +269,9 @@ def _tags(scopes: ScopeTable, position: int) -> Iterator[str]:
 def _answer(
     policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None, realms: LogRealms
 ) -> PolicyAnswer:
-    """Each line that the policy writes down, and each unwritten one that keeps the transaction from being selected."""
+    """Answer with the lines that the policy writes down, and the unwritten ones that keep the transaction from being
+    selected.
+    """
     answers: dict[tuple[str, str | None], ExplainedLine] = {}
     said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
     in_realm = realms.asked_by(policy.datasets, scopes.history)
@@ -284,7 +279,7 @@ def _answer(
         if line.asked is not None and not line.asked[position]:
             continue
         refused = bool(line.refused[position])
-        # Of a window that stands elsewhere, the numbers are what a reader needs to see.
+        # A window of the dataset is shown by its numbers.
         value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
         if value is None and not refused:
             continue
@@ -297,7 +292,6 @@ def _answer(
 
 
 def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:
-    """What the policy says at a line's key, None where it says nothing."""
     window = next((window for window in policy.branches.windows if window.match == line.branches), None)
     part: BaseModel | None = window if line.branches is not None else policy
     for name in line.key.split(".")[:-1]:

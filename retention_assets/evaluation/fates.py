@@ -1,7 +1,7 @@
-"""The fate of a mark, as far as ledger and policies say it: goes at a time, held by a hold, to be spared, or over.
+"""Fate of a mark by ledger and policies: goes at a time, held by a hold, to be spared, or over.
 
-Everything that turns the state, the due time or the holds of a mark into words or counts asks here. The log is asked only by
-the sweep, its rehearsal (`plan`) and `explain`.
+Words and counts about a mark's state, due time or holds come from here. Only the sweep, its rehearsal (`plan`) and
+`explain` read the log.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _NOT_ABOUT = "no policy in force is about its dataset any more"
 
 @dataclass(frozen=True)
 class Fate:
-    """When a mark goes, unless a hold keeps it or the sweep spares it."""
+    """Time at which a mark goes, unless a hold keeps it or the sweep spares it."""
 
     status: str
     at: datetime
@@ -43,17 +43,16 @@ class Fate:
 
     @property
     def message(self) -> str | None:
-        """The sentence that is said of its transaction."""
         return message_of(self.status, hidden=self.hidden, hold=self.hold, spared=self.spared)
 
 
 class Fates:
-    """The fates of marks, by holds and by the policies in force at an instant."""
+    """Fates of marks, by holds and by the policies in force at an instant."""
 
-    # `book`: the newest version of every entry, revoked ones too.
+    # `book`: newest version of every entry, including revoked ones
     def __init__(self, book: Sequence[Stored], holds: Sequence[Hold], as_of: datetime) -> None:
         live = [hold for hold in holds if hold.is_live(as_of)]
-        # A log has the attributes that these ask for; a ledger has none.
+        # These holds ask for attributes, which only a log has.
         self.unclear = tuple(hold.name or "" for hold in live if hold.datasets.with_)
         in_force = [entry for entry in book if not entry.revoked]
         items = [item_of(entry.name, entry.content) for entry in in_force]
@@ -77,13 +76,13 @@ class Fates:
 
     @classmethod
     def recorded(cls, ledger: Ledger, as_of: datetime) -> "Fates":
-        """Go by the policies and holds that the ledger knows, without reading any policy file."""
+        """Go by the policies and holds in the ledger, without reading any policy file."""
         return cls(ledger.policy_book.newest(), ledger.holds.known(as_of), as_of)
 
     def pending(self, ledger: Ledger, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
         """List open marks in groups, each with its fate.
 
-        The database adds them up; single marks are read only of datasets of which a hold names transactions.
+        The database adds them up; single marks are read only for datasets with holds on named transactions.
         """
         groups, single = list[PendingGroup](), set[str]()
         for group in ledger.pending.waiting(datasets):
@@ -100,7 +99,6 @@ class Fates:
         return replace(group, due_at=at or group.due_at, spared=at is None)
 
     def _groups_of_marks(self, ledger: Ledger, datasets: Iterable[str]) -> Iterator[PendingGroup]:
-        """Group marks that are read one by one, those that a hold keeps apart."""
         alike = ["policy", "marked_at", "due_at", "status", "dataset", "policy_version", "held"]
         for batch in ledger.marks.read(datasets, ("MARKED", "SWEEPING")):
             table = pa.Table.from_batches([batch])
@@ -114,7 +112,6 @@ class Fates:
                     yield PendingGroup(*when, *sums, dataset, row["policy_version"], row["held"])
 
     def of(self, mark: Mapping[str, Any], hidden: bool = False) -> Fate:
-        """Answer for a row of marks."""
         status, due_at = mark["status"], mark["due_at"]
         holds = self._holds_of(mark["dataset"]) if status in ("MARKED", "SWEEPING") else ()
         hold = next((hold.name or "" for hold in holds if hold.covers(mark["transaction"])), None)

@@ -1,8 +1,4 @@
-"""The forecast as values: the days under each set of policies, added up over datasets, and the whole as JSON.
-
-Belongs here: what is said of a day, sums of days, and the fields that programs read (docs/forecast.md describes them).
-Does not belong here: how the days come about (coming_days.py), and how they look (render/forecast.py).
-"""
+"""Values of the forecast: days under each set of policies, summed over datasets, and its JSON (see docs/forecast.md)."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
@@ -11,15 +7,15 @@ from typing import Any
 
 from retention_assets.policy.durations import text_of
 
-# How the policies in force are called, beside files that are named.
+# name of the policies in force, beside files that are named
 IN_FORCE = "today"
-# How many datasets that are not sound are named in words.
+# most unsound datasets that are named in words
 _MOST_SAID = 20
 
 
 @dataclass
 class ForecastDay:
-    """A day, after its evaluation and its sweep. `bytes` and `waiting` are what is there then; the others are of that day."""
+    """Day after its evaluation and its sweep. `bytes` and `waiting` are what is there then; the others count that day alone."""
 
     date: date
     transactions: int = 0
@@ -31,15 +27,15 @@ class ForecastDay:
     spared: int = 0
     deleted: int = 0
     bytes_deleted: int = 0
-    # Amounts, where there are prices: a month of what is there, what a month of what goes that day would have cost, the
-    # requests that delete it, and what is billed for it although it goes early.
+    # Amounts, where there are prices: a month of what is there, a month of what goes that day, the requests that delete it, and
+    # the charge for deleting it early.
     month: float = 0
     saved: float = 0
     requests: float = 0
     early: float = 0
 
     def add(self, other: "ForecastDay") -> None:
-        """Add what other datasets have on the same day."""
+        """Add the same day of other datasets."""
         for one in fields(self):
             if one.name != "date":
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
@@ -50,7 +46,7 @@ MONEY = ("month", "saved", "requests", "early")
 
 @dataclass
 class ForecastDays:
-    """The days under one set of policies, and what each policy marks and deletes in all of them together."""
+    """Days under one set of policies, and what each policy marks and deletes in all of them together."""
 
     policies: str
     start: ForecastDay
@@ -62,24 +58,23 @@ class ForecastDays:
 
     @classmethod
     def starting(cls, policies: str, as_of: datetime, days: int) -> "ForecastDays":
-        """Empty days, the first of them that of `as_of`."""
+        """Empty days, beginning with that of `as_of`."""
         dates = [(as_of + timedelta(days=number)).date() for number in range(days)]
         return cls(policies, ForecastDay(as_of.date()), list(map(ForecastDay, dates)))
 
     def total(self, name: str) -> Any:
-        """What all days have of something together."""
         return sum(getattr(day, name) for day in self.days)
 
 
 @dataclass
 class Forecast:
-    """What is to come. `in_force` is what today's policies lead to, `others` what others would."""
+    """Forecast under the policies in force (`in_force`) and under other sets (`others`)."""
 
     as_of: datetime
     in_force: ForecastDays
     others: tuple[ForecastDays, ...]
     currency: str | None = None
-    # By dataset why it is not sound and where; by store why it could not be read.
+    # by dataset the fault and its place; by store the error
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
 
@@ -90,23 +85,19 @@ class Forecast:
 
     @property
     def stores_left_out(self) -> list[str]:
-        """What is to be said of stores that could not be read."""
         return [f"{name} is left out: {why}" for name, why in self.away.items()]
 
     @property
     def datasets_left_out(self) -> list[str]:
-        """What is to be said of datasets that are not sound: of some by name."""
         refused = [f"{name} is left out, because its log is not sound: {said['fault']}" for name, said in self.refused.items()]
         more = len(refused) - _MOST_SAID
         return [*refused[:_MOST_SAID], *([f"{more:,} more datasets are left out for the like."] if more > 0 else [])]
 
     @property
     def left_out(self) -> list[str]:
-        """All of that."""
         return [*self.stores_left_out, *self.datasets_left_out]
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         found = {"as_of": text_of(self.as_of), **self._set(self.in_force), "others": [self._set(one) for one in self.others]}
         currency = {"currency": self.currency} if self.currency else {}
         return {**found, **currency, "refused": self.refused, "away": self.away}

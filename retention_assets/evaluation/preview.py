@@ -1,9 +1,4 @@
-"""Preview: what policies would decide about a log, without a ledger, a store or Dagster. Nothing is written, nothing deleted.
-
-Belongs here: the verdicts about a log, their exchange as JSON, and the difference between two sets of
-policies. How a result looks on a terminal belongs to render/verdict_tables.py; why one transaction has its verdict belongs to
-explain.py.
-"""
+"""Preview of what policies decide about a log, without ledger, store or Dagster; nothing is written or deleted."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -29,7 +24,7 @@ _CHANGED = pa.schema([(name, pa.string()) for name in ("dataset", "transaction",
 
 @dataclass(frozen=True)
 class Preview:
-    """The verdicts about a log at an instant."""
+    """Verdicts about a log at an instant."""
 
     as_of: datetime
     log: Log
@@ -37,7 +32,7 @@ class Preview:
 
     @property
     def refused(self) -> dict[str, dict[str, str | None]]:
-        """The datasets that are not sound: their fault and where it is."""
+        """Unsound datasets, each with its fault and place."""
         unsound = self.log.datasets.filter(pc.is_valid(self.log.datasets["fault"]))
         return {
             row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]}
@@ -46,11 +41,10 @@ class Preview:
 
     @property
     def marked(self) -> pa.Table:
-        """The verdicts that would become marks."""
+        """Verdicts that would become marks."""
         return self.marks.filter(pc.equal(join_chunks(self.marks["verdict"]).cast(pa.string()), VERDICTS[0]))
 
     def sums_by(self, *columns: str) -> list[dict[str, Any]]:
-        """Transactions and their bytes, added up by columns of the verdicts."""
         rows = pa.table({name: join_chunks(self.marks[name]).cast(pa.string()) for name in columns})
         rows = rows.append_column("bytes", self.log.transactions["bytes"].cast(SUMMED))
         grouped = rows.group_by(list(columns)).aggregate([([], "count_all"), ("bytes", "sum")])
@@ -60,19 +54,18 @@ class Preview:
         ]
 
     def count_reasons(self) -> dict[str, int]:
-        """How often each reason is given, by its code, the most frequent first."""
+        """Count each reason by its code, the most frequent first."""
         codes = join_chunks(join_chunks(self.marks["reasons"]).flatten()).field("code").cast(pa.string())
         counts = {row["values"]: row["counts"] for row in pc.value_counts(codes).to_pylist()}
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def preview(log: Log, rules: RulesInForce, as_of: datetime) -> Preview:
-    """Judge every transaction of a log."""
     return Preview(as_of, log, candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of))
 
 
 def as_json(result: Preview) -> Iterator[str]:
-    """The result as one JSON object, in pieces: a log of millions is never one string."""
+    """Yield the result as one JSON object in pieces: a log of millions is never one string."""
     refused = result.refused
     datasets = {name: {"refused": refused.get(name)} for name in result.log.datasets["dataset"].to_pylist()}
     yield f'{{"as_of":{json.dumps(text_of(result.as_of))},"datasets":{_compact(datasets)},"transactions":['
@@ -87,7 +80,7 @@ def _compact(value: object) -> str:
 
 
 def _lines(marks: pa.Table) -> pa.Array:
-    """Rows of verdicts as JSON objects, joined column by column instead of row by row."""
+    """Join columns as JSON text: row by row is too slow."""
     policy = _quoted(marks["policy"]).fill_null("null")
     also, reasons = _joined_lists(join_chunks(marks["also"]), _quoted), _joined_lists(join_chunks(marks["reasons"]), _reasons)
     return pc.binary_join_element_wise(
@@ -98,7 +91,7 @@ def _lines(marks: pa.Table) -> pa.Array:
 
 
 def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Strings as JSON. Only what needs an escape is touched; of a dictionary column only the words are."""
+    """Only what needs an escape is touched; a dictionary column is escaped once per distinct word."""
     array = join_chunks(column)
     if pa.types.is_dictionary(array.type):
         return _quoted(array.dictionary).take(array.indices)
@@ -111,14 +104,13 @@ def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _joined_lists(lists: pa.ListArray, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Each list's entries rendered and joined by commas."""
     offsets = lists.offsets.to_numpy()
     entries = render(lists.flatten())
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), entries), ",")
 
 
 def _reasons(entries: pa.StructArray) -> pa.Array:
-    """Reasons with their sentences; each distinct pair of code and witness is put into words once."""
+    """Each distinct pair of code and witness is put into words once."""
     code, witness = entries.field("code"), entries.field("witness")
     width = len(witness.dictionary) + 1
     pairs = integers(code.indices, 0).astype(np.int64) * width + integers(witness.indices, -1) + 1
@@ -133,7 +125,7 @@ def _reasons(entries: pa.StructArray) -> pa.Array:
 
 @dataclass(frozen=True)
 class Change:
-    """How many transactions of a dataset a change of policies would newly mark, or no longer mark."""
+    """Number of transactions of a dataset that a change of policies would newly mark, or no longer mark."""
 
     dataset: str
     policy: str
@@ -143,7 +135,7 @@ class Change:
 
 
 def compare(log: Log, before: RulesInForce, after: RulesInForce, as_of: datetime) -> tuple[list[Change], pa.Table]:
-    """What another set of policies would change: per dataset and policy, and transaction by transaction."""
+    """Compare two sets of policies, per dataset and policy, and transaction by transaction."""
     old, new = preview(log, before, as_of).marks, preview(log, after, as_of).marks
     was, is_ = (pc.equal(join_chunks(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
     newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))

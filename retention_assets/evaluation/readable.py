@@ -1,9 +1,7 @@
-"""What of a dataset's history may be read: asked by readers, such as query engines and catalogs, before they read it.
+"""Answer to readers, such as query engines and catalogs: which history of a dataset may be read at an instant, and until
+when.
 
-Belongs here: the one answer for an instant: from when on the history may be read, what was current on each branch, whether that
-is whole and until when it surely stays so, and what can be read by its name however old it is. The log is read first and the
-ledger after it, so that what a sweep has begun on meanwhile is known.
-Does not belong here: raising a visibility mark (ledger/visibility.py), and reading any data.
+The ledger is read after the log, so that a sweep that began meanwhile is noticed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +30,7 @@ _MARKS = ("MARKED", "SWEEPING", "SWEPT")
 
 @dataclass(frozen=True)
 class ReadableBranch:
-    """What was current on a branch at an instant; whether it may be read, or why not; and until when it surely can be."""
+    """State of a branch at an instant; whether it may be read, or why not; and until when it surely can be."""
 
     branch: str
     current: bool
@@ -44,7 +42,7 @@ class ReadableBranch:
 
 @dataclass(frozen=True)
 class NamedState:
-    """A transaction that can be read by its name, however old it is, and what keeps it: a tag or a hold."""
+    """Transaction that can be read by name, however old it is, and the tag or hold that keeps it."""
 
     transaction: str
     kept_by: str
@@ -52,7 +50,7 @@ class NamedState:
 
 @dataclass(frozen=True)
 class Readable:
-    """The answer about a dataset at an instant. `visible_from` is none where nothing of its history was ever hidden."""
+    """Answer about a dataset at an instant. `visible_from` is None where nothing of its history was ever hidden."""
 
     dataset: str
     at: datetime
@@ -62,21 +60,19 @@ class Readable:
 
     @property
     def readable(self) -> bool:
-        """Whether every branch may be read as it was."""
         return all(one.readable for one in self.branches)
 
     @property
     def why(self) -> str | None:
-        """Why not, if so: of the first branch that may not be read."""
+        """Reason of the first branch that may not be read."""
         return next((one.why for one in self.branches if one.why), None)
 
     @property
     def until(self) -> datetime | None:
-        """Until when all of it surely can be read; none where nothing of it is marked."""
+        """Time until which all of it surely can be read; None where nothing of it is marked."""
         return min((one.until for one in self.branches if one.until), default=None)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {
             "dataset": self.dataset,
             "at": self.at,
@@ -99,10 +95,10 @@ def readable(
     log: Path | None = None,
     as_of: datetime | None = None,
 ) -> Readable:
-    """What may be read of a dataset at an instant (the present, where none is given), for as long as reading will last.
+    """Answer for a dataset at an instant (default: now), for as long as reading will last.
 
-    What is true of the answer stays true until its `until`: whoever reads later asks again. `as_of` asks as if it were then.
-    Raises Refused where the log is not sound or can't be read: then nothing may be said of it.
+    The answer holds until its `until`: whoever reads later asks again. `as_of` asks as if it were then. Raises Refused
+    where the log is not sound or can't be read.
     """
     found = read_dataset(environment, dataset, log)
     with environment.ledger_if_any() as ledger:
@@ -128,23 +124,22 @@ def _ledger_state(ledger: Ledger | None, dataset: str) -> _LedgerState:
     if ledger is None:
         return _LedgerState(None, None)
     marks = ledger.marks.table([dataset], _MARKS)
-    # Last: what was deleted before this moment, a sweep has put behind the visibility mark before.
+    # Read last: a sweep raises the visibility mark before it deletes.
     return _LedgerState(ledger.visibility.of(dataset), marks)
 
 
 @dataclass(frozen=True)
 class _KnownMarks:
-    """What sweeps have done to transactions of a log, or will do."""
+    """Transactions of a log that sweeps have deleted or will delete."""
 
-    # By transaction: deleted or being deleted; or when it is due.
+    # by transaction: deleted or being deleted; or its due time
     gone: frozenset[str]
     due: Mapping[str, datetime]
-    # When those closed that were deleted and that the log does not have any more.
+    # closing times of deleted transactions that the log no longer has
     unlisted: tuple[datetime, ...]
 
     @classmethod
     def of(cls, marks: pa.Table | None, rows: pa.Table) -> "_KnownMarks":
-        """By the marks of a dataset and its log."""
         if marks is None:
             return cls(frozenset(), {}, ())
         there = pa.array(is_in_log(marks, rows))
@@ -187,7 +182,6 @@ def _why_not(
 
 
 def hidden_sentence(dataset: str, visible_from: datetime) -> str:
-    """Why history before a visibility mark is not shown."""
     return (
         f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
         " or a later one."
@@ -195,7 +189,7 @@ def hidden_sentence(dataset: str, visible_from: datetime) -> str:
 
 
 def refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, views: Sequence[BranchAsOf]) -> None:
-    """Refuse an instant before the visibility mark, unless what was current then is what is current now."""
+    """Refuse an instant before the visibility mark, unless what was current then is current now."""
     if visible_from is None or at >= visible_from or (views and all(one.current for one in views)):
         return
     raise Refused(hidden_sentence(dataset, visible_from))

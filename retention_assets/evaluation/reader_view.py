@@ -1,7 +1,4 @@
-"""What readers of a history see: the view of a branch at an instant, and what of a history is visible at all.
-
-Belongs here: pure functions of the rows of one sound dataset. Views as policies count them are the frames' own.
-"""
+"""Views that readers have of one sound dataset: a branch at an instant, and the transactions that are visible at all."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +17,7 @@ from retention_assets.policy.model import Hold
 
 @dataclass(frozen=True)
 class ViewRow:
-    """A transaction that a reader sees."""
+    """Transaction that a reader sees."""
 
     transaction: str
     type: str
@@ -30,7 +27,9 @@ class ViewRow:
 
 @dataclass(frozen=True)
 class BranchAsOf:
-    """What the readers of a branch see at an instant, oldest first; and whether it is the view that is current now."""
+    """Transactions that readers of a branch see at an instant, oldest first; and whether that is the view that is current
+    now.
+    """
 
     branch: str
     current: bool
@@ -38,7 +37,7 @@ class BranchAsOf:
 
 
 def views_at(rows: pa.Table, at: datetime, branch: str | None = None) -> list[BranchAsOf]:
-    """What the readers of each live branch, or of one, see at an instant, by the names of the branches."""
+    """Views of the live branches, or of one, at an instant, in the order of their names."""
     lists = join_chunks(rows["heads"])
     heads = zip(pc.list_flatten(lists).to_pylist(), pc.list_parent_indices(lists).to_pylist(), strict=True)
     paths = _Paths(rows, at)
@@ -46,7 +45,7 @@ def views_at(rows: pa.Table, at: datetime, branch: str | None = None) -> list[Br
 
 
 class _Paths:
-    """The rows of a dataset as one walks them from a head towards the root."""
+    """Rows of a dataset, walked from a head towards the root."""
 
     def __init__(self, rows: pa.Table, at: datetime) -> None:
         self.rows = rows
@@ -58,7 +57,7 @@ class _Paths:
         self.snapshot = _is(rows["type"], "SNAPSHOT").tolist()
 
     def seen(self, branch: str, head: int) -> BranchAsOf:
-        """The view that was current on a branch: what was committed by then, back to the newest SNAPSHOT among it."""
+        """View that was current on a branch: what was committed by then, back to its newest SNAPSHOT."""
         view: list[int] = []
         current = True
         for row in self._path(head):
@@ -79,11 +78,11 @@ class _Paths:
 
 
 def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
-    """Which transactions of a dataset somebody can still read who keeps to its visibility mark, given its `branch_views`.
+    """Transactions that a reader who keeps to the visibility mark can still read, given the dataset's `branch_views`.
 
-    One in a view: if the view is current on some live branch at an instant not before the mark. One that a tag pins. One that
-    is OPEN. One in no view (ABORTED, on no branch, a RECORD or OBJECT): if it closed, or was opened
-    and never closed, at the mark or later.
+    In a view: visible if it is current on some live branch at an instant not before the mark. Pinned by a tag or OPEN:
+    visible. In no view (ABORTED, on no branch, a RECORD or OBJECT): visible if it closed, or was opened and never closed,
+    at the mark or later.
     """
     mark = micros(visible_from)
     in_view = flags(pc.is_valid(views["view"]))
@@ -95,8 +94,8 @@ def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Boo
 
 
 def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[str, datetime]) -> pa.Table:
-    """Of transactions that are swept, and still listed, those that some state needs that readers are told of: it was current at
-    a time not before the visibility mark of its dataset. What is in a latest view, only a policy that says so can take.
+    """Swept transactions, still listed, that a state needs which readers are told of: it was current not before the
+    visibility mark. Only a policy that says so can take what is in a latest view.
     """
     old = views.filter(pc.greater(views["view"], 0)).select(["dataset", "transaction", "superseded_at"])
     mine = old.filter(pc.is_in(keys_of(old), value_set=keys_of(swept)))
@@ -105,7 +104,6 @@ def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[s
 
 
 def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
-    """Which transactions of a dataset some of the holds keep that are about it."""
     found: Bools = np.zeros(len(rows), dtype=bool)
     names = rows["transaction"].to_pylist() if any(hold.transactions is not None for hold in holds) else []
     for hold in holds:

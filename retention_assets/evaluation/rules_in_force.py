@@ -1,8 +1,6 @@
-"""The rules in force: policy files loaded into the policy book, and what book, holds and realms then say of some datasets.
+"""Rules in force: policy files loaded into the policy book, joined with holds, realms being purged and DataHub entries.
 
-Belongs here: the join of files, policy book, holds and realms that are being purged, and DataHub entries as policies about the
-datasets that they win (only settings know which stores hold aspects). Everything that judges takes `RulesInForce`.
-Does not belong here: what loading decides (policy/book.py), and judging (frames).
+Everything that judges takes `RulesInForce`. Loading is decided in policy/book.py.
 """
 
 import json
@@ -28,19 +26,19 @@ from retention_assets.stores.aspects.settings import AspectsSettings
 
 @dataclass(frozen=True)
 class RulesInForce:
-    """What is in force for the datasets of one log: DataHub entries have become policies about the datasets that they win."""
+    """Rules for the datasets of one log; DataHub entries have become policies about the datasets that they win."""
 
     policies: tuple[Policy, ...]
     holds: tuple[Hold, ...]
-    # Datasets whose store the settings do not know: DataHub entries were applied to them by the form of their name.
+    # Datasets of stores that the settings lack: DataHub entries were applied by the form of the name.
     guessed: tuple[str, ...] = ()
-    # By the name of a policy the version of the policy book that it is. What is of no book has no version.
+    # policy name to version in the policy book; no entry for a policy of no book
     versions: Mapping[str, int] = field(default_factory=dict)
     visibility: tuple[VisibilityRule, ...] = ()
 
 
 def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -> RulesInForce:
-    """The rules in force for some datasets. DataHub entries apply to `aspects` stores, each with its own way of counting."""
+    """Build the rules for some datasets. DataHub entries apply to `aspects` stores, each with its own way of counting."""
     own = list(policies.policies)
     guessed: list[str] = []
     if policies.entries:
@@ -58,7 +56,7 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
 def rules_of_book(
     stored: Iterable[Stored], order: Sequence[str], holds: Sequence[Hold], datasets: Sequence[str], settings: Settings
 ) -> RulesInForce:
-    """The same from entries of the policy book. Credit goes in the order of the files, then by name."""
+    """Build the rules from entries of the policy book. Credit goes in the order of the files, then by name."""
     place = {name: number for number, name in enumerate(order)}
     ordered = sorted(stored, key=lambda one: (place.get(one.name, len(place)), one.name))
     items = [_item(one) for one in ordered]
@@ -70,7 +68,7 @@ def rules_of_book(
 
 
 def drifted_entries(book: Sequence[Stored], loaded: Sequence[Loaded]) -> frozenset[str]:
-    """Name the entries of the book from which the policy files differ."""
+    """Names of the entries of the book from which the policy files differ."""
     differing = (LoadOutcome.DRIFTED, LoadOutcome.WRITTEN)
     return frozenset(one.name for one in compare(book, loaded) if one.stored and one.outcome in differing)
 
@@ -85,7 +83,7 @@ def justifying_rules(
 ) -> Iterator[tuple[RulesInForce, ...]]:
     """List the alternatives that justify a mark today: one of them has to select it, under each of its rules.
 
-    Of an entry whose file differs from the book both have to select. Of the others the shortest grace gets the credit.
+    Where an entry differs between file and book both have to select. Of the others the shortest grace gets the credit.
     """
     items, written = [_item(one) for one in book], {item.name: item for item in items_of(files)}
 
@@ -107,7 +105,7 @@ def justifying_rules(
 def _item(stored: Stored) -> BookItem:
     item = item_of(stored.name, stored.content)
     if item is None:
-        # A rule that is left out because nobody understands it could be the one that keeps.
+        # An entry that this release can't read could be the one that keeps.
         raise Refused(
             f"Version {stored.version} of policy {stored.name} in the policy book was written by another release, which this"
             " one does not understand. Load the files anew, or run the release that wrote it; until then nothing is judged."
@@ -116,32 +114,32 @@ def _item(stored: Stored) -> BookItem:
 
 
 def purges_in_force(ledger: Ledger, settings: Settings) -> tuple[Policy, ...]:
-    """The policies of the realms that are being purged, none with less grace than the settings allow."""
+    """Policies of the realms being purged, none with less grace than the settings allow."""
     realms = [realm for realm in ledger.realms.all().values() if realm.status == "PURGING"]
     return tuple(purge_of(realm.name, settings.realms.grace_of(realm.grace)) for realm in realms)
 
 
 @dataclass(frozen=True)
 class Rulebook:
-    """The files as they are now, and what loading them into the book decided of each entry."""
+    """Policy files as they are now, and the loading decision about each entry."""
 
     ledger: Ledger
     settings: Settings
     files: Policies
     decisions: tuple[BookDecision, ...]
-    # The book as it will be, where it is only foreseen; otherwise it is asked.
+    # book as it will be, where it is only foreseen; otherwise the ledger is asked
     book: tuple[Stored, ...] | None = None
-    # What is to be said besides of where entries come from.
+    # further warnings about the origin of entries
     warnings: tuple[str, ...] = ()
-    # The files are on another machine. Their holds are those that it was sent with, and those that the ledger knows since.
+    # The files are on another machine: holds are those sent with it, and those that the ledger learnt since.
     is_remote: bool = False
-    # Holds that other folders of policies have brought: they go only when these are read without them.
+    # Holds of other policy folders: they go only when those folders are read without them.
     kept_holds: tuple[Hold, ...] = ()
-    # Why the files revoke nothing and nothing is swept by them.
+    # reason why the files revoke nothing and nothing is swept by them
     unaccepted: str | None = None
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
-        """What is in force for some datasets: the book's policies, holds of the files and of people, realms being purged."""
+        """Rules for some datasets: the book's policies, holds of files and people, realms being purged."""
         order = [item.name for item in items_of(self.files)]
         holds = (*self.files.holds, *self.kept_holds, *self.ledger.holds.in_force(as_of))
         book = self.ledger.policy_book.in_force() if self.book is None else self.book
@@ -152,16 +150,15 @@ class Rulebook:
 
     @property
     def entries(self) -> tuple[AspectEntry, ...]:
-        """The DataHub entries of the book."""
         book = self.ledger.policy_book.in_force() if self.book is None else self.book
         return tuple(item for item in map(_item, book) if isinstance(item, AspectEntry))
 
     def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
-        """The holds of the policy files, read anew whenever a file has changed. A file that is broken by then raises."""
+        """Read the holds of the policy files, again whenever a file has changed. Raises if a file is broken by then."""
         if self.is_remote:
-            # A hold that is gone from the files since holds on until the run is over: nobody here can know who took it out.
+            # A hold that is gone from the files since lasts until the run is over: nobody here can know who took it out.
             return lambda: (*self.files.holds, *(one for one in self.ledger.holds.of_files() if one not in self.files.holds))
-        # They may have changed since they were read for this rulebook, so they are read once more.
+        # The files may have changed since this rulebook was read, so the first call reads them again.
         seen: list[tuple[str, int, int]] | None = None
         holds = (*self.files.holds, *self.kept_holds)
 
@@ -176,33 +173,31 @@ class Rulebook:
 
     @property
     def drifted(self) -> tuple[str, ...]:
-        """What a person has to be told about entries whose stored version differs from the files."""
+        """Warnings about entries whose stored version differs from the files."""
         own = (self.unaccepted,) if self.unaccepted else ()
         return (*own, *self.warnings, *(decision.warning for decision in self.decisions if decision.warning))
 
 
 def items_of(files: Policies) -> list[BookItem]:
-    """What of the files goes into the book, in its order. Holds do not: they are placed and released, not amended."""
+    """Entries for the book, in its order. Holds are not among them: they are placed and released, not amended."""
     return [*files.policies, *files.entries, *files.visibility]
 
 
 def files_of(settings: Settings) -> list[Path]:
-    """The policy files that are there."""
     return [file for path in settings.policies if path.exists() for file in yaml_files(path)]
 
 
 def holds_of_files(settings: Settings) -> tuple[Hold, ...]:
-    """The holds of the policy files; none where there are no files."""
     return read_policies(settings).holds if files_of(settings) else ()
 
 
 def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
-    """The policy files with their sizes and times: another list if any of them was changed, added or removed."""
+    """Names, sizes and times: they differ if a policy file was changed, added or removed."""
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 
 def folders_of_policies(settings: Settings) -> list[str]:
-    """Where the policies are, as the record knows it."""
+    """Folders of the policies, as the record stores them."""
     return [str(path.resolve()) for path in settings.policies]
 
 
@@ -211,7 +206,7 @@ def _names_of_files(settings: Settings) -> list[str]:
 
 
 def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> dict[str, list[str]] | None:
-    """Describe the files and the book that have nothing in common; none where they have, or where nothing was loaded yet."""
+    """Describe files and book that have nothing in common; None where they have, or where nothing was loaded yet."""
     if ledger.policy_book.loaded_files() & set(_names_of_files(settings)):
         return None
     entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
@@ -240,10 +235,10 @@ def _unaccepted_rulebook(ledger: Ledger, record: Ledger, files: Policies, settin
 def load_rulebook(
     ledger: Ledger, settings: Settings, actor: str, as_of: datetime | None = None, record: Ledger | None = None
 ) -> Rulebook:
-    """Load the policy files into the book. A broken file stops here: a rule that is skipped could be one that keeps.
+    """Load the policy files into the book. Raises at a broken file: a rule that is skipped could be one that keeps.
 
     `as_of` is the present where the clock is simulated: an entry of visibility waits from then on. `record` is the ledger
-    that knows what was loaded last, where the other one is a copy.
+    that knows what was loaded last, where `ledger` is a copy.
     """
     files, folders, record = read_policies(settings), folders_of_policies(settings), record or ledger
     if unaccepted := _unaccepted_rulebook(ledger, record, files, settings):
@@ -262,7 +257,9 @@ def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tupl
 
 
 def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
-    """What loading the files would come to. Nothing is written: a run loads them, so that book and verdicts change together."""
+    """Foresee what loading the files would do. Nothing is written: a run loads them, so that book and verdicts change
+    together.
+    """
     files = read_policies(settings)
     if unaccepted := _unaccepted_rulebook(ledger, ledger, files, settings):
         return unaccepted
@@ -278,7 +275,6 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
 
 
 def read_policies(settings: Settings) -> Policies:
-    """The policy files, as they are now."""
     return load_policies(settings.policies, settings.branches, settings.needing_grace, settings.branches)
 
 
@@ -287,9 +283,9 @@ def _aspects(settings: Settings) -> list[str]:
 
 
 def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime) -> list[str]:
-    """For each dataset a text that is another one whenever other rules could reach it: policies, holds, realms being purged.
+    """Digest the policies, holds and purged realms that can reach each dataset; it changes when these do.
 
-    Where a policy reaches is left out of its words: a DataHub entry that wins one dataset more is the same to all others.
+    A policy's scope is left out: a DataHub entry that wins one more dataset changes nothing for the others.
     """
     policies = [(one.datasets, json.dumps([one.name, rules.versions.get(one.name), _words(one)])) for one in rules.policies]
     holds = [hold for hold in rules.holds if hold.is_live(as_of)]

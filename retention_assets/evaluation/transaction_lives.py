@@ -1,7 +1,5 @@
-"""The lives of a dataset's transactions: what its log says of each, joined with what the ledger and holds say.
-
-Belongs here: which transactions are listed in which order, and what the visibility mark leaves out. What is said of one of them
-is said by ledger/marks/history.py, what is visible by reader_view.py.
+"""Lives of a dataset's transactions: the log joined with the ledger and the holds, in order, without what the visibility
+mark hides.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,15 +25,15 @@ from retention_assets.ledger.marks.history import TransactionLife, life_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import FindData
 
-# Transactions whose lives are in memory together.
+# lives in memory at a time
 _AT_ONCE = 5_000
-# Beyond so many names, the search for a similar one takes longer than a person waits.
+# more names than this take longer to compare than a person waits
 _MOST_COMPARED = 100_000
 _COLUMNS = ("transaction", "type", "status", "opened_at", "closed_at", "bytes")
 
 
 def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:
-    """The holds in force that are about a dataset; and the names of those that ask for attributes, which only a log has."""
+    """Holds in force about a dataset; and the names of those that ask for attributes, which only a log has."""
     live = [hold for hold in holds if hold.is_live(as_of)]
     attributes = dict(log.datasets["attributes"][0].as_py() or ()) if log else {}
     unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
@@ -44,22 +42,22 @@ def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: dat
 
 @dataclass
 class TransactionLives:
-    """The lives of the transactions of one dataset, read a batch at a time. Without a log, those that the ledger knows."""
+    """Lives of the transactions of one dataset, in batches. Without a log, those that the ledger knows."""
 
     dataset: str
     log: Log | None
     ledger: Ledger | None
     holds: Sequence[Hold]
     as_of: datetime
-    # None: words for marks go by what they say themselves, and by the holds.
+    # None: words for marks go by their own state and the holds.
     fates: Fates | None = None
-    # None: nobody looks for data of what was deleted.
+    # None: nobody looks for data of deleted transactions.
     find_data: FindData | None = None
-    # How many the visibility mark left out, once all were read.
+    # number that the visibility mark left out, once all were read
     hidden: int = 0
 
     def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
-        """The lives of some transactions, in the order in which they were named."""
+        """Lives of the named transactions, in the order of the names."""
         listed = self._listed()
         mine = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
         rows = {row["transaction"]: row for row in mine.to_pylist()}
@@ -71,11 +69,12 @@ class TransactionLives:
         return iter(lives.values())
 
     def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
-        """First those that the log lists, in its order, then those that only the ledger knows."""
+        """Yield what the log lists, in its order, then what only the ledger knows."""
         listed, marked = self._listed(), self._ever_marked()
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:
-            # What the ledger knows of is listed unless that was over before: a sweep raises the mark past all that it deletes.
+            # The ledger's transactions are listed unless they were over before the mark: a sweep raises it past all that it
+            # deletes.
             visible = self._visible(visible_from)
             seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
             self.hidden = int((~seen).sum())
@@ -90,7 +89,6 @@ class TransactionLives:
         yield from lives if visible_from is None else self._recent(zip(lives, repeat(False)), visible_from)
 
     def _recent(self, lives: Iterable[tuple[TransactionLife, bool]], visible_from: datetime) -> Iterator[TransactionLife]:
-        """Those that are surely visible, and those whose marks were not over before the visibility mark."""
         for life, is_sure in lives:
             if is_sure or (life.mark is not None and not (life.ended_at and life.ended_at < visible_from)):
                 yield life
@@ -98,12 +96,11 @@ class TransactionLives:
                 self.hidden += 1
 
     def _listed(self) -> pa.Table:
-        """What the log says of its transactions."""
         rows = self.log.transactions if self.log else LOG.empty_table()
         return rows.select(_COLUMNS).append_column("protected_by", self._views["protected_by"])
 
     def _visible(self, visible_from: datetime) -> Bools:
-        """Those of them that can be read from a visibility mark on, or by their names: a hold keeps them."""
+        """Transactions that can be read from a visibility mark on, or by name because a hold keeps them."""
         rows = self.log.transactions if self.log else LOG.empty_table()
         return visible_rows(rows, self._views, visible_from) | held_rows(rows, self.holds)
 
@@ -115,7 +112,6 @@ class TransactionLives:
         return self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
 
     def _unlisted(self, marked: pa.Array) -> list[str]:
-        """The transactions that were marked once and that no log lists."""
         names = marked
         if self.log is not None:
             names = names.filter(pc.invert(pc.is_in(names, self.log.transactions["transaction"].combine_chunks())))

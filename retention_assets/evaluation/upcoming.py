@@ -1,7 +1,6 @@
-"""What goes in the days to come: the open marks that fall due, by dataset and day, without what a hold keeps.
+"""Deletions of the coming days: open marks by due day and dataset, without what a hold keeps.
 
-Belongs here: adding up marks, a batch of them at a time. Each of them is looked at once more before it is deleted, and may be
-spared then: the dry run of a sweep says that for what is due already (sweep/dry_run.py).
+The sweep checks each of them again and may spare it; sweep/dry_run.py does that for what is due already.
 """
 
 from collections.abc import Iterator
@@ -21,11 +20,11 @@ _COLUMNS = ("dataset", "transaction", "policy", "policy_version", "marked_at", "
 
 @dataclass
 class UpcomingDataset:
-    """What of one dataset goes."""
+    """Transactions of one dataset that go."""
 
     dataset: str
     transactions: int = 0
-    # None where the store knows of none of them how much it holds.
+    # None where the store knows no sizes
     bytes: int | None = None
     first_due: datetime | None = None
     policies: set[str] = field(default_factory=set)
@@ -33,36 +32,35 @@ class UpcomingDataset:
 
 @dataclass(frozen=True)
 class Upcoming:
-    """What goes until some instant. `held` is what falls due as well and stays, by the names of the holds that keep it."""
+    """Transactions that go until an instant. `held` are due as well but stay, by the names of the holds that keep them."""
 
     as_of: datetime
     until: datetime
-    # The largest first.
+    # largest first
     datasets: tuple[UpcomingDataset, ...] = ()
-    # By the UTC day on which they fall due: how many, and their bytes. What is due already is under none.
+    # UTC due day (None: due already), transactions, bytes
     days: tuple[tuple[date | None, int, int | None], ...] = ()
-    # Some of the transactions, in the order in which they fall due.
+    # some of the transactions, in the order in which they fall due
     first: tuple[dict[str, Any], ...] = ()
     held: dict[str, int] = field(default_factory=dict)
-    # Holds that ask for attributes of datasets, which only a log has: what they keep was not taken out.
+    # holds that ask for attributes, which only a log has: they were not applied
     unclear: tuple[str, ...] = ()
-    # Why nothing is known.
+    # reason why nothing is known
     note: str | None = None
 
     @property
     def transactions(self) -> int:
-        """How many go."""
         return sum(one.transactions for one in self.datasets)
 
     @property
     def bytes(self) -> int | None:
-        """What they hold, as far as it is known; none where nothing is."""
+        """Sum of the known sizes; None where none is known."""
         known = [one.bytes for one in self.datasets if one.bytes is not None]
         return sum(known) if known or not self.datasets else None
 
 
 def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:
-    """Add up the open marks that are due by the end of some days; and list so many of them."""
+    """Add up the open marks that are due within some days, and list the first `most`."""
     until = as_of + timedelta(days=days)
     found = _Sums(Upcoming(as_of, until, unclear=fates.unclear), most)
     for batch in ledger.marks.read(statuses=["MARKED", "SWEEPING"], due_by=until):
@@ -78,7 +76,7 @@ def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets:
 
 @dataclass
 class _Sums:
-    """Sums that grow."""
+    """Running sums."""
 
     empty: Upcoming
     most: int
@@ -88,7 +86,6 @@ class _Sums:
     first: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, row: dict[str, Any], holder: str | None) -> None:
-        """Count a mark."""
         if holder is not None:
             self.held[holder] = self.held.get(holder, 0) + 1
             return
@@ -104,11 +101,9 @@ class _Sums:
         self.first.append(row)
 
     def cut(self) -> None:
-        """Keep no more rows than are shown."""
         self.first = nsmallest(self.most, self.first, key=lambda row: (row["due_at"], row["dataset"], row["transaction"]))
 
     def total(self) -> Upcoming:
-        """What was added up."""
         return replace(
             self.empty,
             datasets=tuple(sorted(self.datasets.values(), key=lambda one: (-(one.bytes or 0), -one.transactions, one.dataset))),
@@ -123,5 +118,4 @@ class _Sums:
 
 
 def _plus(total: int | None, size: int | None) -> int | None:
-    """A sum of what is known."""
     return total if size is None else (total or 0) + size

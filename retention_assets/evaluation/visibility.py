@@ -1,9 +1,8 @@
-"""How far visibility marks may rise by the entries of the policy book, and raising those of the datasets that were judged.
+"""Raise visibility marks by the entries of the policy book, for datasets that were judged.
 
-Belongs here: which retention counts for a dataset at an instant. The longest that was in force at any time of the past week
-counts, and nothing rises while a part of that week had none: so a new or shortened entry hides nothing for 7 days, while
-somebody may still take it back, and a longer one holds at once.
-Does not belong here: the raising itself, only up and in one transaction (ledger/visibility.py).
+The longest retention that was in force at any time of the past week counts, and nothing rises while a part of that week had
+none. So a new or shortened entry hides nothing for 7 days, while somebody may still take it back, and a longer one holds at
+once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +23,7 @@ WAIT = Duration(days=7)
 
 @dataclass(frozen=True)
 class RuleInTime:
-    """A version of an entry, and from when until when it was in force: without an end it still is."""
+    """Version of an entry, and its time in force; without an end it still is."""
 
     rule: VisibilityRule
     begin: datetime
@@ -33,7 +32,7 @@ class RuleInTime:
 
 @dataclass(frozen=True)
 class ReadableTime:
-    """For how long the history of a dataset stays readable. Until `waits_until` no mark rises by it."""
+    """Time for which a dataset's history stays readable. No mark rises by it before `waits_until`."""
 
     rule: VisibilityRule
     waits_until: datetime | None = None
@@ -41,18 +40,16 @@ class ReadableTime:
 
 @dataclass(frozen=True)
 class VisibilityRules:
-    """What the entries of the book say at an instant, and said in the week before."""
+    """Visibility entries of the book at an instant and in the week before."""
 
     versions: tuple[RuleInTime, ...]
     at: datetime
 
     @classmethod
     def of(cls, ledger: Ledger, at: datetime) -> "VisibilityRules":
-        """As the book has them."""
         return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
 
     def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
-        """What counts for a dataset, if any entry in force is about it."""
         mine = [one for one in self.versions if selects_dataset(one.rule.datasets, dataset, dict(attributes))]
         since = self._in_force_since(mine)
         if since is None:
@@ -63,7 +60,7 @@ class VisibilityRules:
         return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
 
     def _in_force_since(self, mine: Iterable[RuleInTime]) -> datetime | None:
-        """From when on there was always some entry up to now."""
+        """Start of the unbroken time, up to now, in which some entry was in force."""
         since: datetime | None = None
         for one in sorted(mine, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
             if one.begin > self.at:
@@ -75,7 +72,7 @@ class VisibilityRules:
 
 
 def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleInTime]:
-    """When each version was in force. One of after the instant is in force by now: the book knows no other present."""
+    """A version of after the instant counts as in force: the book knows no other present."""
     for versions in histories:
         for stored, following in zip(versions, [*versions[1:], None], strict=True):
             item = None if stored.revoked else item_of(stored.name, stored.content)
@@ -84,9 +81,9 @@ def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleIn
 
 
 def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]], at: datetime, actor: str) -> int:
-    """Raise the marks of some datasets by what the book says of them at an instant; how many rose.
+    """Raise the marks of some datasets by the book's entries at an instant; return how many rose.
 
-    Each part is some datasets with what `newest_closes` says of them. Where the book says nothing, none is looked at.
+    Each part is some datasets with their `newest_closes`. Nothing is read where the book has no entry.
     """
     rules = VisibilityRules.of(ledger, at)
     found = (one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest))
@@ -98,7 +95,7 @@ def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]],
 
 @dataclass(frozen=True)
 class ProposedRaise:
-    """How far the mark of a dataset may rise by an entry that is about it; not at all while that waits."""
+    """Raise of a dataset's mark that an entry allows; none while that waits."""
 
     dataset: str
     to: Raise | None
@@ -106,7 +103,7 @@ class ProposedRaise:
 
 
 def propose_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table) -> Iterator[ProposedRaise]:
-    """How far the mark of each dataset may rise that an entry is about and that ever had something to read."""
+    """Propose a raise for each dataset that an entry is about and that ever had something to read."""
     if not rules.versions:
         return
     closes = dict(zip(newest["dataset"].to_pylist(), newest["closed_at_max"].to_pylist(), strict=True))

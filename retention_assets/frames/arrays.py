@@ -1,7 +1,4 @@
-"""Arrow columns as NumPy arrays: the one place that knows how nulls cross over.
-
-Belongs here: conversions, each a view where Arrow allows it. No meaning of any column.
-"""
+"""Convert Arrow columns to NumPy arrays and back, as views where Arrow allows it."""
 
 from typing import Any
 
@@ -15,12 +12,11 @@ Counts = npt.NDArray[np.int32]
 Small = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
 
-# An instant that is not there. Every comparison with a bound has to leave it out: it is neither old nor young.
+# A missing instant is neither old nor young: comparisons with a bound have to leave it out.
 NEVER = np.iinfo(np.int64).min
 
 
 def join_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
     if isinstance(column, pa.ChunkedArray):
         return (
             column.chunk(0)
@@ -33,12 +29,12 @@ def join_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def flags(column: pa.Array | pa.ChunkedArray) -> Bools:
-    """A boolean column; null is false."""
+    """Boolean column; null is false."""
     return np.asarray(join_chunks(pc.fill_null(column, False)).to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[Any]:
-    """An integer column with its nulls replaced."""
+    """Integer column with its nulls replaced."""
     array = join_chunks(column)
     if array.null_count:
         array = array.fill_null(missing)
@@ -47,22 +43,22 @@ def integers(column: pa.Array | pa.ChunkedArray, missing: int) -> npt.NDArray[An
 
 
 def as_micros(column: pa.Array | pa.ChunkedArray) -> Ints:
-    """A timestamp column as microseconds since the epoch; null is NEVER."""
+    """Timestamps as microseconds since the epoch; null is NEVER."""
     return integers(join_chunks(column).view(pa.int64()), int(NEVER))
 
 
 def from_micros(values: Ints) -> pa.Array:
-    """Microseconds since the epoch as a timestamp column; NEVER is null."""
+    """Timestamps from microseconds since the epoch; NEVER is null."""
     return pa.array(values, mask=values == NEVER).view(pa.timestamp("us", tz="UTC"))
 
 
 def keys_of(table: pa.Table) -> pa.Array:
-    """Dataset and transaction as one text, by which rows of two tables find each other. No name holds what is between them."""
+    """Dataset and transaction joined by a separator that no name contains."""
     return join_chunks(pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0"))
 
 
 def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> Small:
-    """The place of each word of a dictionary column in a fixed list of words; -1 for any other."""
+    """Index of each word of a dictionary column in a fixed list of words; -1 for any other."""
     array = join_chunks(column)
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()

@@ -1,8 +1,4 @@
-"""Which datasets of a batch a policy or hold is about, and how a batch is cut by that and put together again.
-
-Belongs here: datasets as wholes. Datasets that the same policies are about are judged together, so what is computed for one
-policy is never computed for a dataset that it is not about.
-"""
+"""Cut a batch into groups of datasets that the same policies and holds are about, and put the results together again."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -18,7 +14,7 @@ _Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
 
 
 def in_one_piece(log: pa.Table) -> pa.Table:
-    """A log whose columns are single arrays, save the ids of transactions: they are the largest and only passed on."""
+    """Log with single arrays as columns, except the ids: they are the largest and only passed on."""
     for number, field in enumerate(log.schema):
         column = log.column(number)
         if column.num_chunks > 1 and field.name != "transaction":
@@ -27,38 +23,36 @@ def in_one_piece(log: pa.Table) -> pa.Table:
 
 
 def selects_dataset(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
-    """Whether a policy or hold is about a dataset as a whole."""
     return selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
 
 
 def may_select_of(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
-    """The same, or about some of its transactions: those of a realm, where they have realms of their own."""
+    """True also where only some transactions may be meant: those of a realm, where they have realms of their own."""
     return selects_name(datasets, name) and may_have_attributes(attributes, datasets.with_)
 
 
 def selects_name(datasets: Datasets, name: str) -> bool:
-    """Answer by the name of a dataset alone, whatever attributes are asked for."""
+    """Go by the name alone, whatever attributes are asked for."""
     return matches(name, datasets.include) and not protects(name, datasets.exclude)
 
 
 def holds_dataset(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
-    """Tell that a hold is about a dataset as a whole."""
     return holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
 
 
 def may_hold_of(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
-    """Tell that a hold is about a dataset or, where its transactions have realms of their own, about those of a realm."""
+    """True also where only some transactions may be held: those of a realm, where they have realms of their own."""
     return holds_name(hold, name) and may_have_attributes(attributes, hold.datasets.with_)
 
 
 def holds_name(hold: Hold, name: str) -> bool:
-    """Answer by the name of a dataset alone, whatever attributes are asked for."""
-    # Here an exclude is what lets go, so it means no more than it says.
+    """Go by the name alone, whatever attributes are asked for."""
+    # In a hold an exclude is what lets go, so it means no more than it says.
     return protects(name, hold.datasets.include) and not matches(name, hold.datasets.exclude)
 
 
 def bounds_of(log: pa.Table) -> Ints:
-    """Where each dataset begins, and the end."""
+    """First row of each dataset, and the end."""
     index = integers(join_chunks(log["dataset"]).indices, -1)
     return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
 
@@ -66,7 +60,7 @@ def bounds_of(log: pa.Table) -> Ints:
 def datasets_chosen_by(
     log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
 ) -> Bools:
-    """Which of the batch's datasets each chooser is about, or may be about some transactions of: datasets x choosers."""
+    """Datasets of the batch that each chooser is, or may be, about: a matrix of datasets x choosers."""
     include, exclude = (protecting, matching) if are_holds else (matching, protecting)
     names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
     chosen = np.zeros((len(names), len(choosers)), dtype=bool)
@@ -87,7 +81,7 @@ def datasets_chosen_by(
 
 
 def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
-    """The rows of the names that some glob matches or is; a name is looked up, so a policy about one dataset costs one."""
+    """Literal names are looked up, so a policy about one dataset costs one look-up."""
     rows = [place[glob] for glob in globs if glob in place]
     patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
     if patterns:
@@ -96,14 +90,14 @@ def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int], mat
 
 
 def slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
-    """The rows of some datasets; neighbours are cut out together."""
+    """Rows of some datasets; neighbours are cut out together."""
     breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
     runs = np.split(datasets, breaks)
     return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
 
 
 def back_in_order(bounds: Ints, member: Ints) -> Ints:
-    """For each row of the log its place in the groups, put one after the other."""
+    """For each row of the log its position in the concatenated groups."""
     sizes = np.diff(bounds)
     order = np.argsort(member, kind="stable")
     begins = np.empty(len(sizes), dtype=np.int64)

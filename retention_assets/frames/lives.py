@@ -1,7 +1,6 @@
-"""Lives: an id may come again, and then it is another transaction than the one that was marked or swept under it.
+"""Tell a reused id from the transaction that was marked or swept, by opening and closing time to the microsecond.
 
-Belongs here: telling the two apart by when they were opened and closed, to the microsecond. Databases use ids again, and so may
-whoever rewrites a log.
+Databases reuse ids, and so may a rewritten log.
 """
 
 import numpy as np
@@ -14,9 +13,9 @@ TIMES = ("opened_at", "closed_at")
 
 
 def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
-    """For each mark whether the row of the log beside it is what was marked.
+    """For each mark, tell whether the row beside it is the transaction that was marked.
 
-    A mark that knows neither time counts as a mark of whatever is there.
+    A mark without both times counts as a mark of whatever is there.
     """
     noted, found = ([as_micros(table[name]) for name in TIMES] for table in (marks, rows))
     unknown: Bools = np.logical_and.reduce([times == NEVER for times in noted])
@@ -25,7 +24,7 @@ def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
 
 
 def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
-    """For each mark whether a log has what was marked; under its id it may have another one."""
+    """For each mark, tell whether a log still has that transaction; under its id it may have another one."""
     at = pc.index_in(keys_of(marks), value_set=keys_of(log))
     found = flags(pc.is_valid(at))
     rows = log.select(TIMES).take(at.drop_null())

@@ -1,8 +1,7 @@
-"""The log as tables: one row per transaction, and one row per dataset beside it.
+"""Schemas of a log: one table of transactions, and one of datasets.
 
-Belongs here: the schemas that every frame reads and writes. A log that follows them is sound and clustered: the rows of a
-dataset stand together, in the order of `ordinal`, parents before children. Soundness is decided in soundness.py; reading
-happens in exchange and in the stores.
+A log that follows them is sound and clustered: the rows of a dataset stand together, in the order of `ordinal`, parents
+before children. Soundness is decided in soundness.py.
 """
 
 from dataclasses import dataclass
@@ -13,12 +12,12 @@ import pyarrow.compute as pc
 INSTANT = pa.timestamp("us", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
-# What a scan found of an OBJECT; and what a dataset says whose OBJECTs say so.
+# class of an OBJECT by a scan; a dataset has it too if its OBJECTs do
 CLASS = "class"
 OWN_CLASSES = "::classes"
-# An attribute of a dataset: anything but `true` says that its store can't commit to its table.
+# attribute of a dataset: anything but `true` says that its store can't commit to its table
 COMMITS = "commits.enabled"
-# What bytes are cast to before they are summed: a sum of many large ones does not fit where each of them does.
+# bytes are cast to this before they are summed: many large ones overflow 64 bits
 SUMMED = pa.decimal128(38, 0)
 
 LOG = pa.schema(
@@ -53,7 +52,7 @@ DATASETS = pa.schema(
     ]
 )
 
-# What a reader hands over before soundness is known: one row per line of the exchange format, in the order of the lines.
+# Reader's output before soundness is known: one row per line of the exchange format, in the order of the lines.
 LINES = pa.schema(
     [
         pa.field("dataset", pa.string()),
@@ -88,7 +87,7 @@ class Log:
 
 
 def faults_of(datasets: pa.Table) -> dict[str, str]:
-    """Why some of the datasets were refused, each with the transaction that is to blame, by name."""
+    """Refused datasets by name, each with its fault and the transaction to blame."""
     refused = datasets.filter(pc.is_valid(datasets["fault"])).select(["dataset", "fault", "fault_transaction"])
     return {
         row["dataset"]: row["fault"] + (f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else "")

@@ -1,8 +1,6 @@
-"""Rows by their realm: where transactions have realms of their own, a scope that asks for a realm means some rows of a dataset.
+"""Rows by realm, where the transactions of a dataset have realms of their own.
 
-Belongs here: which datasets mix realms, and which of their rows are of a realm. A transaction is of the realm that it says, and
-of the one that its dataset says. A dataset that mixes nothing is judged as a whole, and costs nothing here.
-Does not belong here: what realm names mean (policy/realms.py), and what follows from a realm (policies and holds).
+A transaction belongs to its own realm and to its dataset's. Other datasets are judged as wholes and cost nothing here.
 """
 
 from collections.abc import Mapping
@@ -21,15 +19,15 @@ from retention_assets.policy.realms import OWN_REALMS, REALM, is_reserved, is_wi
 
 @dataclass(frozen=True)
 class RealmRows:
-    """What the datasets of a log say of realms."""
+    """Realms by what the datasets of a log say."""
 
-    # The datasets whose transactions have realms of their own, and what each says of all of them.
+    # mixed datasets, and the realm that each gives to all its transactions
     mixed: Mapping[str, str | None]
-    # Something may be of a realm that is reserved.
+    # something may be in a reserved realm
     may_be_reserved: bool
 
     def members(self, log: pa.Table, datasets: pa.Table, realm: str) -> Bools | None:
-        """The rows of a realm in a log of these datasets; None where there is none."""
+        """Rows of a realm in a log of these datasets; None where there is none."""
         said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first").to_pylist()
         whole = [name for name, own in zip(datasets["dataset"].to_pylist(), said, strict=True) if is_within(own or "", realm)]
         if not whole and not self.mixed:
@@ -41,26 +39,26 @@ class RealmRows:
         return found
 
     def of(self, log: pa.Table) -> "LogRealms":
-        """The rows of some of these datasets."""
+        """Narrow to the rows of a log of these datasets."""
         names = join_chunks(log["dataset"]).dictionary.to_pylist() if self.mixed else []
         return LogRealms(log, {name: self.mixed[name] for name in names if name in self.mixed})
 
 
 @dataclass(frozen=True)
 class LogRealms:
-    """The realms of rows."""
+    """Realms of rows."""
 
     log: pa.Table
     mixed: Mapping[str, str | None]
     _known: dict[str, Bools] = field(default_factory=dict)
 
     def asked_by(self, datasets: Datasets, history: History) -> Bools | None:
-        """The rows that a scope means, in the order of a history of the same log; None where it means whole datasets."""
+        """Rows that a scope means, in the order of a history of the same log; None where it means whole datasets."""
         realm = datasets.with_.get(REALM)
         return None if realm is None or not self.mixed else history.column(self.within(realm))
 
     def within(self, realm: str) -> Bools:
-        """The rows of a realm, in the order of the log. Of a dataset that mixes nothing, all: it was chosen as a whole."""
+        """Rows of a realm, in the order of the log. A dataset that is not mixed counts whole: it was chosen so."""
         if realm not in self._known:
             index = join_chunks(self.log["dataset"])
             whole = [
@@ -73,7 +71,7 @@ class LogRealms:
 
     @cached_property
     def _own(self) -> tuple[list[str], Counts]:
-        """What realms rows say, and for each row the place of its own; the last place is of those that say none."""
+        """The last place stands for rows that name no realm."""
         said = join_chunks(own_realms(self.log["attributes"]).dictionary_encode())
         names: list[str] = said.dictionary.to_pylist()
         places: Counts = integers(said.indices, len(names))
@@ -81,7 +79,7 @@ class LogRealms:
 
 
 def realm_rows(datasets: pa.Table) -> RealmRows:
-    """By what datasets say."""
+    """Read the realms from the table of datasets."""
     attributes = join_chunks(datasets["attributes"])
     realms = pc.map_lookup(attributes, pa.scalar(REALM), "first")
     mixed = pc.is_valid(pc.map_lookup(attributes, pa.scalar(OWN_REALMS), "first"))
@@ -92,5 +90,5 @@ def realm_rows(datasets: pa.Table) -> RealmRows:
 
 
 def own_realms(attributes: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The realm that each transaction says itself."""
+    """Realm that each transaction names itself."""
     return join_chunks(pc.map_lookup(join_chunks(attributes), pa.scalar(REALM), "first"))

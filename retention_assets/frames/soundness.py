@@ -1,8 +1,8 @@
 """From lines to a sound log: ordinals, parents before children, and a fault for each dataset that cannot be trusted.
 
-Belongs here: every check of a log, dataset by dataset. A dataset with a fault is left out whole, with the first fault of the
-first kind in the order below; the others go on. Nothing downstream checks a log again, so a fault that passes here could
-delete data. All of it is array work: no loop over lines.
+A dataset with a fault is left out whole, with the first fault of the first kind in the order below; the others go on.
+Nothing downstream checks a log again, so a fault that passes here could delete data. All of it is array work: no loop over
+lines.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.realms import OWN_REALMS, REALM
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]
-# What only a transaction has: a line that says any of it and names none has lost its id.
+# Fields of transactions: a line that has any of them and names none has lost its id.
 _OF_TRANSACTIONS = ("type", "status", "opened_at", "closed_at", "archived_at", "bytes", "files")
 _MOST_RUNS = 20_000
 
@@ -81,10 +81,10 @@ def sound_log(lines: pa.Table) -> Log:
 
 
 def _taken(table: pa.Table, rows: Ints) -> pa.Table:
-    """Rows of a table. A run of neighbours is cut out; only what was interleaved is copied row by row."""
+    """Neighbours are cut out; only interleaved rows are copied one by one."""
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     if len(rows) == len(table) and not len(breaks):
-        # All of it as it stands: what is one array already is not copied.
+        # A single array is not copied.
         return table.combine_chunks()
     if len(breaks) > _MOST_RUNS:
         return table.take(pa.array(rows)).combine_chunks()
@@ -94,7 +94,7 @@ def _taken(table: pa.Table, rows: Ints) -> pa.Table:
 
 @dataclass
 class _Faults:
-    """The first fault of each dataset."""
+    """First fault of each dataset."""
 
     count: int
     text: list[str | None] = field(init=False)
@@ -121,7 +121,7 @@ class _Faults:
 
 @dataclass(frozen=True)
 class _Kinds:
-    """What each line is: a transaction, a branch, a tag, or a word about the dataset."""
+    """Kind of each line: transaction, branch, tag, or attributes of the dataset."""
 
     transaction: Bools
     branch: Bools
@@ -184,7 +184,7 @@ class _Ids:
         return cls(ordered, rows, repeated, parent_keys, _found(ordered, rows, ref_keys))
 
     def find(self, keys: Ints) -> Ints:
-        """The row of each key, -1 where there is none."""
+        """Row of each key, -1 where there is none."""
         return _found(self.sorted_keys, self.rows, keys)
 
 
@@ -196,7 +196,6 @@ def _found(sorted_keys: Ints, rows: Ints, keys: Ints) -> Ints:
 
 
 def _datasets(lines: pa.Table) -> tuple[pa.Array, Ints]:
-    """Dataset names in order, and the place of each line's name among them."""
     encoded = join_chunks(pc.dictionary_encode(lines["dataset"]))
     names = encoded.dictionary
     order = pc.sort_indices(names)
@@ -222,7 +221,7 @@ def _check_times(table: pa.Table, code: Ints, faults: _Faults) -> None:
 
 
 def _parents(table: pa.Table, code: Ints, ids: _Ids) -> tuple[Ints, Bools]:
-    """The row of each row's parent, -1 for none; and which rows name a parent that is not there."""
+    """The row of each row's parent, -1 for none; and flags of rows whose parent is missing."""
     n = len(code)
     given = flags(table["parent_given"])
     follows = np.zeros(n, dtype=bool)
@@ -246,7 +245,6 @@ def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
 
 
 def _saying_realms(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
-    """The datasets whose transactions have realms of their own."""
     attributes = lines["attributes"]
     if not _is_a_key(REALM, attributes):
         return np.empty(0, dtype=np.int64)
@@ -255,7 +253,6 @@ def _saying_realms(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
 
 
 def _saying_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
-    """The datasets with OBJECTs of which a scan says what they are."""
     attributes = lines["attributes"]
     if not _is_a_key(CLASS, attributes):
         return np.empty(0, dtype=np.int64)
@@ -272,10 +269,7 @@ def _is_a_key(key: str, attributes: pa.ChunkedArray) -> bool:
 def _dataset_attributes(
     lines: pa.Table, codes: Ints, rows: Ints, own: Mapping[str, Ints], count: int, faults: _Faults
 ) -> pa.Array:
-    """Attributes of each dataset, its realm among them, and whether its transactions have realms or classes of their own.
-
-    Two lines that contradict each other are a fault.
-    """
+    """Two lines that contradict each other are a fault."""
     said: list[dict[str, str]] = [{} for _ in range(count)]
     contradicts = np.zeros(len(codes), dtype=bool)
     words = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
@@ -312,7 +306,6 @@ def _log_table(table: pa.Table, names: pa.Array, code: Ints, parent: Ints, start
 
 
 def _with_refs(log: pa.Table, lines: pa.Table, refs: Ints, rows: Ints, is_tag: Bools) -> pa.Table:
-    """Hang the names of branches and tags on the rows that they point at, in the order of the names."""
     for column, name, kind in (("heads", "branch", ~is_tag), ("tags", "tag", is_tag)):
         chosen, at = refs[kind], rows[kind]
         names = join_chunks(lines[name].take(pa.array(chosen)))

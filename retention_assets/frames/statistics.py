@@ -1,8 +1,6 @@
-"""What a log looks like from afar: for each column its nulls, range and words, and the largest datasets.
+"""Statistics of a part of a log that add up over parts: nulls, range and words by column, and the largest datasets.
 
-Belongs here: statistics of one part of a log, in a form that adds up over parts. They are made where the rows are, while these
-are still in memory, so that nobody has to read a log again to say how large it is.
-Does not belong here: how they are shown.
+They are computed while the rows are in memory, so that nobody reads a log again to say how large it is.
 """
 
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import integers, join_chunks
 from retention_assets.frames.log import SUMMED
 
-# More words than this are counted, and not named.
+# more words than this are counted, not named
 _WORDS = 12
 LARGEST = 20
 
@@ -37,12 +35,12 @@ LARGEST_DATASETS = pa.schema(
     [pa.field("dataset", pa.string()), pa.field("transactions", pa.int64()), pa.field("bytes", SUMMED)]
 )
 
-# Numbers whose sum means something. The others are places in a log.
+# numbers whose sum means something
 _SUMMED = ("bytes", "files")
 
 
 def column_statistics(log: pa.Table) -> pa.Table:
-    """The statistics of a part. An empty list says as little as a null, so it is counted as one."""
+    """Statistics of a part. An empty list counts as a null."""
     return pa.Table.from_pylist([_of(name, join_chunks(log[name])) for name in log.column_names], COLUMN_STATISTICS)
 
 
@@ -66,7 +64,7 @@ def _of(name: str, values: pa.Array) -> dict[str, Any]:
 
 
 def merge_statistics(statistics: pa.Table) -> Iterator[dict[str, Any]]:
-    """The statistics of all parts as one row per column, in the order in which they come. A dataset is never in two parts."""
+    """Merge the statistics of all parts into one row per column, in order of appearance. A dataset is in one part only."""
     by_column: dict[str, list[dict[str, Any]]] = {}
     for row in statistics.to_pylist():
         by_column.setdefault(row["column"], []).append(row)
@@ -87,7 +85,7 @@ def merge_statistics(statistics: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def largest_datasets(log: pa.Table) -> pa.Table:
-    """The datasets of a part with the most bytes, and where sizes are not known with the most transactions."""
+    """Largest datasets of a part by bytes, or by transactions where sizes are unknown."""
     if not len(log):
         return LARGEST_DATASETS.empty_table()
     dataset = join_chunks(log["dataset"])
@@ -95,7 +93,7 @@ def largest_datasets(log: pa.Table) -> pa.Table:
     starts = np.flatnonzero(np.append(True, index[1:] != index[:-1]))
     counts = np.diff(np.append(starts, len(index)))
     size = integers(log["bytes"], 0).astype(np.int64)
-    # In two halves: a sum that wrapped around would make a giant the smallest.
+    # in two halves: a sum that overflows would make a giant the smallest
     high, low = (np.add.reduceat(part, starts) for part in (size >> 32, size & 0xFFFFFFFF))
     high, low = high + (low >> 32), low & 0xFFFFFFFF
     first = np.lexsort((starts, -counts, -low, -high))[:LARGEST]
@@ -108,7 +106,7 @@ def largest_datasets(log: pa.Table) -> pa.Table:
 
 
 def newest_closes(transactions: pa.Table) -> pa.Table:
-    """When the newest transaction of each dataset was committed that readers can see."""
+    """Closing time of each dataset's newest committed transaction that readers can see."""
     committed = transactions.select(["dataset", "closed_at"]).filter(
         pc.equal(transactions["status"].cast(pa.string()), "COMMITTED")
     )

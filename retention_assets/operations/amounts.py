@@ -1,7 +1,4 @@
-"""Amounts: transactions with their bytes, and what they cost by the price table of the settings.
-
-Belongs here: adding transactions up, by whatever columns somebody asks for. What a price means is settings/prices.py's.
-"""
+"""Sum transactions with their bytes, and what they cost by the price table of the settings."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +18,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Costs:
-    """What deleting saves a month, what its requests cost, and what is billed on though it was deleted early."""
+    """Monthly saving, cost of the requests, and charge for early deletion."""
 
     saved_monthly: float = 0.0
     requests: float = 0.0
@@ -34,7 +31,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Amount:
-    """So many transactions, their bytes, and what they cost; none where none of them has a price."""
+    """Number of transactions, their bytes, and their costs; None where none of them has a price."""
 
     transactions: int = 0
     bytes: int = 0
@@ -45,30 +42,29 @@ class Amount:
         return Amount(self.transactions + other.transactions, self.bytes + other.bytes, sum(costs, Costs()) if costs else None)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it. Money is rounded: sums of fractions differ in their last digits."""
+        """Money is rounded: sums of fractions differ in their last digits."""
         costs = {name: round(value, 6) for name, value in vars(self.costs).items()} if self.costs else {}
         return {"transactions": self.transactions, "bytes": self.bytes, **costs}
 
 
 NOTHING = Amount()
-# What a transaction costs, beside its row; null where it has no price.
+# costs of a transaction, beside its row; null where it has no price
 _COSTS = pa.schema([pa.field(name, pa.float64()) for name in vars(Costs())])
 
 
 @dataclass(frozen=True)
 class PriceFacts:
-    """A price table, and what logs say of transactions that prices depend on: their files, and their class of storage."""
+    """Price table, and the facts in logs that prices depend on: files, and class of storage."""
 
     prices: Prices
     of_transactions: dict[tuple[str, str], tuple[int | None, str | None]] = field(default_factory=dict)
 
     @property
     def has_prices(self) -> bool:
-        """Whether anything has a price."""
         return bool(self.prices.default or self.prices.stores or self.prices.classes)
 
     def learn(self, log: pa.Table, keys: pa.Array) -> None:
-        """Read what a log says of some transactions, by their keys."""
+        """Read the facts about some transactions from a log, by their keys."""
         if not self.has_prices or not len(log):
             return
         mine = log.filter(pc.is_in(keys_of(log), value_set=keys))
@@ -78,9 +74,9 @@ class PriceFacts:
         self.of_transactions.update(zip(names, values, strict=True))
 
     def priced(self, rows: pa.Table, at: datetime) -> pa.Table:
-        """Rows (dataset, transaction, bytes, opened_at, closed_at, due_at) with what each costs, deleted when it is due.
+        """Add to rows (dataset, transaction, bytes, opened_at, closed_at, due_at) their costs, if deleted when due.
 
-        What is due already is deleted at the instant.
+        Rows that are due already are deleted at `at`.
         """
         costs = [self._costs(*row, at=at) for row in _rows_of(rows)] if self.has_prices else [None] * len(rows)
         for name in _COSTS.names:
@@ -99,7 +95,7 @@ class PriceFacts:
         *,
         at: datetime,
     ) -> Costs | None:
-        """A file is a request; where nobody has counted them, a transaction is one."""
+        """One request per file; per transaction where files were not counted."""
         files, storage_class = self.of_transactions.get((dataset, transaction), (None, None))
         price = self.prices.of(store_of(dataset), storage_class)
         if price is None:
@@ -115,7 +111,7 @@ def _rows_of(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
 
 
 def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], Amount]:
-    """Rows that were priced, added up by some columns, sorted."""
+    """Sum priced rows by some columns, sorted."""
     if not len(rows):
         return {}
     summed = rows.set_column(rows.column_names.index("bytes"), "bytes", rows["bytes"].cast(SUMMED))
@@ -123,7 +119,7 @@ def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], 
     found = {}
     for row in summed.group_by(list(columns)).aggregate([([], "count_all"), *sums]).to_pylist():
         costs = {name: row[f"{name}_sum"] for name in _COSTS.names}
-        # Either all of them are there or none.
+        # either all of them are there or none
         priced = Costs(**costs) if None not in costs.values() else None
         found[tuple(row[name] for name in columns)] = Amount(row["count_all"], int(row["bytes_sum"] or 0), priced)
     return dict(sorted(found.items()))

@@ -1,8 +1,4 @@
-"""The audit: verifying the record, and vouching for a ledger that is not what was recorded.
-
-Belongs here: what a verification is asked for, and what somebody accepts who puts back an older ledger, or lets a row stay as
-it is.
-"""
+"""Verify the record, and vouch for a ledger that differs from it: an older one put back, or a changed row."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -24,7 +20,7 @@ from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_pl
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest(Request):
-    """What is verified: all of it, or what came after the last verification without a fault; and a head kept elsewhere."""
+    """Verify all, or what came after the last verification without a fault; and compare with a head kept elsewhere."""
 
     only_new: bool = False
     known: ChainHead | None = None
@@ -42,26 +38,25 @@ def verify_audit(request: VerifyRequest, environment: Environment) -> AuditResul
 
 @dataclass(frozen=True)
 class AcceptResult:
-    """Parts of a ledger that are accepted: a noted head that it does not hold, and rows that stay as they are."""
+    """Accepted parts of a ledger: a noted head that it does not hold, and rows that stay as they are."""
 
-    # Begins the sentence about it.
+    # beginning of the sentence
     words: str
     ledger: str
     position: int
     noted: LedgerHead | None
     faults: tuple[str, ...]
-    # Faults of noted heads, or of the place of a store.
+    # faults of noted heads, or of the place of a store
     places: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         own = {"ledger": self.ledger, "position": self.position, "noted": asdict(self.noted) if self.noted else None}
         return {**own, "faults": list(self.faults), "places": list(self.places)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptRequest(ReasonedRequest):
-    """A store where it is now, the heads alone, the policies, or by default the ledger with its heads and its rows."""
+    """Accept a store's present place, the heads alone, the policies, or by default the ledger with its heads and rows."""
 
     only_heads: bool = False
     store: str | None = None
@@ -128,9 +123,9 @@ def _accept_policies(request: AcceptRequest, environment: Environment, ledger: L
 
 
 def _is_written(file: HeadFile, ledger: Ledger) -> bool:
-    """The warehouse, and roots that are no other ledger's and can be written."""
+    """Only the warehouse's, and those at writable roots that belong to no other ledger."""
     heads: list[LedgerHead] = []
-    # One that is damaged is written anew.
+    # a damaged one is written anew
     with suppress(Refused):
         heads = file.heads()
     if file.store is None or heads:
@@ -152,14 +147,14 @@ def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
 
 
 def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
-    """What the warehouse knows; none where nobody can read it."""
+    """None where nobody can read it."""
     with suppress(Refused):
         return next(iter(files[0].heads()), None)
     return None
 
 
 def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
-    """Have a store be where it is now. Its marks of before are spared; a head of another ledger beside its data is replaced."""
+    """Accept a store's present place. Its earlier marks are spared; a head of another ledger beside its data is replaced."""
     store = environment.stores([name]).get(name)
     if store is None:
         names = [one.name for one in environment.settings.stores]

@@ -1,7 +1,4 @@
-"""The clock of a ledger: vouching for the present, and taking back what a wrong clock marked.
-
-Belongs here: both acts of people. What the guard refuses, the ledger says (ledger/clock_guard.py).
-"""
+"""Vouch for the present, and take back what a wrong clock marked."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +14,7 @@ from retention_assets.policy.durations import text_of
 
 @dataclass(frozen=True, kw_only=True)
 class ClockRequest(Request):
-    """Who vouches for the present, and why if they say so. Where the clock is simulated, `as_of` is the present."""
+    """Actor who vouches for the present, with an optional reason. Where the clock is simulated, `as_of` is the present."""
 
     reason: str | None = None
     as_of: datetime | None = None
@@ -25,20 +22,19 @@ class ClockRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ClockResetRequest(ReasonedRequest):
-    """Who says that an earlier clock was fast, and why."""
+    """Actor who says that an earlier clock was fast, and why."""
 
     as_of: datetime | None = None
 
 
 @dataclass(frozen=True)
 class ClockResetResult:
-    """What was taken back, and by which times the guard goes from now on."""
+    """Marks that were taken back, and the times that the guard compares with from now on."""
 
     reset: ClockReset
     times: LedgerTimes
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {"reset_to": self.reset.at, "unmarked": self.reset.unmarked, "sweeping": self.reset.sweeping, **vars(self.times)}
 
 

@@ -1,8 +1,4 @@
-"""The forecast of an environment: its datasets as they are, under its policies and beside that under others.
-
-Belongs here: reading stores share by share, the rules of each set of policies, the ledger's marks with the policy versions that
-made them, and what could not be forecast. Nothing is written. The days themselves are evaluation/forecast.py's.
-"""
+"""Forecast an environment under its policies and under others. Nothing is written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,14 +39,14 @@ from retention_assets.stores.realms import read_lines
 from retention_assets.stores.settings import StoreSettings
 
 DAYS, MOST_DAYS = 90, 1_000
-# So many transactions are forecast at a time, or one dataset, however long it is.
+# transactions per batch; a longer dataset is a batch by itself
 _ROWS_AT_ONCE = 100_000
 _LAST_YEAR = 9_999
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForecastRequest:
-    """How many days from which instant (or now), of which datasets, and under which other policies beside today's."""
+    """Number of days, start (default: now), datasets, and other policies beside today's."""
 
     days: int = DAYS
     as_of: datetime | None = None
@@ -92,7 +88,7 @@ def _forecast_store(
     can = call_store(store, lambda: store.capabilities)
     terms = ForecastTerms(
         as_of=found.as_of, days=request.days, store=store.name, can=can, prices=environment.settings.prices,
-        # An expired parent leaves its id behind in an Iceberg table, and what follows has none.
+        # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
         begins_anew=isinstance(about, IcebergSettings),
     )  # fmt: skip
     names = DatasetFilter(request.datasets).select(call_store(store, store.datasets))
@@ -107,7 +103,7 @@ def _forecast_store(
 
 
 def _logs(store: Store, names: Sequence[str]) -> Iterator[Log]:
-    """What a store has, in shares that it reads well; small ones together."""
+    """Shares as the store reads them well; small ones are joined."""
     waiting: list[pa.Table] = []
     for share in call_store(store, lambda: store.shares(names)):
         waiting.append(call_store(store, lambda share=share: read_lines(store, share)))  # type: ignore[misc]
@@ -119,7 +115,7 @@ def _logs(store: Store, names: Sequence[str]) -> Iterator[Log]:
 
 
 def _parts(log: Log) -> Iterator[Log]:
-    """Some datasets at a time, those without a transaction left out."""
+    """Batches of datasets, without those that have no transaction."""
     if not len(log.transactions):
         return
     bounds = bounds_of(log.transactions)
@@ -134,7 +130,7 @@ def _parts(log: Log) -> Iterator[Log]:
 
 @dataclass
 class _RulesOfSets:
-    """The rules of today's policies and of others, for some datasets at a time."""
+    """Rules of today's policies and of others, for some datasets at a time."""
 
     settings: Settings
     ledger: Ledger | None
@@ -151,13 +147,13 @@ class _RulesOfSets:
             self._purges = purges_in_force(self.ledger, self.settings)
 
     def marks(self, datasets: Sequence[str]) -> pa.Table:
-        """The marks of some datasets that are open or swept; what is only hidden, and is to be marked again, is neither."""
+        """Open or swept marks of some datasets. A mark that is only hidden, and is to be marked again, is neither."""
         if self.ledger is None:
             return MARK_ROWS.empty_table()
         return self.ledger.marks.table(datasets, ("MARKED", "SWEEPING", "SWEPT"), hidden_again=self.settings.hidden_again)
 
     def of(self, datasets: Sequence[str], marks: pa.Table, can: Capabilities) -> Iterator[ForecastRules]:
-        """Today's rules, then those of the others. Holds of people, purges and marks are the same under all of them."""
+        """Rules of today, then of the others. People's holds, purges and marks are the same under all of them."""
         made_by = self._of_marks(datasets, marks, can)
         book = self._rulebook
         mine = book.rules(datasets, self.as_of) if book else rules_for(self._files, datasets, self.settings)
@@ -173,7 +169,7 @@ class _RulesOfSets:
         return {one: MarkRule.of(one[0], self._made_by(one, datasets), can) for one in sorted(versions)}
 
     def _made_by(self, version: tuple[str, int], datasets: Sequence[str]) -> Sequence[Policy]:
-        """The policies behind a mark, as they were. What nobody can say any more justifies nothing."""
+        """Policies that are no longer known justify nothing."""
         if realm_of(version[0]) is not None:
             return tuple(purge for purge in self._purges if purge.name == version[0])
         if version not in self._versions:

@@ -1,7 +1,6 @@
-"""Holds: placing one, so that nothing it holds is marked or swept, and releasing it.
+"""Place a hold, so that nothing it covers is marked or swept, and release it.
 
-Belongs here: what makes a hold from what somebody typed, how much of the last evaluation it is about, and what to say of one
-that holds nothing or stands in a file. A hold is placed first and looked at afterwards: what was judged last may be old.
+A hold is placed first and checked afterwards: the last verdicts may be old.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from retention_assets.settings.yaml import Document
 
 @dataclass(frozen=True, kw_only=True)
 class HoldRequest(NamedRequest):
-    """A hold as somebody asks for it at an instant. `owner` answers for it: the actor if left out."""
+    """Hold as somebody asks for it. `owner` answers for it: the actor if left out."""
 
     datasets: tuple[str, ...]
     transactions: tuple[str, ...] = ()
@@ -40,7 +39,7 @@ class HoldRequest(NamedRequest):
     at: datetime
 
     def hold(self) -> Hold:
-        """The hold, or BadInput with every fault of it."""
+        """Build the hold, or raise BadInput with every fault."""
         if self.until is not None and self.until <= self.at:
             raise BadInput(
                 Problem("is past", key="until", value=text_of(self.until), expected="an instant to come, such as 'in 30d'")
@@ -63,8 +62,8 @@ _GLOBS = TypeAdapter(Glob)
 
 
 def _globs_of(texts: Sequence[str]) -> list[str]:
-    """What was typed, as globs. What is none is meant as a name; a sign that no glob may have becomes any sign, and the text is
-    meant both ways: a hold may only become wider.
+    """Invalid globs are taken for names; a character that no glob may have becomes `?`, and both readings are meant: a hold
+    may only become wider.
     """
     found: list[str] = []
     for text in texts:
@@ -89,8 +88,8 @@ def _with_any_signs(text: str) -> str:
 
 @dataclass(frozen=True)
 class HoldReach:
-    """How much of the last evaluation a hold is about; unknown where nothing was judged yet. `sweeping`: what of it is being
-    swept right now, by datasets.
+    """Transactions of the last evaluation that a hold covers; unknown where nothing was judged yet. `sweeping` are those
+    being swept right now, by datasets.
     """
 
     name: str
@@ -99,16 +98,14 @@ class HoldReach:
     sweeping: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {**vars(self), "sweeping": list(self.sweeping)}
 
     @property
     def is_empty(self) -> bool:
-        """Whether something was judged, and the hold is about none of it."""
+        """Something was judged, and the hold covers none of it."""
         return self.transactions == 0
 
     def words(self) -> tuple[str, ...]:
-        """What its owner should know."""
         if self.datasets is None:
             found = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed."
         elif self.is_empty:
@@ -130,19 +127,18 @@ def _sweeping(datasets: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class HoldResult:
-    """The hold that was placed, and what its owner should know of it."""
+    """Placed hold, and what its owner should know."""
 
     hold: Hold
     reach: HoldReach
     warnings: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {**hold_row(self.hold, "ledger"), **self.reach.as_dict()}
 
 
 def hold_row(hold: Hold, source: str) -> dict[str, Any]:
-    """A hold and where it was found, as `--format json` prints it. `scope` is what it is about, in globs."""
+    """`scope` shows in globs what the hold covers."""
     datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {
         "name": hold.name,
@@ -155,7 +151,7 @@ def hold_row(hold: Hold, source: str) -> dict[str, Any]:
 
 
 def place_hold(request: HoldRequest, environment: Environment) -> HoldResult:
-    """Place a hold, and say how much it is about."""
+    """Place a hold, and say how much it covers."""
     hold = request.hold()
     with environment.ledger() as ledger:
         ledger.holds.place(hold, request.actor)
@@ -164,7 +160,7 @@ def place_hold(request: HoldRequest, environment: Environment) -> HoldResult:
 
 
 def hold_reach(hold: Hold, ledger: Ledger) -> HoldReach:
-    """How much of the last evaluation a hold is about."""
+    """Count what a hold covers in the last evaluation."""
     folders = ledger.publications.named("candidate_marks")
     sweeping = tuple(one.dataset for one in ledger.leases.held() if _is_about(hold, one.dataset))
     mine = {name: folder for name, folder in folders.items() if _is_about(hold, name)}
@@ -174,12 +170,12 @@ def hold_reach(hold: Hold, ledger: Ledger) -> HoldReach:
 
 
 def _is_about(hold: Hold, dataset: str) -> bool:
-    # One that is placed by hand asks for no attributes.
+    # A hold that a person places asks for no attributes.
     return holds_dataset(hold, dataset, {})
 
 
 def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
-    """The transactions among the verdicts of some datasets; among their marks where a folder can't be read."""
+    """Count verdicts; marks where a folder can't be read."""
     by_folder: dict[str, list[str]] = {}
     for dataset, folder in folders.items():
         by_folder.setdefault(folder, []).append(dataset)
@@ -205,14 +201,13 @@ def _unknown_stores(hold: Hold, settings: Settings) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ReleaseResult:
-    """Which hold is over, and who released it why."""
+    """Released hold, who released it and why."""
 
     name: str
     released_by: str
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return dict(vars(self))
 
 

@@ -1,7 +1,4 @@
-"""Housekeeping: postponing what a store would expire by itself and must not yet.
-
-Belongs here: which stores are meant, and the result for people. What must not expire yet sweep/postpone_expiry.py says.
-"""
+"""Postpone what a store would expire by itself and must not yet (decided in sweep/postpone_expiry.py)."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +15,7 @@ from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_
 
 @dataclass(frozen=True, kw_only=True)
 class HousekeepingRequest(Request):
-    """The instant (else now), the stores (every one that expires rows by itself if none is named), holds of policy files."""
+    """Instant (default: now), stores (default: every one that expires rows by itself), holds of policy files."""
 
     as_of: datetime | None = None
     stores: tuple[str, ...] = ()
@@ -27,7 +24,7 @@ class HousekeepingRequest(Request):
 
 @dataclass(frozen=True)
 class HousekeepingResult:
-    """What was postponed, or in a dry run would be, and what expires tomorrow."""
+    """Rows that were postponed, or would be in a dry run, and rows that expire tomorrow."""
 
     as_of: datetime
     dry_run: bool
@@ -35,11 +32,10 @@ class HousekeepingResult:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What a person has to look at: why nothing was done, and what could not be postponed."""
+        """Reasons why nothing was done, and rows that could not be postponed."""
         return tuple(words for one in self.datasets for words in one.troubles)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {"as_of": self.as_of, "dry_run": self.dry_run, "datasets": [asdict(one) for one in self.datasets]}
 
 
@@ -52,7 +48,7 @@ def run_housekeeping(request: HousekeepingRequest, environment: Environment) -> 
 
 
 def preview_housekeeping(request: HousekeepingRequest, environment: Environment) -> HousekeepingResult:
-    """What housekeeping would postpone now. Changes nothing."""
+    """Preview what housekeeping would postpone now. Changes nothing."""
     at, stores = request.as_of or environment.present(), _stores(request, environment)
     with environment.ledger() as ledger:
         found = postpone_expiry_dry_run(ledger, stores, at, request.holds)

@@ -1,7 +1,4 @@
-"""Rules that are about nothing: a hold, an exclude or a policy whose names match no dataset or transaction.
-
-Belongs here: comparing the names of rules with those of the last evaluation, and the sentence about each that matches none.
-"""
+"""Find rules without effect: holds, excludes or policies whose names match no dataset or transaction of the last evaluation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,17 +14,16 @@ from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Datasets, Hold
 
 _ASSET = "candidate_marks"
-# Names among which a similar one is looked for; comparing takes long.
+# names that are compared for similarity; comparing takes long
 _MOST_COMPARED = 10_000
-# Ids that are compared with globs at a time.
+# ids compared with globs at a time
 _AT_ONCE = 100_000
 
 
 def idle_rules(policies: Policies, ledger: Ledger | None) -> list[str]:
-    """A sentence for each hold, exclude and policy that is about nothing of the last evaluation."""
+    """A sentence for each hold, exclude and policy that matches nothing in the last evaluation."""
     folders = ledger.publications.named(_ASSET) if ledger else {}
     if not ledger or not folders:
-        # Nothing was judged yet.
         return []
     names = sorted(folders)
     faults = [fault for policy in policies.policies for fault in _idle_scope(f"Policy {policy.name}", policy.datasets, names)]
@@ -57,7 +53,7 @@ def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> 
 
 
 def _has_transaction(glob: str, folders: Mapping[str, str], near: list[str]) -> bool:
-    """Whether a glob matches any transaction that was judged; some of those that were seen are put into `near`."""
+    """Adds some of the ids that were read to `near`."""
     by_folder: dict[str, list[str]] = {}
     for dataset, folder in folders.items():
         by_folder.setdefault(folder, []).append(dataset)
@@ -65,7 +61,7 @@ def _has_transaction(glob: str, folders: Mapping[str, str], near: list[str]) -> 
         try:
             ids = read_output(folder, _ASSET, datasets, ["transaction"])["transaction"]
         except (OSError, pa.ArrowInvalid):
-            # Housekeeping took the folder away: nobody can say.
+            # Housekeeping removed the folder: the answer is unknown.
             return True
         if pc.any(pc.equal(ids, glob)).as_py():
             return True

@@ -1,8 +1,4 @@
-"""Keeping: what is marked is taken back and held, so that no policy marks or sweeps it again.
-
-Belongs here: that what is to be kept is there, how the hold is called if nobody names it, and what to say of it. That both
-happen in one transaction is ledger/marks/keeping.py's.
-"""
+"""Take marks back and place a hold in one transaction, so that no policy marks or sweeps these transactions again."""
 
 import shlex
 from collections.abc import Collection
@@ -28,11 +24,11 @@ from retention_assets.stores.protocol import StoreFailed
 
 @dataclass(frozen=True, kw_only=True)
 class KeepRequest(ReasonedRequest):
-    """What is to be kept, by whom and why, at an instant: some transactions of a dataset, or all of it."""
+    """Transactions of a dataset, or all of it, to be kept; by whom and why."""
 
     dataset: str
     transactions: tuple[str, ...] = ()
-    # What the hold is called; a name is found for it when left out.
+    # name of the hold; found if left out
     name: str | None = None
     until: datetime | None = None
     at: datetime
@@ -44,7 +40,7 @@ class KeepRequest(ReasonedRequest):
             raise BadInput(Problem("is empty", key="transactions", expected="the ids of transactions"))
 
     def hold(self) -> Hold:
-        """The hold, about just these."""
+        """Hold on just these transactions."""
         return HoldRequest(
             actor=self.actor,
             reason=self.reason,
@@ -64,7 +60,7 @@ class KeepRequest(ReasonedRequest):
 
 @dataclass(frozen=True)
 class KeepResult:
-    """What was kept. Without transactions it is the whole dataset, of which `known` are in the log, if it could be read."""
+    """Kept transactions. Without any it is the whole dataset, of which `known` are in the log, if it could be read."""
 
     dataset: str
     transactions: tuple[str, ...]
@@ -75,12 +71,11 @@ class KeepResult:
 
     @property
     def release(self) -> str:
-        """The command that ends it."""
+        """Command that ends the hold."""
         return f"retention release {shlex.quote(self.kept.hold)} --reason …"
 
     @property
     def headline(self) -> str:
-        """What was done, in a sentence."""
         if self.transactions:
             what = f"{count(len(self.transactions), 'transaction')} of {self.dataset}"
         elif self.known is None:
@@ -92,7 +87,6 @@ class KeepResult:
         return f"{what} {'is' if is_one or not self.transactions else 'are'} kept {until}."
 
     def words(self) -> tuple[str, ...]:
-        """What was done for it, what is too late, and how it ends."""
         kept = self.kept
         were = "was" if kept.unmarked == 1 else "were"
         taken = f"{count(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
@@ -103,7 +97,6 @@ class KeepResult:
         return (*lines, f"To end it: `{self.release}`, or the job `release`. From then on policies alone decide.")
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         own = {"dataset": self.dataset, "transactions": list(self.transactions), "known": self.known, "until": self.until}
         return {**own, **vars(self.kept), "release": self.release, "warnings": list(self.warnings)}
 
@@ -114,7 +107,7 @@ def keep(request: KeepRequest, environment: Environment) -> KeepResult:
     try:
         log = read_if_any(environment, request.dataset)
     except (StoreFailed, UnsoundLog) as fault:
-        # What is to be kept is kept all the same: a hold can be released, and what is deleted can't be brought back.
+        # Keep them all the same: a hold can be released, and what is deleted can't be brought back.
         warnings.append(f"The log can't be read, so nobody has looked whether the names are right. {fault}")
         is_read = False
     with environment.ledger_if_any() as known:
@@ -132,7 +125,7 @@ def keep(request: KeepRequest, environment: Environment) -> KeepResult:
 
 
 def _again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
-    """Which of the transactions the log has anew, under the id of something swept. BadInput where one is nowhere."""
+    """Transactions that the log has anew, under the id of something swept. Raises BadInput for one that is nowhere."""
     if log is None and not (ledger and len(ledger.histories.transactions(request.dataset))):
         raise no_dataset(environment, request.dataset)
     lives = TransactionLives(request.dataset, log, ledger, (), request.at).named(request.transactions)

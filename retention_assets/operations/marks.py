@@ -1,7 +1,4 @@
-"""Unmarking: taking marks back while there is time.
-
-Belongs here: whose marks are meant. Which of them can still be taken back the ledger says.
-"""
+"""Take marks back while there is time."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
-"""A folder to begin in: settings, a policy, the schema for editors, and what git is to leave alone.
-
-Belongs here: what stands in these files, and writing them. Nothing that is there is written over, also not by two who begin at
-once. Does not belong here: the sample (demo/sample.py), whose files are given.
+"""Create starter files: settings, a policy, the schema for editors, and .gitignore. Existing files are never overwritten,
+not even by two processes at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,7 +73,7 @@ SETTINGS_FILE = "retention.yaml"
 POLICY_FILE = "policies/retention.yaml"
 SCHEMA_FILE = "policies/schema.json"
 IGNORE_FILE = ".gitignore"
-# By this line editors check and complete the file.
+# editors check and complete the file by this line
 _MODELINE = "# yaml-language-server: $schema=schema.json\n"
 _IGNORED = "/.retention/"
 _IGNORE = f"# The ledger and the warehouse: data, never source.\n{_IGNORED}\n"
@@ -83,7 +81,7 @@ _IGNORE = f"# The ledger and the warehouse: data, never source.\n{_IGNORED}\n"
 
 @dataclass(frozen=True, kw_only=True)
 class NewFolderRequest:
-    """Where to begin, and with what. A sample belongs to its settings and policies, so it is written whole or not at all."""
+    """Folder and starter files. A sample belongs to its settings and policies, so it is written whole or not at all."""
 
     folder: Path
     settings: str = SETTINGS
@@ -93,7 +91,7 @@ class NewFolderRequest:
 
 @dataclass(frozen=True)
 class NewFolder:
-    """What was written, what was there before and is as it was, and what a person has to do about that."""
+    """Written files, existing files that were left alone, and what a person has to do about these."""
 
     folder: Path
     written: Sequence[str]
@@ -102,7 +100,7 @@ class NewFolder:
 
 
 def write_folder(request: NewFolderRequest) -> NewFolder:
-    """Write what is not there yet."""
+    """Write the files that are missing."""
     folder = request.folder
     if folder.exists() and not folder.is_dir():
         raise BadInput(Problem("is not a folder", file=str(folder), expected="a folder, or a name that is free"))
@@ -129,7 +127,7 @@ def _check_free(folder: Path, sample: Mapping[str, bytes]) -> None:
 
 
 def _write(file: Path, content: bytes) -> bool:
-    """Whether it was not there before."""
+    """False if the file existed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with file.open("xb") as stream:

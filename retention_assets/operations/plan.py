@@ -1,8 +1,6 @@
-"""The plan: what a run would do now, read before it is let do it. The dry run of a run is the plan.
+"""Plan a run by a rehearsal: what it would newly mark, delete and spare now, and what falls due on which day.
 
-Belongs here: what a plan says: what would be newly marked, deleted and spared now, what falls due on which day, by dataset and
-policy, with sizes and money. It is found by a rehearsal (rehearsal.py).
-Does not belong here: how it looks (commands/plan.py, dagster/operations/jobs.py).
+The dry run of a run is the plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +29,7 @@ from retention_assets.policy.sentences import sentence
 from retention_assets.sweep.dataset_sweep import SweepResult
 
 _INSTANT = pa.timestamp("us", tz="UTC")
-# A transaction of a plan. Times are those by which it is known again; `due_at` is when the grace of its mark is over.
+# Transaction of a plan. Times identify it; `due_at` is when the grace of its mark is over.
 PLAN_ROWS = pa.schema(
     [
         *(pa.field(name, pa.string()) for name in ("dataset", "transaction", "policy", "reason")),
@@ -49,36 +47,36 @@ _DELETED = pa.schema(
     ]
 )
 _SPARED = pa.schema([*PLAN_ROWS, pa.field("why", pa.string())])
-# What a plan tells of a transaction, besides what its list has of its own.
+# fields of a transaction in JSON, besides those of its list
 _TOLD = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRequest:
-    """At which instant, or else now, and which datasets: globs over store/name. Nothing is recorded: nobody says who asks."""
+    """Instant (default: now) and datasets: globs over store/name. A plan is not recorded, so it names no actor."""
 
     as_of: datetime | None = None
     datasets: tuple[str, ...] = ("*",)
-    # Plan also what the brake would stop.
+    # plan also what the brake would stop
     accept_large: bool = False
 
 
 @dataclass(frozen=True)
 class PlanGroup:
-    """What would become of what one policy selects in one dataset."""
+    """Plan for the transactions that one policy selects in one dataset."""
 
     dataset: str
     policy: str
     newly_marked: Amount = NOTHING
     deleted: Amount = NOTHING
     spared: Amount = NOTHING
-    # Marked before, and not due yet.
+    # marked before, and not due yet
     waiting: Amount = NOTHING
 
 
 @dataclass(frozen=True)
 class PlannedDay:
-    """What falls due on a day to come."""
+    """Transactions that fall due on a coming day."""
 
     date: str
     marked_before: Amount = NOTHING
@@ -87,40 +85,39 @@ class PlannedDay:
 
 @dataclass(frozen=True)
 class RetentionPlan:
-    """What a run would do at an instant. Tables have the columns of `PLAN_ROWS`, some of their own, and what each row costs."""
+    """Effects of a run at an instant. Tables have the columns of `PLAN_ROWS`, some of their own, and the costs of each row."""
 
     as_of: datetime
     newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
     deleted: pa.Table = field(default_factory=_DELETED.empty_table)
     spared: pa.Table = field(default_factory=_SPARED.empty_table)
     waiting: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
-    # By store, a sentence with the foreign keys that its database follows because its settings accept it.
+    # by store, a sentence about the cascading foreign keys that its settings accept
     cascades: Mapping[str, str] = field(default_factory=dict)
     results: tuple[SweepResult, ...] = ()
-    # By dataset why its log is refused, and by store why it could not be asked.
+    # by dataset why its log is refused, and by store why it could not be asked
     unsound: Mapping[str, str] = field(default_factory=dict)
     away: Mapping[str, str] = field(default_factory=dict)
-    # The policies that are in it, by name.
+    # by name
     policies: tuple[Policy, ...] = ()
-    # Why nothing would be swept at all.
+    # why nothing would be swept at all
     withheld: str | None = None
-    # What checks have found wrong of datasets with something due. The run judges anew, and its own checks decide.
+    # Failed checks of datasets with something due. The run judges anew, and its own checks decide.
     objections: tuple[Objection, ...] = ()
-    # What the brake says of what is planned all the same.
+    # objections of the brake to what is planned all the same
     accepted: tuple[str, ...] = ()
-    # Rules that are about nothing.
+    # rules without effect
     idle: tuple[str, ...] = ()
     note: str | None = None
     currency: str | None = None
 
     @property
     def refused(self) -> dict[str, str]:
-        """The datasets that would not be judged or not be swept, and why."""
+        """Datasets that would not be judged or not be swept, and why."""
         return {**self.unsound, **{one.dataset: one.refused for one in self.results if one.refused}}
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The same as sentences."""
         swept = {one.dataset: one.refused for one in self.results if one.refused}
         return (
             *(f"{dataset} was refused: {why}" for dataset, why in self.unsound.items() if dataset not in swept),
@@ -129,7 +126,6 @@ class RetentionPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know besides."""
         found = (
             f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. Unless the run's own check finds it mended,"
             " nothing of it is swept."
@@ -140,22 +136,20 @@ class RetentionPlan:
 
     @property
     def failures(self) -> tuple[str, ...]:
-        """What is no fault of a dataset: stores that are away, and a ledger that may not be swept by."""
+        """Stores that are away, and a ledger that may not be swept by: no dataset is at fault."""
         away = (f"{name}/* was not read: {why}" for name, why in self.away.items())
         return (*away, *((self.withheld,) if self.withheld else ()))
 
     @property
     def store_failed(self) -> bool:
-        """Whether a dataset would not be swept because its store can't do what it is asked."""
+        """True if a dataset would not be swept because its store can't do what it is asked."""
         return any(one.store_failed for one in self.results)
 
     @property
     def has_work(self) -> bool:
-        """Whether the run would do anything."""
         return any(len(rows) for rows in (self.newly_marked, self.deleted, self.spared))
 
     def total(self, rows: pa.Table) -> Amount:
-        """What rows of it come to."""
         return sum(amounts_by(rows, ()).values(), NOTHING)
 
     def groups(self) -> list[PlanGroup]:
@@ -168,7 +162,7 @@ class RetentionPlan:
         return [PlanGroup(dataset=key[0], policy=key[1], **amounts) for key, amounts in sorted(found.items())]
 
     def days(self) -> list[PlannedDay]:
-        """What falls due later, by day; what this run marks counted apart."""
+        """Transactions that fall due later, by day; new marks are counted apart."""
         later = {"marked_before": self.waiting, "newly_marked": self._still_waiting()}
         found: dict[tuple[str, ...], dict[str, Amount]] = {}
         for name, rows in later.items():
@@ -178,12 +172,12 @@ class RetentionPlan:
         return [PlannedDay(date=key[0], **amounts) for key, amounts in sorted(found.items())]
 
     def _still_waiting(self) -> pa.Table:
-        """Of what it marks, what it does not delete as well, having no grace."""
+        """New marks, without those that have no grace and are deleted at once."""
         over = pa.concat_arrays([keys_of(self.deleted), keys_of(self.spared)])
         return self.newly_marked.filter(pc.invert(pc.is_in(keys_of(self.newly_marked), value_set=over)))
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it: sorted, and the same for the same."""
+        """Sorted, so that equal plans give equal JSON."""
         rows = {"newly_marked": self.newly_marked, "deleted": self.deleted, "spared": self.spared}
         own = {"newly_marked": ("due_at",), "deleted": ("expires", "in_latest_view", "refs"), "spared": ("why",)}
         amounts = ("newly_marked", "deleted", "spared", "waiting")
@@ -258,7 +252,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
 
 @dataclass(frozen=True)
 class _Judged:
-    """What an evaluation would newly mark, as it is marked and as a plan tells it; and the logs that are refused."""
+    """New marks of an evaluation, in the forms of the ledger and of a plan; and the logs that are refused."""
 
     candidates: pa.Table
     newly_marked: pa.Table
@@ -267,7 +261,7 @@ class _Judged:
 
 
 def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datetime) -> _Judged:
-    """Judge share by share: of what was read, only what a plan speaks of stays in memory."""
+    """Share by share: only the planned part of what was read stays in memory."""
     parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
     for log in rehearsed.logs():
         known = rehearsed.known(rehearsed.source, log)
@@ -284,7 +278,7 @@ def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datet
 
 
 def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
-    """What the stores wrote down, with the marks by which it would go."""
+    """Recorded deletions, with the marks by which they would go."""
     by_key = {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
     rows = [
         {
@@ -310,7 +304,7 @@ def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
 
 
 def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime, fates: Fates | None) -> pa.Table:
-    """What is marked, not due yet, and neither held nor to be spared."""
+    """Marks that are not due yet, and neither held nor to be spared."""
     if ledger is None or fates is None:
         return PLAN_ROWS.empty_table()
     marks = ledger.marks.table(statuses=["MARKED"])

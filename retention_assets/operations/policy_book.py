@@ -1,7 +1,4 @@
-"""The policy book: loading the files into it, taking one entry from the files, revoking one, and comparing book and files.
-
-Belongs here: what a person decides about an entry. What loading decides is the book's own (policy/book.py).
-"""
+"""Change the policy book: load the files, take one entry from them, revoke one, and compare book and files."""
 
 import json
 from collections import Counter
@@ -21,24 +18,23 @@ from retention_assets.settings.model import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRequest(Request):
-    """Who loads the files; and whether they replace also what people wrote, whatever the settings say."""
+    """Actor who loads the files; and whether these replace entries that people wrote, whatever the settings say."""
 
     overwrite_user_policies: bool = False
 
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What was done with each entry."""
+    """Effect of loading on each entry."""
 
     decisions: tuple[BookDecision, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The entries that differ from the files and stay."""
+        """Warnings about entries that differ from the files and stay."""
         return tuple(decision.warning for decision in self.decisions if decision.warning)
 
     def as_list(self) -> list[dict[str, Any]]:
-        """As `--format json` prints it."""
         return [
             {
                 "name": one.name,
@@ -61,13 +57,12 @@ def load_policy_files(request: LoadRequest, environment: Environment) -> LoadRes
 
 @dataclass(frozen=True)
 class EntryResult:
-    """The version of an entry that a person wrote, and how many open marks no longer have a policy because of it."""
+    """Version of an entry that a person wrote, and the number of open marks that no longer have a policy because of it."""
 
     written: Stored
     orphaned_marks: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {**vars(self.written), "content": json.loads(self.written.content)}
 
 
@@ -89,14 +84,14 @@ def revoke_policy(request: NamedRequest, environment: Environment) -> EntryResul
 
 
 def unknown_entry(name: str, where: str, known: Sequence[str]) -> BadInput:
-    """The refusal of a name that is not where it was looked for."""
+    """Refusal of a name that is in none of the known ones."""
     guess = nearest(name, known)
     remedy = f"Did you mean {guess}?" if guess else None
     return BadInput(Problem(f"'{name}' is not in {where}", key="name", remedy=remedy))
 
 
 def compare_with_files(stored: Sequence[Stored], files: Policies, settings: Settings) -> list[BookDecision]:
-    """What loading the files now would do with each entry."""
+    """Effect that loading the files now would have on each entry."""
     loaded = [as_loaded(item) for item in items_of(files)]
     aspects = [store.name for store in settings.stores if store.kind == "aspects"]
     return compare(stored, loaded, settings.overwrite_user_policies, aspects)
@@ -105,7 +100,7 @@ def compare_with_files(stored: Sequence[Stored], files: Policies, settings: Sett
 def book_rows(
     stored: Sequence[Stored], decisions: Sequence[BookDecision], orphaned: Sequence[Orphaned]
 ) -> list[dict[str, Any]]:
-    """Each entry of the book, then those that only the files have, with what loading the files would do with it."""
+    """Rows for each entry of the book, then for those that only the files have, with the effect of loading."""
     by_name = {decision.name: decision for decision in decisions}
     marks = Counter[str]()
     for one in orphaned:

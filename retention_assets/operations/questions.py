@@ -1,8 +1,4 @@
-"""Questions that people come with: what goes next, why something is kept or marked, and what happened.
-
-Belongs here: what each question works on. All of them only read: where there is no ledger they make none, and say so.
-Does not belong here: the answers themselves (evaluation), and how they look (render).
-"""
+"""Read-only questions: what goes next, why something is kept or marked, and what happened. None creates a ledger."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +34,12 @@ _LONGEST_DAYS = 3650
 
 @dataclass(frozen=True, kw_only=True)
 class UpcomingRequest:
-    """How many days are looked ahead from an instant, or else from now, and at which datasets: globs over store/name."""
+    """Number of days, start (default: now), and datasets: globs over store/name."""
 
     days: int = 7
     datasets: tuple[str, ...] = ("*",)
     as_of: datetime | None = None
-    # How many transactions are listed.
+    # most transactions in the list
     most: int = 1_000
 
     def __post_init__(self) -> None:
@@ -52,7 +48,7 @@ class UpcomingRequest:
 
 
 def show_upcoming(request: UpcomingRequest, environment: Environment) -> Upcoming:
-    """What goes in the days to come, and what a hold keeps of it."""
+    """List what goes in the coming days, and what a hold keeps of it."""
     with environment.ledger_if_any() as ledger:
         as_of = request.as_of or _present(environment, ledger)
         if ledger is None:
@@ -65,7 +61,7 @@ def show_upcoming(request: UpcomingRequest, environment: Environment) -> Upcomin
 def explain_transaction(
     environment: Environment, dataset: str, transaction: str, as_of: datetime | None = None, log: Path | None = None
 ) -> ExplainedTransaction:
-    """Why a transaction is kept or marked, by the rules that the next run goes by, and what the ledger knows of it."""
+    """Explain why a transaction is kept or marked, by the rules of the next run, with what the ledger knows of it."""
     with _opened(environment, dataset, as_of, log, transaction) as (lines, ledger, at):
         rules = _rules(environment, ledger, dataset, at)
         if log is None and is_asked_alone(environment, dataset):
@@ -76,7 +72,7 @@ def explain_transaction(
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
-    """The same of a dataset, in a summary."""
+    """Summarise why the transactions of a dataset are kept or marked."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
         fates = fates_of(environment, ledger, at) if ledger else Fates((), (), at)
         return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, fates, at)
@@ -84,7 +80,7 @@ def explain_dataset(environment: Environment, dataset: str, as_of: datetime | No
 
 @dataclass(frozen=True)
 class OpenedHistory:
-    """The lives of a dataset's transactions while its ledger is open, and from when on they are visible."""
+    """Lives of a dataset's transactions while its ledger is open, and the start of their visible history."""
 
     lives: TransactionLives
     visible_from: datetime | None
@@ -93,7 +89,7 @@ class OpenedHistory:
 
 @contextmanager
 def open_history(environment: Environment, dataset: str, as_of: datetime | None = None) -> Iterator[OpenedHistory]:
-    """What happened to a dataset's transactions, by its store's log and the ledger."""
+    """Open the history of a dataset's transactions, by its store's log and the ledger."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
         visible_from = ledger.visibility.of(dataset) if ledger else None
         holds, _ = holds_about(dataset, lines, holds_in_force(environment, ledger, at), at)
@@ -112,9 +108,8 @@ def _opened(
     path: Path | None = None,
     transaction: str | None = None,
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
-    """The log of a dataset, the ledger, and the instant; refused where neither log nor ledger has the dataset.
-
-    Of a store that need not be read whole only the transaction, where one is meant.
+    """Refused where neither log nor ledger has the dataset. A store that need not be read whole is asked about
+    `transaction` alone, if given.
     """
     with environment.ledger_if_any() as ledger:
         at, about = as_of or _present(environment, ledger), None
@@ -130,7 +125,7 @@ def _opened(
 
 
 def _present(environment: Environment, ledger: Ledger | None) -> datetime:
-    """Now; where the clock is simulated, the newest day that was lived through."""
+    """Where the clock is simulated, the newest day that was lived through."""
     if environment.settings.clock.simulated and ledger is not None:
         times = ledger.clock.times()
         seen = [at for at in (times.newest_seen_at, times.newest_mark_at) if at]
@@ -140,7 +135,7 @@ def _present(environment: Environment, ledger: Ledger | None) -> datetime:
 
 
 def holds_in_force(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
-    """List the holds of policy files, of any folder, and of people."""
+    """Holds of policy files, of any folder, and of people."""
     of_files = holds_of_files(environment.settings)
     if ledger is None:
         return of_files
@@ -149,7 +144,7 @@ def holds_in_force(environment: Environment, ledger: Ledger | None, as_of: datet
 
 
 def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates:
-    """Tell what becomes of marks, by the policies that the next run goes by."""
+    """Fates of marks, by the policies of the next run."""
     foreseen = foreseen_rulebook(ledger, environment.settings, as_of) if files_of(environment.settings) else None
     book = {entry.name: entry for entry in ledger.policy_book.newest()}
     if foreseen:
@@ -160,7 +155,7 @@ def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates
 
 
 def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:
-    """What the next run goes by: the files as they will be in the book, and every hold."""
+    """Rules of the next run: the files as they will be in the book, and every hold."""
     settings = environment.settings
     if ledger is None:
         return rules_for(read_policies(settings), [dataset], settings)

@@ -1,8 +1,4 @@
-"""Realms: what a person says of one. Purging marks everything of it, so nobody does it in passing, or by a typo.
-
-Belongs here: the confirmation that purging needs, the sentence that says what it does, which realms stores know, and what is
-left of one.
-"""
+"""Change and describe realms. Purging marks everything in one, so it needs a confirmation, and a name that a store knows."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -33,7 +29,7 @@ PURGING = "PURGING"
 
 @dataclass(frozen=True, kw_only=True)
 class RealmRequest(NamedRequest):
-    """What a realm is to become. Without `grace` the grace of the marks that purging makes stays as it is.
+    """Request to change a realm. Without `grace` the grace of the marks that purging makes stays as it is.
 
     Purging has to be `confirmed`; and where no store knows the realm, it is done `anyway` or not at all.
     """
@@ -46,7 +42,7 @@ class RealmRequest(NamedRequest):
 
 @dataclass(frozen=True)
 class RealmState:
-    """A realm, one above it that counts for it as well, and what the last evaluations found left of it."""
+    """Realm, one above it that counts for it as well, and what the last evaluations found left in it."""
 
     realm: Realm
     above: Realm | None = None
@@ -54,7 +50,7 @@ class RealmState:
 
     @property
     def words(self) -> str:
-        """Why it is not over yet, or whose status counts."""
+        """Reason why it is not over yet, or the realm whose status counts."""
         found = [f"{one.why}: {_transactions(one.transactions)}" for one in self.left if one.why]
         if going := sum(one.transactions for one in self.left if not one.why):
             found.append(f"on their way out: {_transactions(going)}")
@@ -63,7 +59,6 @@ class RealmState:
         return "; ".join(found)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         above = {"name": self.above.name, "status": self.above.status} if self.above else None
         return {**self.realm.as_dict(), "above": above, "left": [one.as_dict() for one in self.left]}
 
@@ -73,7 +68,7 @@ def _transactions(count: int) -> str:
 
 
 def realm_states(ledger: Ledger, name: str | None = None) -> list[RealmState]:
-    """A realm as it is, or all that were ever changed."""
+    """Describe a realm, or all that were ever changed."""
     realms = list(ledger.realms.all().values()) if name is None else [ledger.realms.of(name)]
     counted = {one.name for one in realms if one.status in (PURGING, "PURGED")}
     found = published_counts(ledger.publications.named("candidate_marks")) if counted else {}
@@ -82,12 +77,12 @@ def realm_states(ledger: Ledger, name: str | None = None) -> list[RealmState]:
 
 
 def reported_realms(ledger: Ledger) -> tuple[ReportedRealm, ...]:
-    """What a report says of realms: of which something is left that is to go, or is there though nothing should be."""
+    """Realms for a report: purges with something left, and purged realms in which something appeared."""
     return tuple(ReportedRealm(one.realm.name, one.realm.status, one.words) for one in realm_states(ledger) if one.left)
 
 
 def purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:
-    """Say what purging a realm does, and when."""
+    """Warn of what purging a realm does, and when."""
     _check_grace(grace, environment)
     if grace is None:
         with environment.ledger_if_any() as ledger:
@@ -115,9 +110,9 @@ def _check_grace(grace: Duration | None, environment: Environment) -> None:
 
 
 def refuse_unknown(name: str, environment: Environment) -> None:
-    """Refuse to purge a realm of which no store has anything: most likely it is misspelt."""
+    """Refuse to purge a realm in which no store has anything: it is probably misspelt."""
     if not is_realm_name(name):
-        # The ledger says what is wrong with it.
+        # the ledger refuses it with its own sentence
         return
     known, away = known_realms(environment)
     if any(is_within(one, name) for one in known):
@@ -132,7 +127,7 @@ def refuse_unknown(name: str, environment: Environment) -> None:
 
 
 def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str, str]]:
-    """The realms of which a store had something when its logs were read last, and the stores that can't be asked.
+    """Realms in which a store had something when its logs were read last, and the stores that can't be asked.
 
     Where no run has read any log yet, the stores are asked.
     """
@@ -166,7 +161,7 @@ def _sources(folders: Mapping[str, str]) -> Iterator[Source]:
 def _published_realms(source: Source) -> set[str]:
     datasets = read_datasets([source])
     mixed = sorted(realm_rows(datasets).mixed)
-    # One at a time: a dataset of many realms may be a large one.
+    # One at a time: a dataset of many realms may be large.
     logs = (Log(read_transactions([source], [name], ["dataset", "attributes"]), datasets) for name in mixed)
     return _realms_of(datasets, logs)
 
@@ -198,12 +193,11 @@ def change_realm(request: RealmRequest, environment: Environment) -> Realm:
 
 
 def unseen_realm(name: str) -> RealmState:
-    """A realm where there is no ledger."""
     return RealmState(Realm(name, INITIAL, Duration()))
 
 
 def note_above(name: str, environment: Environment) -> str | None:
-    """What to say to whoever changed a realm of which one above it counts as well."""
+    """Note for a realm of which one above it counts as well."""
     with environment.ledger_if_any() as ledger:
         above = ledger.realms.above(name) if ledger else None
     return f"{above.name} is {above.status}, and {name} with it, whatever its own status." if above else None

@@ -1,8 +1,6 @@
-"""Rehearsals: the cycle of a run on a copy of the ledger, over stores that write down instead of deleting.
+"""Rehearse a run: mark and sweep a copy of the ledger, over stores that record instead of deleting.
 
-Belongs here: putting the copy and the recording stores in place, judging without Spark what the stores have, and the steps that
-change the copy: marking and sweeping. They are a run's own, so what a rehearsal finds is what a run does.
-Does not belong here: what is asked of a rehearsal (plan.py, simulation.py).
+Marking and sweeping are a run's own code, so a rehearsal finds what a run does.
 """
 
 import tempfile
@@ -47,7 +45,7 @@ _ACTOR = "rehearsal"
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A copy of the ledger, the recording stores, and the datasets of them that are meant."""
+    """Copy of the ledger, the recording stores, and the chosen datasets."""
 
     settings: Settings
     source: Ledger | None
@@ -56,13 +54,13 @@ class Rehearsal:
     stores: Mapping[str, RecordingStore]
     datasets: DatasetFilter
     chosen: Sequence[ChosenDatasets]
-    # Why a store could not be asked, by its name.
+    # why a store could not be asked, by its name
     away: Mapping[str, str]
-    # Those of them of which a scan would fail.
+    # stores among them whose scan would fail
     unscanned: frozenset[str] = frozenset()
 
     def logs(self) -> Iterator[Log]:
-        """The logs of the chosen datasets, share by share; those that can't be read are in it as refused."""
+        """Yield the logs of the chosen datasets, share by share; unreadable ones are in it as refused."""
         silent: dict[str, Exception] = {}
         for one in self.chosen:
             for share in shares_of(one) if one.datasets else ():
@@ -70,7 +68,7 @@ class Rehearsal:
 
     @property
     def ends_early(self) -> str | None:
-        """Why a run would end before it sweeps anything, if it would: it goes on by what it has read."""
+        """Reason why a run would end before it sweeps anything, by what was read; None if it would not."""
         if self.rulebook.unaccepted:
             return f"Nothing would be swept. {self.rulebook.unaccepted}"
         if not self.unscanned or any(one.datasets for one in self.chosen):
@@ -78,39 +76,38 @@ class Rehearsal:
         return "Nothing would be swept: no dataset can be read, and the run ends there."
 
     def rules(self, at: datetime) -> RulesInForce:
-        """What is in force for the chosen datasets at an instant."""
+        """Rules for the chosen datasets at an instant."""
         return self.rulebook.rules([name for one in self.chosen for name in one.datasets], at)
 
     def known(self, ledger: Ledger | None, log: Log) -> pa.Table:
-        """What of a log a ledger has as marked or swept already."""
+        """Transactions of a log that a ledger has as marked or swept."""
         names = log.datasets["dataset"].to_pylist()
         rows = known_rows(ledger, names, self.settings.hidden_again) if ledger else iter(())
         return pa.Table.from_batches(rows, KNOWN_ROWS)
 
     def candidates(self, log: Log, known: pa.Table, rules: RulesInForce, at: datetime) -> pa.Table:
-        """What an evaluation of a log would newly mark."""
+        """New marks of an evaluation of a log."""
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at, known)
         found = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
         still = known.filter(pa.array(is_in_log(known, found)))
         return found.filter(pc.invert(pc.is_in(keys_of(found), value_set=keys_of(still))))
 
     def marking_time(self, as_of: datetime | None) -> datetime:
-        """When a mark of this moment begins; refused by a clock that is behind the newest mark, as marking is."""
+        """Start of a mark made now. Refused by a clock that is behind the newest mark, as marking is."""
         clock, present = self.settings.clock, self.copy.clock.present(as_of)
         self.copy.clock.check(present, None, clock.max_ahead, clock.max_skew, self._other_clocks)
         newest = self.copy.clock.times().newest_mark_at
         return max(present, newest) if newest else present
 
     def mark(self, candidates: pa.Table, as_of: datetime | None) -> MarkResult:
-        """Mark on the copy."""
         return self.copy.marks.mark(candidates, self.copy.clock.present(as_of), _ACTOR)
 
     def due_datasets(self, as_of: datetime | None) -> list[str]:
-        """The chosen datasets on which a sweep of the copy has something to do."""
+        """Chosen datasets on which a sweep of the copy has something to do."""
         return self.datasets.select(self.copy.marks.datasets_to_sweep(self.copy.clock.due_by(as_of)))
 
     def braked(self, as_of: datetime | None) -> dict[str, str]:
-        """By dataset why a run would take nothing of it without a person's consent."""
+        """By dataset, why a run would need a person's consent."""
         if self.source is None:
             return {}
         at = self.copy.clock.due_by(as_of)
@@ -119,15 +116,14 @@ class Rehearsal:
         return braked(self.source, self.settings.brake, due, at.date())
 
     def sweep_copy(self, as_of: datetime | None, without: Collection[str] = ()) -> list[SweepResult]:
-        """Sweep the copy. The stores write down what they would delete."""
+        """Sweep the copy. The stores record what they would delete."""
         due = [name for name in self.due_datasets(as_of) if name not in without]
-        # A store that can't even be opened is told once, and not for each of its datasets.
+        # A store that can't even be opened is reported once, and not for each of its datasets.
         names = [name for name in due if store_of(name) in self.stores or store_of(name) not in self.away]
         sweeper = Sweeper(self.copy, self.stores, self.rulebook, as_of, _ACTOR, wait=lambda *_: None, clocks=self._other_clocks)
         return list(sweeper.run(names))
 
     def recorded(self) -> list[RecordedDeletion]:
-        """What the stores would have deleted so far."""
         return [one for store in self.stores.values() for one in store.recorded]
 
     def accepted_cascades(self) -> dict[str, str]:
@@ -140,7 +136,7 @@ class Rehearsal:
         }
 
     def _other_clocks(self) -> Iterator[datetime]:
-        """The copy is a file; where the ledger is not, its server is a witness of the time for the copy as well."""
+        """The copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well."""
         return filter(None, (self.source.clock.server_time(),) if self.source else ())
 
 
@@ -154,10 +150,10 @@ def rehearse(
     as_of: datetime | None = None,
     simulated: bool = False,
 ) -> Iterator[Rehearsal]:
-    """A copy with what is due by an instant. Where there is no ledger yet, it is an empty one.
+    """Copy the ledger with what is due by an instant. Where there is no ledger yet, the copy is empty.
 
-    What is scanned is scanned once, as a run would at `as_of`, or else now; nobody records it. Ahead of the present, where a
-    sweep may not go, a copy lives through the days; so does one that is to be simulated.
+    Stores of objects are scanned once, as of `as_of` or now, without a record. Ahead of the present, where a sweep may not
+    go, the copy has a simulated clock; so has one that is to be `simulated`.
     """
     settings = environment.settings
     if not settings.stores:
@@ -192,15 +188,15 @@ def rehearse(
 def _scan(
     environment: Environment, source: Ledger | None, wanted: DatasetFilter, as_of: datetime | None, stack: ExitStack
 ) -> tuple[dict[str, Store], dict[str, str | None]]:
-    """The stores that are scanned, as a scan has found them; and those that are not read: why, or none if nobody asks for them.
+    """Scanned stores; and those that are not read: why, or None if nobody asks for them.
 
-    One that can't be scanned is swept all the same, as in a run: the sweep looks for itself.
+    A store that can't be scanned is swept all the same, as in a run: the sweep checks by itself.
     """
     settings = environment.settings
     found, unread = dict[str, Store](), dict[str, str | None]()
     mine = [one for one in settings.stores if isinstance(one, ObjectsSettings)]
     if mine:
-        # With it comes what scans; most have nothing that is scanned.
+        # Imported here: it loads everything that scans, and most environments have no scanned store.
         from retention_assets.pipeline.unrecorded_scans import ScannedObjects, UnrecordedScans
         from retention_assets.pipeline.warehouse import Warehouse
 
@@ -220,7 +216,7 @@ def _scan(
 def _open(
     environment: Environment, remembers: bool, scanned: Mapping[str, Store]
 ) -> tuple[dict[str, RecordingStore], dict[str, str]]:
-    """The stores, each behind one that records; and why one could not even be opened."""
+    """Recording stores; and why one could not even be opened."""
     stores, away = dict[str, RecordingStore](), dict[str, str]()
     for one in environment.settings.stores:
         try:
@@ -232,7 +228,7 @@ def _open(
 
 
 def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
-    """Why a run would sweep nothing at all: the ledger is not the newest, or not what its record says."""
+    """Reason why a run would sweep nothing at all: the ledger is not the newest, or not what its record says."""
     try:
         environment.check_heads(ledger)
     except Refused as fault:

@@ -1,7 +1,4 @@
-"""The base of every request: who asks, and why. The audit keeps both for ever, so neither may be empty.
-
-Belongs here: the fields that requests share, and the refusal of values that would say nothing.
-"""
+"""Base of every request: actor and reason. The audit keeps both for ever, so neither may be empty."""
 
 from dataclasses import dataclass
 
@@ -13,7 +10,7 @@ _WHY = "The record keeps who did what, and why."
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Something that a person, or a run, asks for."""
+    """Request of a person or a run."""
 
     actor: str
 
@@ -24,7 +21,6 @@ class Request:
             raise BadInput(Problem(what, key="actor", value=f"'{self.actor}'"))
 
     def _strip(self, key: str, expected: str) -> None:
-        """A text without the space around it; something has to be left."""
         text = getattr(self, key).strip()
         if not text:
             raise BadInput(Problem("is empty", key=key, expected=expected, remedy=_WHY))
@@ -33,7 +29,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ReasonedRequest(Request):
-    """A request that needs a reason, because it changes what is kept or deleted."""
+    """Request that needs a reason, because it changes what is kept or deleted."""
 
     reason: str
 
@@ -44,6 +40,6 @@ class ReasonedRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class NamedRequest(ReasonedRequest):
-    """A request about something that has a name: a hold, an entry of the policy book."""
+    """Request about something with a name: a hold, an entry of the policy book."""
 
     name: str

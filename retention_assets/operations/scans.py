@@ -1,7 +1,6 @@
-"""Scans of stores of objects: listing them, accepting one that is braked, and writing out what one has found.
+"""List scans of stores of objects, accept a braked one, and export what one found.
 
-Belongs here: which store and which scan are meant, and what is exported. What may be accepted is the ledger's to say. What
-reads a scan is imported where it is needed: to list scans takes none of it.
+Modules that read a scan are imported where they are needed: listing takes none of them.
 """
 
 import json
@@ -30,13 +29,13 @@ _ABOUT = [
 ]
 RETAINED = pa.schema([*_ABOUT, pa.field("witness", pa.string())])
 EVERYTHING = pa.schema([*_ABOUT, pa.field("class", pa.string())])
-# So many rows are in a file; their witnesses are asked for together, by reading each source once.
+# rows per file; their witnesses are read together, by one pass over each source
 ROWS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptScanRequest(ReasonedRequest):
-    """The braked scan that may mark."""
+    """Acceptance of a braked scan."""
 
     store: str
     scan: int
@@ -44,9 +43,9 @@ class AcceptScanRequest(ReasonedRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """What is exported of a scan (the newest that is still listed, unless one is named), of all realms or of one, and where.
+    """Scan to export (default: the newest still listed), realm (default: all), and folder.
 
-    What is retained with its witness; or everything, with its class.
+    Retained objects with their witnesses; or everything, with its class.
     """
 
     store: str
@@ -58,7 +57,7 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written."""
+    """Written files and rows."""
 
     store: str
     scan: int
@@ -66,21 +65,20 @@ class ExportResult:
     files: int
     objects: int
     bytes: int
-    # Retained by the scan, and no source names it any more.
+    # retained by the scan, but no source names it any more
     without_witness: int
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return asdict(self)
 
 
 def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
-    """A scan as `--format json` prints it, with everything that it counted where that is at hand."""
+    """Render a scan, with all its counts where the result is at hand."""
     return {**asdict(scan), "status": scan.status.value, **({"result": json.loads(result)} if result else {})}
 
 
 def list_scans(environment: Environment, store: str | None = None) -> list[ScanRecord]:
-    """The newest scans of a store or of all, as many of each as its settings keep, the newest first."""
+    """List the newest scans of a store or of all, as many of each as its settings keep, the newest first."""
     wanted = scanned_stores(environment) if store is None else [_store(environment, store)]
     with environment.ledger_if_any() as ledger:
         if ledger is None:
@@ -90,7 +88,7 @@ def list_scans(environment: Environment, store: str | None = None) -> list[ScanR
 
 
 def detailed(environment: Environment, scans: Sequence[ScanRecord]) -> Iterator[dict[str, Any]]:
-    """Scans with all that they counted, by realm, kind and class."""
+    """Render scans with all their counts, by realm, kind and class."""
     if not scans:
         return
     with environment.ledger() as ledger:
@@ -150,7 +148,6 @@ def export_scan(request: ExportRequest, environment: Environment) -> ExportResul
 
 
 def scanned_stores(environment: Environment) -> list[ObjectsSettings]:
-    """The stores of the settings that are scanned."""
     return [one for one in environment.settings.stores if isinstance(one, ObjectsSettings)]
 
 
@@ -172,7 +169,7 @@ def _is_there(folder: str) -> bool:
 
 
 def _rows(folder: str, settings: ObjectsSettings, request: ExportRequest) -> Iterator[pa.Table]:
-    """The objects of a scan that are wanted, batch by batch."""
+    """Wanted objects of a scan, batch by batch."""
     from retention_assets.pipeline.file_systems import place_of
     from retention_assets.stores.objects.scan.folder import ScanFolder
     from retention_assets.stores.objects.scan.listed import read_every_class
@@ -182,7 +179,7 @@ def _rows(folder: str, settings: ObjectsSettings, request: ExportRequest) -> Ite
         if not request.everything:
             table = table.filter(pc.equal(table["class"], ObjectClass.REFERENCED.value))
         if request.realm is not None:
-            # A realm that is null is none of them.
+            # a null realm matches none
             below = pc.starts_with(table["realm"], f"{request.realm}/")
             table = table.filter(pc.or_(pc.equal(table["realm"], request.realm), below))
         yield table.rename_columns(["object" if name == "key" else name for name in table.column_names])
@@ -194,7 +191,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, as many together as are in a file."""
+    """Regroup rows to the size of a file."""
     waiting: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -211,7 +208,7 @@ def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
-    """What is retained, with who refers to it now."""
+    """Retained objects, with their present referrers."""
     from retention_assets.stores.objects.look.look import find_witnesses
     from retention_assets.stores.objects.references import open_edges, open_references
 
@@ -223,7 +220,7 @@ def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
 
 
 def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
-    """Realm and name as one text, which no other realm and name have."""
+    """Unique text for realm and name."""
     lengths = pc.fill_null(pc.binary_length(realms), -1).cast(pa.string())
     text = pc.binary_join_element_wise(lengths, pc.fill_null(realms, ""), names, "/")
     return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text

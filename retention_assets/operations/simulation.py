@@ -1,7 +1,6 @@
-"""The simulation: the cycle day by day on a copy, so that one sees marks come due and a sweep without waiting for either.
+"""Simulate the cycle day by day on a copy, so that one sees marks come due and a sweep without waiting.
 
-Belongs here: the days, and what happens on each. The history is the one that the stores have now: nothing new arrives in it.
-Does not belong here: the steps of a day (rehearsal.py).
+The history is what the stores have now: nothing new arrives.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ _FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationRequest:
-    """How many days, from which instant on (else now), and which datasets: globs over store/name."""
+    """Number of days, start (default: now), and datasets: globs over store/name."""
 
     days: int
     begin: datetime | None = None
@@ -40,7 +39,7 @@ class SimulationRequest:
 
 @dataclass(frozen=True)
 class SimulatedDay:
-    """What happens on a day: `due` is what the sweep finds at its beginning, `waiting` what is marked at its end."""
+    """Events of a day: `due` is what the sweep finds at its beginning, `waiting` what is marked at its end."""
 
     as_of: datetime
     newly_marked: Amount = NOTHING
@@ -51,31 +50,28 @@ class SimulatedDay:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing happens."""
         return not (self.newly_marked.transactions or self.due.transactions or self.spared.transactions)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         amounts = {name: value.as_dict() for name, value in vars(self).items() if isinstance(value, Amount)}
         return {"date": self.as_of.date().isoformat(), "as_of": text_of(self.as_of), **amounts}
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """The days, and what could not take part: datasets that are refused, and stores that are away."""
+    """Simulated days, and what could not take part: refused datasets, and stores that are away."""
 
     days: tuple[SimulatedDay, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     away: Mapping[str, str] = field(default_factory=dict)
-    # Why marks were spared, and how many for each reason.
+    # number of spared marks by reason
     reasons: Mapping[str, int] = field(default_factory=dict)
 
     def total(self, name: str) -> Amount:
-        """One of the amounts over all days."""
+        """Sum of one of the amounts over all days."""
         return sum((getattr(one, name) for one in self.days), NOTHING)
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {
             "days": [one.as_dict() for one in self.days],
             "totals": {name: self.total(name).as_dict() for name in ("newly_marked", "deleted", "spared")},
@@ -107,7 +103,7 @@ def simulate(request: SimulationRequest, environment: Environment) -> Simulation
 def _live(
     rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], instants: Sequence[datetime], refused: dict[str, str]
 ) -> Iterator[SimulatedDay]:
-    """Day by day: judge and mark, then sweep what is due."""
+    """Each day: judge and mark, then sweep what is due."""
     gone = 0
     for at in instants:
         marked = _mark(rehearsed, logs, at)
@@ -131,7 +127,7 @@ def _live(
 
 
 def _mark(rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], at: datetime) -> Amount:
-    """Judge everything as of a day, and mark on the copy; what is new."""
+    """Judge as of a day and mark on the copy; returns what is new."""
     rules, parts = rehearsed.rules(at), [CANDIDATES.empty_table()]
     for log, before in logs:
         known = pa.concat_tables([before, rehearsed.known(rehearsed.copy, log)])
@@ -148,7 +144,6 @@ def _swept(known: pa.Table) -> pa.Table:
 
 
 def _pending(rehearsed: Rehearsal, by: datetime) -> Amount:
-    """The open marks that are due by an instant."""
     return sum((Amount(one.marks, one.bytes) for one in rehearsed.copy.pending.waiting() if one.is_due(by)), NOTHING)
 
 

@@ -1,7 +1,4 @@
-"""Visibility: raising the time before which the history of a dataset is not to be read.
-
-Belongs here: raising it by what a person says of one dataset, or the policy files of many; by the logs as they are now.
-"""
+"""Raise the time before which a dataset's history is not to be read: of one dataset, or of all that the policy files name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +28,7 @@ from retention_assets.stores.realms import read_lines
 
 @dataclass(frozen=True, kw_only=True)
 class AdvanceRequest(Request):
-    """How long history stays readable, counted back from an instant. Without `log` the dataset's store is read."""
+    """Time for which history stays readable, counted back from an instant. Without `log` the dataset's store is read."""
 
     dataset: str
     retention: Duration
@@ -41,7 +38,7 @@ class AdvanceRequest(Request):
 
 @dataclass(frozen=True)
 class AdvanceResult:
-    """From when on the history is readable, and from when on it was."""
+    """Start of the readable history, and the previous start."""
 
     dataset: str
     visible_from: datetime
@@ -49,11 +46,9 @@ class AdvanceResult:
 
     @property
     def raised(self) -> bool:
-        """Whether the visibility mark was raised."""
         return self.visible_from != self.before
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {**vars(self), "raised": self.raised}
 
 
@@ -69,7 +64,7 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Adv
 
 @dataclass(frozen=True, kw_only=True)
 class AdvanceByRulesRequest(Request):
-    """Which of the datasets that `visibility` in the policy files names, and as of when; the present where none is given."""
+    """Filter of the datasets that `visibility` in the policy files names, and an instant (default: now)."""
 
     datasets: tuple[str, ...] = ("*",)
     as_of: datetime | None = None
@@ -77,7 +72,7 @@ class AdvanceByRulesRequest(Request):
 
 @dataclass(frozen=True)
 class DatasetAdvance:
-    """From when on the history of one of many is readable, if anything of it was ever hidden; or until when its entry waits."""
+    """Start of a dataset's readable history, if anything of it was ever hidden; or the end of its entry's waiting time."""
 
     dataset: str
     visible_from: datetime | None
@@ -85,20 +80,18 @@ class DatasetAdvance:
     waits_until: datetime | None
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {**vars(self), "raised": self.visible_from != self.before}
 
 
 @dataclass(frozen=True)
 class AdvanceByRulesResult:
-    """What came of each dataset that an entry is about, and why others could not be looked at."""
+    """Outcome for each dataset that an entry is about, and why others could not be read."""
 
     datasets: tuple[DatasetAdvance, ...]
     refused: Mapping[str, str]
     away: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """As `--format json` prints it."""
         return {"datasets": [one.as_dict() for one in self.datasets], "refused": dict(self.refused), "away": dict(self.away)}
 
 
@@ -129,7 +122,7 @@ def advance_by_rules(request: AdvanceByRulesRequest, environment: Environment) -
 
 
 def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterator[Log]:
-    """The logs of the datasets of a store that some entry could be about."""
+    """Logs of the datasets of a store that some entry could be about."""
     names = [name for name in call_store(store, store.datasets) if matches(name, globs)]
     wanted = sorted({name for version in rules.versions for name in rules_reaching(names, version.rule.datasets)})
     for share in call_store(store, lambda: store.shares(wanted)) if wanted else ():
@@ -137,7 +130,7 @@ def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterato
 
 
 def _newest_close(rows: pa.Table, dataset: str) -> datetime:
-    """When the newest transaction that readers of a dataset can see was committed."""
+    """Commit time of the newest transaction that readers of a dataset can see."""
     committed = rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
     newest: datetime | None = pc.max(committed["closed_at"]).as_py()
     if newest is None:

@@ -1,11 +1,7 @@
-"""The policy book: which version of each policy is in force when the files and the book do not say the same.
+"""The policy book: the version of each policy that is in force where the files and the book differ.
 
-Belongs here: the canonical content of an entry, the comparison of loaded entries with stored ones, and the datasets that a
-change touches. All of it is a pure function of its arguments; the ledger stores what it returns.
-Does not belong here: reading files (language.py), storing versions or asking who is writing (ledger).
-
-Entries are policies, DataHub entries and visibility entries. Holds are not: a hold is not amended by loading a file, it is
-placed and released by people, each time with a reason, and has a record of its own.
+Entries are policies, DataHub entries and visibility entries. Holds are not: people place and release them, each time with a
+reason, and they have a record of their own.
 """
 
 import hashlib
@@ -28,12 +24,11 @@ from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule
 
 EVERYWHERE = Datasets(include=("*",))
 
-# What the book has versions of.
 BookItem = Policy | AspectEntry | VisibilityRule
 
 
 class LoadOutcome(StrEnum):
-    """What loading does with one entry."""
+    """Effect of loading on one entry."""
 
     WRITTEN = "WRITTEN"  # the file's content becomes the next version
     SKIPPED = "SKIPPED"  # book and file say the same
@@ -43,7 +38,7 @@ class LoadOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class Loaded:
-    """An entry as the files have it."""
+    """Entry as the files have it."""
 
     name: str
     content: str
@@ -53,7 +48,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Stored:
-    """The newest version of an entry in the book. A revoked one is in force no more, but still says who wrote last."""
+    """Newest version of an entry in the book. A revoked one is no longer in force, but still says who wrote last."""
 
     name: str
     content: str
@@ -67,7 +62,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class BookDecision:
-    """What loading does with one entry, why, and which datasets have to be evaluated again."""
+    """Effect of loading on one entry, its reason, and the datasets that have to be judged again."""
 
     name: str
     outcome: LoadOutcome
@@ -78,16 +73,16 @@ class BookDecision:
 
     @property
     def revokes(self) -> bool:
-        """Whether an entry that came from a file is in none any more: removing a policy takes effect."""
+        """An entry that came from a file is in no file any more: removing a policy takes effect."""
         return self.outcome is LoadOutcome.ABSENT and self.stored is not None and self.stored.system
 
     @property
     def warning(self) -> str | None:
-        """What a person has to be told, if anything."""
+        """Text for a person, if anything needs attention."""
         return self.reason if self.outcome is LoadOutcome.DRIFTED else None
 
     def written(self, by: str, at: datetime) -> Stored:
-        """The version that a WRITTEN entry gets. Files are loaded by the system, whoever starts it."""
+        """Build the version of a WRITTEN entry. The system loads files, whoever starts it."""
         if self.outcome is not LoadOutcome.WRITTEN or self.loaded is None:
             raise ValueError(f"{self.name} is {self.outcome}, not written")
         version = self.stored.version + 1 if self.stored else 1
@@ -95,7 +90,7 @@ class BookDecision:
 
 
 def canonical(item: BookItem) -> str:
-    """An entry's content as one text: equal for equal meaning (`30d` and `P30D`), without how it is to be loaded.
+    """Render an entry as text that is equal for equal meaning (`30d` and `P30D`), without how it is to be loaded.
 
     Defaults are written out, so that a stored version keeps its meaning when a later release has other defaults.
     """
@@ -106,12 +101,11 @@ def canonical(item: BookItem) -> str:
 
 
 def digest_of(content: str) -> str:
-    """The content's hash, by which marks and the audit name a version."""
+    """Hash of the content, by which marks and the audit name a version."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def as_loaded(item: BookItem) -> Loaded:
-    """An entry of the files, ready to be compared."""
     mine = "DataHub" if item.name.startswith(PREFIX) else "visibility" if item.name.startswith(VISIBILITY_PREFIX) else None
     if isinstance(item, Policy) and mine:
         what = f"has a name that begins with {item.name.partition(':')[0]}:, which is how {mine} entries are named"
@@ -121,7 +115,7 @@ def as_loaded(item: BookItem) -> Loaded:
 
 
 def item_of(name: str, content: str) -> BookItem | None:
-    """The value behind a stored content, or none where this release no longer understands it."""
+    """Parse a stored content; None where this release no longer understands it."""
     model: type[BookItem] = Policy
     if name.startswith((PREFIX, VISIBILITY_PREFIX)):
         model = AspectEntry if name.startswith(PREFIX) else VisibilityRule
@@ -132,7 +126,6 @@ def item_of(name: str, content: str) -> BookItem | None:
 
 
 def sentence_of(item: BookItem) -> str:
-    """An entry in words."""
     if isinstance(item, Policy):
         return sentence(item)
     return datahub.sentence(item) if isinstance(item, AspectEntry) else visibility_sentence(item)
@@ -141,9 +134,10 @@ def sentence_of(item: BookItem) -> str:
 def compare(
     stored: Iterable[Stored], loaded: Sequence[Loaded], overwrite_user_policies: bool = False, stores: Collection[str] = ()
 ) -> list[BookDecision]:
-    """One decision per entry: the loaded ones in their order, then those that are in the book alone, by name.
+    """Decide about each entry: the loaded ones in their order, then those that are in the book alone, by name.
 
-    `stores` are the names of the `aspects` stores, over which DataHub entries reach; without any they reach over all stores.
+    `stores` are the names of the `aspects` stores, over which DataHub entries reach; without any they reach over all
+    stores.
     """
     newest: dict[str, Stored] = {}
     for entry in sorted(stored, key=lambda entry: entry.version):
@@ -162,7 +156,7 @@ def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Coll
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
-    """Equal comes first: neither a force nor a setting writes a version that says nothing new."""
+    """Equality comes first: neither a force nor a setting writes a version that says nothing new."""
     if stored is None:
         return LoadOutcome.WRITTEN, "is new: nothing is stored under its name."
     if not stored.revoked and _same(entry, stored):
@@ -195,7 +189,7 @@ def _last(stored: Stored) -> str:
 
 
 def _same(entry: Loaded, stored: Stored) -> bool:
-    """Equal in text, or in meaning where an earlier release wrote the same in other words."""
+    """An earlier release may have written the same meaning in another text."""
     if entry.digest == stored.digest:
         return True
     item = item_of(stored.name, stored.content)
@@ -203,7 +197,6 @@ def _same(entry: Loaded, stored: Stored) -> bool:
 
 
 def display_name(name: str) -> str:
-    """An entry as a sentence begins with it."""
     if name.startswith(VISIBILITY_PREFIX):
         return f"Visibility entry '{name.removeprefix(VISIBILITY_PREFIX)}'"
     return f"DataHub entry '{name.removeprefix(PREFIX)}'" if name.startswith(PREFIX) else f"Policy '{name}'"
@@ -214,7 +207,7 @@ def _force(name: str) -> str:
 
 
 def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
-    """The datasets that an entry can reach. One that is not understood any more may have reached all."""
+    """Datasets that an entry can reach. One that is not understood any more may have reached all."""
     item = item_of(name, content)
     if item is None:
         return EVERYWHERE
@@ -225,14 +218,14 @@ def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
 
 
 def _touched(entry: Loaded, stored: Stored | None, stores: Collection[str]) -> tuple[Datasets, ...]:
-    """What the new content reaches and what the old one, if it was in force, reached: both may have other verdicts now."""
+    """Scopes of the new content and of the old one, if it was in force: verdicts in both may change."""
     new = scope_of(entry.name, entry.content, stores)
     old = scope_of(stored.name, stored.content, stores) if stored and not stored.revoked else new
     return (new,) if old == new else (new, old)
 
 
 def datasets_touched(decisions: Iterable[BookDecision]) -> list[Datasets]:
-    """The scopes that have to be evaluated again after a load, each once. A dataset in none of them keeps its verdicts."""
+    """Scopes to judge again after a load, each once. A dataset in none of them keeps its verdicts."""
     scopes: list[Datasets] = []
     for decision in decisions:
         scopes += [scope for scope in decision.touched if scope not in scopes]

@@ -1,7 +1,4 @@
-"""DataHub's own retention file, as it is: which entry is in force for an aspect, and what it means as a policy.
-
-Belongs here: the shape of an entry, the overlay of files, the one order in which entries are asked, and the translation.
-Does not belong here: the table that the aspects live in (stores), or which entry stays when a person changed it (book.py).
+"""DataHub's own retention file: which entry is in force for an aspect, and its translation to a policy.
 
 An entry is about an (entity, aspect); `*` stands for all. Of the entries that fit, the most specific wins whole: nothing is
 merged, so an `indefinite` for one aspect sets it free of every general rule.
@@ -97,22 +94,21 @@ class AspectEntry(Value):
 
     @property
     def key(self) -> Key:
-        """What the entry is about: the identity under which files overlay each other and the policy book compares."""
+        """Identity by which files overlay each other and the policy book compares."""
         return self.entity, self.aspect
 
     @property
     def name(self) -> str:
-        """The key as a policy's name."""
         return f"{PREFIX}{self.entity}.{self.aspect}"
 
 
 def looks_like_datahub(data: object) -> bool:
-    """Whether a file is meant as DataHub's: a list at its top, with an entry that names an entity or an aspect."""
+    """Recognise DataHub's format: a list at the top, with an entry that names an entity or an aspect."""
     return isinstance(data, list) and any(isinstance(item, dict) and ({"entity", "aspect"} & item.keys()) for item in data)
 
 
 def read_entries(document: Document) -> list[AspectEntry]:
-    """Every entry of a file, or BadInput with every fault in it."""
+    """Read every entry of a file, or raise BadInput with every fault in it."""
     if not isinstance(document.data, list):
         expected = "a list of mappings with entity, aspect and config"
         raise BadInput(Problem("is not a list", file=document.file, line=document.line(()), expected=expected))
@@ -136,7 +132,6 @@ def read_entries(document: Document) -> list[AspectEntry]:
 
 
 def _label(item: object, index: int) -> str:
-    """The name of an entry that could not be read, as far as it has one."""
     if isinstance(item, dict) and isinstance(item.get("entity"), str) and isinstance(item.get("aspect"), str):
         return f"{PREFIX}{item['entity']}.{item['aspect']}"
     return f"#{index + 1}"
@@ -150,7 +145,7 @@ def _twice(entry: AspectEntry, file: str | None = None, line: int | None = None,
 
 
 def overlay(files: Iterable[Sequence[AspectEntry]]) -> list[AspectEntry]:
-    """The entries in force when files lie over each other: for each key that of the last file, in the order of first sight."""
+    """Overlay files: for each key the entry of the last file, in the order of first appearance."""
     found: dict[Key, AspectEntry] = {}
     problems: list[Problem] = []
     for entries in files:
@@ -163,7 +158,6 @@ def overlay(files: Iterable[Sequence[AspectEntry]]) -> list[AspectEntry]:
 
 
 def resolve(entries: Iterable[AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
-    """The one entry in force for an aspect of an entity, if any is."""
     return _entry_for({entry.key: entry for entry in entries}, entity, aspect)
 
 
@@ -175,7 +169,7 @@ def _entry_for(entries: dict[Key, AspectEntry], entity: str, aspect: str) -> Asp
 def as_policy(
     entry: AspectEntry, datasets: Sequence[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
 ) -> Policy:
-    """The entry as a policy over globs of datasets. An `indefinite` entry marks nothing, and is the reason why.
+    """Translate an entry to a policy over globs of datasets. An `indefinite` entry marks nothing, and is the reason why.
 
     The current version is the newest transaction of its branch and protected anyway; it comes on top of `maxVersions`,
     unless the store says that it counts.
@@ -200,9 +194,9 @@ def as_policy(
 def policies_for(
     entries: Sequence[AspectEntry], datasets: Iterable[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
 ) -> list[Policy]:
-    """One policy per entry that wins any dataset `store/entity.aspect`, over exactly those that it wins, in the entries' order.
+    """Build a policy for each entry that wins any dataset `store/entity.aspect`, over exactly those, in the entries' order.
 
-    A dataset that is named otherwise is no aspect's and is chosen by none.
+    No entry selects a dataset whose name has another form.
     """
     by_key = {entry.key: entry for entry in entries}
     won: dict[Key, list[str]] = {key: [] for key in by_key}
@@ -215,7 +209,6 @@ def policies_for(
 
 
 def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
-    """The entry in words."""
     kept = entry.config.retention
     about = "every aspect" if entry.aspect == ALL else f"aspect {entry.aspect}"
     about += " of every entity" if entry.entity == ALL else f" of entity {entry.entity}"
@@ -230,12 +223,11 @@ def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
 
 
 def escape_glob(name: str) -> str:
-    """The glob that matches this name alone."""
     return _SPECIAL.sub(r"[\1]", name)
 
 
 def _age(time: TimeRetention) -> Duration:
-    """Seconds as days where they are whole days: the same length, and 2592000 reads as 30 days."""
+    """2592000 seconds read as 30 days."""
     days, seconds = divmod(time.max_age_in_seconds, _SECONDS_OF_A_DAY)
     return Duration(days=days, seconds=seconds)
 

@@ -1,8 +1,6 @@
-"""What is said of a transaction that is marked or swept, in the same words wherever it is shown.
+"""Sentences and details about a transaction that is marked or swept.
 
-Belongs here: the two sentences, which never change, so that people and programs can look for them; and what there is to know
-besides: when, by which policy, and how to take it back.
-Does not belong here: transactions that were taken back or spared. Of them there is nothing to say but their history.
+The sentences never change: people and programs search for them. A transaction that was taken back or spared has none.
 """
 
 import shlex
@@ -19,7 +17,7 @@ THERE_AGAIN = "Transaction data was deleted, and is there again."
 
 @dataclass(frozen=True)
 class DeletionMessage:
-    """The sentence about a transaction, and its details."""
+    """Sentence about a transaction, with its details."""
 
     message: str
     details: str
@@ -42,9 +40,9 @@ def deletion_message(
     spared: str | None = None,
     there_again: bool = False,
 ) -> DeletionMessage | None:
-    """What is said of a transaction by its newest mark: the status, and the policy as `name@version`.
+    """Build the message from the newest mark: its status, and the policy as `name@version`.
 
-    None where `message_of` says nothing.
+    None where `message_of` returns None.
     """
     hold = ", ".join(holds) or None
     message = message_of(status, hidden=hidden, hold=hold, spared=spared)
@@ -70,9 +68,9 @@ def deletion_message(
 
 
 def message_of(status: str, *, hidden: bool = False, hold: str | None = None, spared: str | None = None) -> str | None:
-    """The sentence alone: what is marked goes, unless a hold keeps it, or the sweep will spare it, for a reason.
+    """Choose the sentence: what is marked goes, unless a hold keeps it or the sweep will spare it for a reason.
 
-    None where a transaction is not marked any more, and where a sweep only hid it: what deletes nothing is not called deleted.
+    None where the mark was taken back, and where a sweep only hid it: what deletes nothing is not called deleted.
     """
     if status == "SWEPT":
         return None if hidden else DELETED

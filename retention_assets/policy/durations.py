@@ -1,8 +1,4 @@
-"""Instants and durations in UTC, and the calendar arithmetic between them.
-
-Belongs here: the text forms (`30d`, `P2Y`, `2026-01-01T00:00:00Z`), the rule for moving an instant by a duration, and the
-types of settings that are durations. No function of this module knows what time it is.
-"""
+"""Instants and durations in UTC, their text forms, and calendar arithmetic. Nothing here reads a clock."""
 
 import calendar
 import re
@@ -20,7 +16,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST_DAY = datetime(2000, 1, 1, tzinfo=UTC)
 
-# Beyond this an instant could leave the range of a timestamp; nobody retains for longer.
+# Longer durations could leave the range of a timestamp.
 LONGEST_YEARS = 1000
 
 _SHORT = re.compile(r"(\d{1,12})(s|m|h|d|w|mo|y)", re.ASCII)
@@ -57,7 +53,7 @@ class Duration:
         return bool(self.months or self.days or self.seconds)
 
     def __str__(self) -> str:
-        """The shortest text that parses back to this value."""
+        """Shortest text that parses back to this value."""
         months, days, seconds = self.months, self.days, self.seconds
         if not self:
             return "0s"
@@ -74,7 +70,7 @@ class Duration:
         return f"P{date}" + (f"T{seconds}S" if seconds else "")
 
     def iso(self) -> str:
-        """The duration as ISO 8601 has it: `P2Y`, `P30D`, `PT36H`. It parses back to this value."""
+        """ISO 8601: `P2Y`, `P30D`, `PT36H`. It parses back to this value."""
         hours, rest = divmod(self.seconds, 3600)
         date = ((self.months // 12, "Y"), (self.months % 12, "M"), (self.days, "D"))
         time = ((hours, "H"), (rest // 60, "M"), (rest % 60, "S"))
@@ -82,7 +78,7 @@ class Duration:
         return f"P{day}" + (f"T{clock}" if clock else "") if day or clock else "PT0S"
 
     def words(self) -> str:
-        """The duration as a person says it: `2 years`, `30 days`, `1 day and 12 hours`."""
+        """For people: `2 years`, `30 days`, `1 day and 12 hours`."""
         parts: list[str] = []
         hours, rest = divmod(self.seconds, 3600)
         for amount, unit in (
@@ -98,21 +94,19 @@ class Duration:
         return " and ".join(parts) or "0 seconds"
 
     def before(self, instant: datetime) -> datetime:
-        """The instant that lies this long before another."""
         return _move(instant, -self.months, timedelta(days=-self.days, seconds=-self.seconds))
 
     def after(self, instant: datetime) -> datetime:
-        """The instant that lies this long after another."""
         return _move(instant, self.months, timedelta(days=self.days, seconds=self.seconds))
 
     @property
     def length(self) -> timedelta:
-        """The time that it takes where nobody says when it begins: a month is as long as the first ones of a year."""
+        """Length from no particular day: a month is as long as the first ones of a year."""
         return self.after(_FIRST_DAY) - _FIRST_DAY
 
 
 def _move(instant: datetime, months: int, rest: timedelta) -> datetime:
-    """Move by calendar months, clamped at the month's end, then by exact time. 2y before 2024-02-29 is 2022-02-28."""
+    """Calendar months first, clamped at the month's end, then exact time. 2y before 2024-02-29 is 2022-02-28."""
     if months:
         year, month = divmod(instant.year * 12 + instant.month - 1 + months, 12)
         if not 1 <= year <= 9999:
@@ -123,7 +117,7 @@ def _move(instant: datetime, months: int, rest: timedelta) -> datetime:
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a duration, or raise ValueError with a sentence that says why not."""
+    """Read a duration. Raise ValueError with a sentence that says why not."""
     if short := _SHORT.fullmatch(text):
         amount, unit = int(short[1]), short[2]
         if unit in ("mo", "y"):
@@ -154,9 +148,9 @@ def parse_instant(text: str) -> datetime:
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """Read an instant that a person types: one that is fixed, `7d` (so long before now) or `in 7d` (so long after it).
+    """Read an instant that a person types: a fixed one, `7d` (that long before now) or `in 7d` (that long after it).
 
-    For commands and forms alone: a file, whose instants have to stay what they are, takes `parse_instant`.
+    Only for commands and forms: instants in files have to stay fixed, so files use `parse_instant`.
     """
     now = now.replace(microsecond=0)
     if ahead := _AHEAD.fullmatch(text):
@@ -164,7 +158,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
     try:
         return parse_duration(text).before(now)
     except ValueError as fault:
-        # A length of time that is too long is no instant either.
+        # A duration that is too long is no instant either.
         if _SHORT.fullmatch(text) or _ISO.fullmatch(text):
             raise OverflowError(str(fault)) from None
         return parse_instant(text)
@@ -176,17 +170,17 @@ def micros(instant: datetime) -> int:
 
 
 def from_micros(value: int) -> datetime:
-    """The instant of a number of microseconds since the epoch."""
+    """Instant of a number of microseconds since the epoch."""
     return EPOCH + timedelta(microseconds=value)
 
 
 def text_of(instant: datetime) -> str:
-    """The one text form of an instant: ISO 8601, UTC, `Z`."""
+    """ISO 8601, UTC, `Z`."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-# Months and years are of several lengths. Of the first of these years one has a 29th of February; from the last on, there is
-# none for eight.
+# Months and years differ in length. The first of these years contain a 29th of February; from the last on, there is none for
+# eight years.
 _DAYS = [
     datetime(year, 3, 1, tzinfo=UTC) + timedelta(days=day)
     for year, days in ((1999, 4 * 366), (2096, 366))
@@ -196,7 +190,7 @@ _DAYS = [
 
 @cache
 def is_always_longer(length: Duration, *others: Duration) -> bool:
-    """Whether a length is longer than some others one after the other, whatever the day on which they begin."""
+    """Tell whether a length is longer than the others in sequence, whatever the day on which they begin."""
 
     def end(begin: datetime) -> datetime:
         for other in others:
@@ -216,7 +210,7 @@ def _length(value: object) -> Duration:
 
 
 def some_time(example: str) -> Callable[[object], Duration]:
-    """A validator of lengths that are not nothing; the example is for whoever wrote none."""
+    """Validator of lengths above zero; `example` goes into its error."""
 
     def read(value: object) -> Duration:
         length = _length(value)

@@ -1,8 +1,4 @@
-"""From a model's refusal to a sentence that a person can act on.
-
-Belongs here: the one translation of validation errors into problems with file, line, policy, key, value and expectation.
-Settings and policies both use it, so that both speak alike.
-"""
+"""Translate validation errors of settings and policies into problems: file, line, policy, key, value and expectation."""
 
 from collections.abc import Mapping
 from typing import Any, get_args
@@ -33,12 +29,12 @@ _BOUNDS = {"greater_than": ("gt", "more than"), "greater_than_equal": ("ge", "at
 def problems_of(
     error: ValidationError, document: Document, model: type[BaseModel], at: Path_ = (), policy: str | None = None
 ) -> list[Problem]:
-    """Every fault that a model found in the part of a document that stands at a path."""
+    """Every fault that a model found in the part of a document at a path."""
     return [_problem(detail, document, model, at, policy) for detail in error.errors(include_url=False)]
 
 
 def empty_values(document: Document, at: Path_ = (), policy: str | None = None) -> list[Problem]:
-    """A problem for each key that stands without a value, in the part of a document that stands at a path."""
+    """A problem for each key without a value, in the part of a document at a path."""
     return [
         Problem(
             "has no value", file=document.file, line=document.line((*at, *path)), policy=policy, key=dotted(path) or None,
@@ -82,7 +78,7 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
 
 
 def _in_text(loc: tuple[int | str, ...], data: Any) -> Path_:
-    """The part of an error's location that stands in the text; a shorthand (`older_than: 30d`) has no deeper keys."""
+    """A shorthand (`older_than: 30d`) has no deeper keys in the text."""
     path: list[str | int] = []
     for position, part in enumerate(loc):
         last = position == len(loc) - 1
@@ -108,7 +104,6 @@ def _part(data: Any, path: Path_) -> Any:
 
 
 def _keys(model: type[BaseModel], path: Path_) -> list[str]:
-    """The keys that are known at a path below a model."""
     current: type[BaseModel] | None = model
     for part in path:
         if current is None:
@@ -128,7 +123,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def mapping_expected(document: Document, keys: Mapping[str, Any] | list[str]) -> Problem:
-    """The problem of a document that is not a mapping at its top."""
+    """Problem of a document that is not a mapping at its top."""
     kind = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(
         type(document.data), "nothing"
     )

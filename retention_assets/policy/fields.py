@@ -1,7 +1,4 @@
-"""The single values of a policy: durations, instants, globs, names, attributes, each with its bounds and its words of refusal.
-
-Belongs here: what one value may be, whatever key it stands at, and how editors are told. Keys and how they join are model.py's.
-"""
+"""Types of single policy values: durations, instants, globs, names, attributes, with bounds and errors."""
 
 import math
 import re
@@ -27,7 +24,7 @@ BRANCHED = ("SNAPSHOT", "APPEND", "UPDATE", "DELETE")
 INDEPENDENT = ("RECORD", "OBJECT")
 STATUSES = ("OPEN", "COMMITTED", "ABORTED")
 
-# What Arrow, NumPy and databases can count to.
+# limit of Arrow, NumPy and databases
 MOST = 2**63 - 1
 _SET = re.compile(r"\[!?\]?[^\]]*\]")
 _RANGE = re.compile(r"([^\[!])-([^\]])")
@@ -107,7 +104,7 @@ def _name(value: str) -> str:
 
 
 def _string_map(value: object) -> object:
-    """Attributes are strings; a bare true or 1 in YAML is not, and comparing it would silently never match."""
+    """A bare true or 1 in YAML is no string; comparing it would silently never match."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(item, str):
@@ -123,7 +120,7 @@ def fraction(value: float) -> float:
 
 
 def shorthand(key: str) -> Callable[[Any], Any]:
-    """Accept the bare value where a mapping with a single needed key is meant: `older_than: 30d`."""
+    """Accept the bare value of a mapping with a single needed key: `older_than: 30d`."""
 
     def widen(value: Any) -> Any:
         return {key: value} if isinstance(value, str) else value

@@ -1,9 +1,8 @@
 """Globs over dataset, branch and transaction names.
 
-`*` is any run of characters (also `/`), `?` one character, `[a-z]` one of a set, `[!a-z]` one not of it; the case counts.
-A name that is equal to the text is always meant as well: ids hold these signs, and a hold on one must hold it.
-What protects (a hold, an exclude) also means names that are the same text in another Unicode normalisation.
-Belongs here: the one meaning of a glob, for one name and for many at once.
+`*` is any run of characters (also `/`), `?` one character, `[a-z]` one of a set, `[!a-z]` one not of it; case counts. A
+name that equals the text always matches: ids contain these signs, and a hold on one must hold it. What protects (a hold, an
+exclude) also matches names that are the same text in another Unicode normalisation.
 """
 
 import fnmatch
@@ -16,7 +15,6 @@ _SPECIAL = frozenset("*?[")
 
 
 def is_literal(glob: str) -> bool:
-    """Whether a glob can match only itself."""
     return _SPECIAL.isdisjoint(glob)
 
 
@@ -26,12 +24,12 @@ def _compiled(globs: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
-    """Whether any glob matches the whole name, or is the name."""
+    """True if any glob matches the whole name, or is the name."""
     return matching((name,), globs)[0]
 
 
 def matching(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
-    """For each name, whether any glob matches it, or is it. Literal globs cost a set look-up, not a scan of patterns."""
+    """`matches` for many names. Literal globs cost a set look-up, not a scan of patterns."""
     wanted = tuple(globs)
     if "*" in wanted:
         return [True] * len(names)
@@ -44,12 +42,12 @@ def matching(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
 
 
 def protects(name: str, globs: Iterable[str]) -> bool:
-    """Whether globs of a hold or an exclude mean a name."""
+    """Match as a hold or an exclude does: also in another Unicode normalisation."""
     return protecting((name,), globs)[0]
 
 
 def protecting(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
-    """For each name, whether globs of a hold or an exclude mean it: as they stand, or both in Unicode's form NFC."""
+    """`protects` for many names: globs and names as they stand, or both in Unicode's form NFC."""
     wanted = tuple(globs)
     composed = tuple(_composed(glob) for glob in wanted)
     found = matching(names, (*wanted, *composed) if composed != wanted else wanted)

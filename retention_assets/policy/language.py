@@ -1,6 +1,5 @@
-"""Policy files to policies: read all of them, or refuse with every fault that was found.
+"""Read policy files: all of them, or refuse with every fault that was found.
 
-Belongs here: which files are read, in which order, and the rules that join policies with each other (names, stores).
 A broken policy stops the run. It is never skipped: a skipped keep rule is a deletion.
 """
 
@@ -35,9 +34,7 @@ class PolicyFile(Value):
 
 @dataclass(frozen=True)
 class Policies:
-    """What the files say, in force together: policies in (file name, position) order, holds, DataHub entries,
-    how long history stays readable.
-    """
+    """Policies of the files in (file name, position) order, with holds, DataHub entries and visibility rules."""
 
     policies: tuple[Policy, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -47,7 +44,7 @@ class Policies:
 
 @dataclass(frozen=True)
 class _Part:
-    """One policy, hold or visibility entry as it stands in a file, not yet a value."""
+    """Policy, hold or visibility entry as it stands in a file, not yet a value."""
 
     document: Document
     list_: str
@@ -79,8 +76,8 @@ def load_policies(
 ) -> Policies:
     """Read files and folders. `stores`, when given, are the store names that exist; others in an include are faults.
 
-    So is a policy without a grace that may be about a store of `needing_grace`, and one that asks for branches and is only
-    about stores without any. `branches` tells by the name of a store whether it has some.
+    Other faults: a policy without a grace that may be about a store of `needing_grace`, and one that asks for branches and
+    is only about stores without any. `branches` tells by store name whether it has some.
     """
     documents = list(_documents(paths))
     problems: list[Problem] = []
@@ -203,7 +200,7 @@ def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
 
 
 def _same_datasets(readable: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator[Problem]:
-    """Two retentions for the same datasets: nobody could say which of them is meant."""
+    """Two retentions for the same datasets are ambiguous."""
     first: dict[str, _Part] = {}
     for part, rule in readable:
         if (other := first.setdefault(rule.name, part)) is not part:
@@ -239,7 +236,7 @@ def _without_branches(policies: Sequence[tuple[_Part, Policy]], branches: Mappin
 
 
 def may_be_about(datasets: Datasets, store: str) -> bool:
-    """Whether a store may have datasets that are meant, as far as its name tells."""
+    """Tell by its name alone whether a store may have datasets in the scope."""
     is_included = any(matches(store, [glob.partition("/")[0]]) for glob in datasets.include)
     return is_included and f"{store}/*" not in datasets.exclude
 

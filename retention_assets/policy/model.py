@@ -1,9 +1,4 @@
-"""The policy model: values that cannot be built wrong.
-
-Belongs here: the shape of a policy and a hold, each key with its bounds, and the rules that join two keys of one policy. What
-a single value may be is fields.py's.
-Does not belong here: reading files (language.py), the text of a sentence (sentences.py), deciding anything (frames).
-"""
+"""The policy model: a policy and a hold, each key with its bounds, and the rules that join two keys of one policy."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -246,12 +241,12 @@ class Policy(Value):
 
     @property
     def drops_refs(self) -> bool:
-        """Whether branches and tags that are past their age are none for it."""
+        """Branches and tags past their age do not count for this policy."""
         return self.select.expired_refs == "drop"
 
     @property
     def lines_about_branches(self) -> tuple[str, ...]:
-        """The keys of the lines that select nothing where there are no branches."""
+        """Keys of the lines that select nothing where there are no branches."""
         select, branches = self.select, self.branches
         lines = {
             "branches.include": "*" not in branches.include,
@@ -269,7 +264,7 @@ class Policy(Value):
 
     @property
     def looks_along_lines(self) -> bool:
-        """Whether its answer about one transaction of a line depends on the others."""
+        """The answer about one transaction of a line depends on the others."""
         return bool(self.select.beyond or self.select.from_table or self.lines_about_branches)
 
     @model_validator(mode="after")
@@ -323,9 +318,8 @@ class Hold(Value):
     until: Annotated[Instant | None, Field(description="When the hold ends by itself; never when left out.")] = None
 
     def is_live(self, at: datetime) -> bool:
-        """Tell that it has not ended by itself."""
+        """False once it has ended by itself."""
         return self.until is None or at < self.until
 
     def covers(self, transaction: str) -> bool:
-        """Tell that a transaction of its datasets is held."""
         return self.transactions is None or protects(transaction, self.transactions)

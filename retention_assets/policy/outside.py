@@ -1,8 +1,6 @@
-"""Entries that people wrote outside of the policy book, as DataHub's users do in its own table: what the book takes over.
+"""Entries that people wrote outside of the policy book, as in DataHub's own table, and their comparison with the book.
 
-Belongs here: the comparison of such entries with stored ones, as a pure function. Of what people wrote, the last
-version counts; an entry of the files gives way, as it does to any that a person wrote, unless the files force it.
-Does not belong here: reading such entries (stores), and storing versions (ledger).
+The last version by a person counts. An entry of the files gives way to it, unless the files force it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +13,7 @@ from retention_assets.policy.durations import text_of
 
 @dataclass(frozen=True)
 class OutsideEntry:
-    """An entry as it stands outside, who wrote it there, and when."""
+    """Entry as it stands outside, its author, and when it was written."""
 
     loaded: Loaded
     written_by: str
@@ -24,7 +22,7 @@ class OutsideEntry:
 
 @dataclass(frozen=True)
 class OutsideDecision:
-    """What the book does with one entry: WRITTEN as a person's version, or ABSENT: put out of force, for it is gone outside."""
+    """Decision about one entry: WRITTEN as a person's version, or ABSENT: put out of force, because it is gone outside."""
 
     decision: BookDecision
     written_by: str
@@ -33,7 +31,7 @@ class OutsideDecision:
 def decide_outside(
     newest: Iterable[Stored], found: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
 ) -> list[OutsideDecision]:
-    """One decision about each entry, and about each that came from this source and is there no more.
+    """Decide about each entry, and about each that came from this source and is gone.
 
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
     """
@@ -49,7 +47,6 @@ def decide_outside(
 
 
 def is_from(stored: Stored, source: str) -> bool:
-    """Whether a version was taken over from a source."""
     return stored.written_by.startswith(f"{source} ")
 
 

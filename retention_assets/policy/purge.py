@@ -1,8 +1,6 @@
-"""What purging a realm amounts to: one policy of the system's own, over everything that belongs to the realm.
+"""The system's policy that purges a realm, and the system's holds on PURGED and reserved realms.
 
-Belongs here: that policy. It looks at no other policy and no latest view, branch or tag stops it; holds do (frames decide so).
-And the holds of the system's own: on what appears in a realm that is PURGED, and on reserved realms.
-Does not belong here: the life of a realm (ledger).
+The policy looks at no other policy, and no latest view, branch or tag stops it; holds do (frames decide so).
 """
 
 from retention_assets.policy.durations import Duration
@@ -16,7 +14,6 @@ PURGED_TYPES: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJ
 
 
 def of_realm(realm: str) -> Datasets:
-    """Everything of a realm."""
     return Datasets.model_validate({"include": ("*",), "with": {REALM: realm}})
 
 
@@ -29,7 +26,7 @@ RESERVED_HOLD = Hold.model_construct(
 
 
 def purged_hold(realm: str) -> Hold:
-    """What appears in a realm that is PURGED stays until the realm begins anew."""
+    """Hold what appears in a realm that is PURGED until the realm begins anew."""
     return Hold.model_construct(
         name=f"realm {realm} is PURGED",
         datasets=of_realm(realm),
@@ -38,7 +35,7 @@ def purged_hold(realm: str) -> Hold:
 
 
 def purge_of(realm: str, grace: Duration) -> Policy:
-    """The policy that purges a realm. Its name is the system's, which no file can give to a policy."""
+    """Policy that purges a realm. No file can use its name."""
     return Policy.model_construct(
         name=purge_named(realm),
         description=f"Realm {realm} is being purged.",
@@ -51,10 +48,10 @@ def purge_of(realm: str, grace: Duration) -> Policy:
 
 
 def purge_named(realm: str) -> str:
-    """The name of the policy that purges a realm."""
+    """Name of the policy that purges a realm."""
     return f"{_PREFIX}{realm}"
 
 
 def realm_of(policy: str) -> str | None:
-    """The realm that a policy of this name purges, if it is such a policy."""
+    """Realm that a policy of this name purges; None for any other policy."""
     return policy.removeprefix(_PREFIX) if policy.startswith(_PREFIX) else None

@@ -1,16 +1,12 @@
-"""Names of realms: paths of checked parts, some of them the system's.
-
-Belongs here: which names there may be, which realm is below which, and what an attribute `realm` matches.
-Does not belong here: the life of a realm (ledger), and who gives realms to datasets (stores).
-"""
+"""Names of realms: paths of checked parts, some of them reserved for the system."""
 
 import re
 from collections.abc import Collection, Mapping
 
 REALM = "realm"
-# What a dataset says whose transactions have realms of their own, each as its attribute `realm`.
+# realm of a dataset whose transactions have realms of their own, each as its attribute `realm`
 OWN_REALMS = "::realms"
-# Maintained like every other realm, and never purged.
+# maintained like every other realm, and never purged
 SYSTEM = "::system::"
 RESERVED = "::"
 NAME_RULE = "letters, digits, _ . and -, in parts separated by /, such as acme/sales"
@@ -18,44 +14,41 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", re.ASCII)
 
 
 def is_realm_name(name: str) -> bool:
-    """Whether a person may give this name to a realm."""
+    """Accept the names that a person may give to a realm."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_within(name: str, realm: str) -> bool:
-    """Whether a realm is another one or below it: `acme/sales` is within `acme`, `acme-eu` is not. All reserved ones are below
-    `::`.
-    """
+    """`acme/sales` is within `acme`, `acme-eu` is not. All reserved ones are below `::`."""
     if realm == RESERVED:
         return is_reserved(name)
     return name == realm or name.startswith(f"{realm}/")
 
 
 def is_reserved(name: str) -> bool:
-    """Whether nothing of a realm is ever marked, for its name is reserved."""
+    """Nothing of a reserved realm is ever marked."""
     return name.startswith(RESERVED) and not is_within(name, SYSTEM)
 
 
 def is_within_any(name: str, realms: Collection[str]) -> bool:
-    """Whether a realm is one of those, or below one."""
     return any(one in realms for one in with_parents(name))
 
 
 def with_parents(name: str) -> list[str]:
-    """A realm and all that it is below, itself first."""
+    """The realm itself, then all that it is below."""
     parts = name.split("/")
     return ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def has_attributes(said: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether a dataset has all attributes that a scope asks for (`with`). A realm is also meant by those above it."""
+    """Tell whether a dataset has all attributes that a scope asks for (`with`). A realm also matches those above it."""
     return all(
         is_within(said[key], value) if key == REALM and key in said else said.get(key) == value for key, value in wanted.items()
     )
 
 
 def may_have_attributes(said: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """The same; and a dataset whose transactions have realms of their own may have some of any realm."""
+    """`has_attributes`; and a dataset whose transactions have realms of their own may have some of any realm."""
     if REALM in wanted and OWN_REALMS in said:
         wanted = {key: value for key, value in wanted.items() if key != REALM}
     return has_attributes(said, wanted)

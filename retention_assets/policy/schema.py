@@ -1,7 +1,6 @@
-"""The JSON Schema of policy files, for editors, generated from the model so that the two cannot disagree.
+"""JSON Schema of policy files, for editors, generated from the model.
 
-Belongs here: what the generator leaves out or says about Python instead of about a file. What no schema can say (names that
-collide, conditions, keys that need each other) an editor accepts and `retention validate` refuses.
+Names that collide, conditions and keys that need each other are beyond a schema: `retention validate` refuses them.
 """
 
 import json
@@ -11,12 +10,12 @@ from retention_assets.policy.language import PolicyFile
 from retention_assets.policy.model import DEFAULT_GRACE
 
 _NULL = {"type": "null"}
-# Parts whose keys may all be left out, but not all at once.
+# parts whose keys may all be left out, but not all at once
 _SAY_SOMETHING = ("Beyond", "Limits", "Selection")
 
 
 def policy_schema() -> str:
-    """The schema as text, stable from run to run."""
+    """Render the schema as text, stable from run to run."""
     schema: dict[str, Any] = as_in_a_file(PolicyFile.model_json_schema(by_alias=True))
     parts = schema["$defs"]
     parts["Policy"]["properties"]["grace"]["default"] = str(DEFAULT_GRACE)
@@ -27,7 +26,7 @@ def policy_schema() -> str:
 
 
 def as_in_a_file(part: Any) -> Any:
-    """In a file a key is left out or has a value: null is no value. And a list that is not empty has items, not length."""
+    """In a file a key is left out or has a value: null is no value. A non-empty list has minItems, not minLength."""
     if isinstance(part, list):
         return [as_in_a_file(item) for item in part]
     if not isinstance(part, dict):

@@ -1,9 +1,8 @@
-"""Reach: which of many names each of many rules could be about, as far as a name tells.
+"""Reach: datasets that a rule could be about, as far as their names tell.
 
-Belongs here: telling datasets apart by the rules that could reach them. Attributes are known only once a log is read, so what
-asks for them reaches whatever its globs match. Rules with the same globs are one question, and datasets that the same rules
-reach are one group, so that ten thousand names cost little more than their distinct answers.
-Does not belong here: which rules there are (evaluation/rules_in_force.py).
+Attributes are known only once a log is read, so a rule that asks for them reaches whatever its globs match. Rules with the
+same globs are matched once and datasets with the same rules are grouped, so that ten thousand names cost little more than
+their distinct answers.
 """
 
 import hashlib
@@ -17,15 +16,12 @@ _Globs = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
-    """Those of some names that a scope could be about, in their order."""
+    """Names that a scope could be about, in their order."""
     return [names[place] for place in sorted(_places(names, dict(zip(names, range(len(names)), strict=True)), _globs(scope)))]
 
 
 def digests(names: Sequence[str], rules: Sequence[tuple[Datasets, str]]) -> list[str]:
-    """For each name a text that is another one if other rules could reach it, or the same otherwise ordered or worded.
-
-    A rule is where it reaches, and its words.
-    """
+    """Digest of the rules that could reach each name, whatever their order. A rule is a scope and its words."""
     alike: dict[_Globs, list[int]] = {}
     for number, (scope, _) in enumerate(rules):
         alike.setdefault(_globs(scope), []).append(number)
@@ -51,10 +47,10 @@ def _globs(scope: Datasets) -> _Globs:
 
 
 def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Collection[int]:
-    """Where the names stand that some include matches and no exclude. A plain name is looked up: a rule about one costs one."""
+    """Plain names are looked up: a rule about one dataset costs one look-up."""
     include, exclude = globs
     found = {place[glob] for glob in include if glob in place}
-    # A hold reaches wider than a policy; to look at a dataset once more does no harm.
+    # A hold reaches wider than a policy; judging a dataset once more does no harm.
     if patterns := [glob for glob in include if not (is_literal(glob) and glob.isascii())]:
         found.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
     if found and exclude:

@@ -1,7 +1,6 @@
-"""Policies as English sentences: what a person agrees to when they approve a policy.
+"""Policies as English sentences, which a person reads before approving them.
 
-Belongs here: one phrase per key of the model, how they join, and an amount with its noun, for everybody's sentences. A key
-without a phrase would be a rule that nobody sees, so a test walks the model and fails when one is missing.
+A key without a phrase would be a rule that nobody sees, so a test walks the model and fails when one is missing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,12 +30,11 @@ _CLOCKS = {
 
 
 def count(number: int, noun: str, several: str = "") -> str:
-    """An amount with its noun: `1 mark`, `2,000 marks`, `2 policies`."""
+    """`1 mark`, `2,000 marks`, `2 policies`"""
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
 def sentence(policy: Policy) -> str:
-    """The whole policy in words."""
     if isinstance(policy, KeepAll):
         return policy.description
     text = f"Marks {_what(policy.select)} of {_datasets(policy.datasets)}"
@@ -58,7 +56,6 @@ def sentence(policy: Policy) -> str:
 
 
 def hold_sentence(hold: Hold) -> str:
-    """The hold in words."""
     which = f"transactions {_listed(hold.transactions)}" if hold.transactions else "everything"
     text = f"Holds {which} of {_datasets(hold.datasets)}: nothing of it is marked or swept"
     text += f" until {text_of(hold.until)}" if hold.until else " until it is released"

@@ -1,8 +1,6 @@
-"""The windows that a dataset carries itself, in its attributes, as tables of Iceberg do: what `from_table: true` takes.
+"""Retention windows in a dataset's attributes, as Iceberg tables have them; `from_table: true` uses them.
 
-Belongs here: the names of those attributes, and reading them. A dataset is read in every part or not at all: a number that
-were guessed could be a deletion.
-Does not belong here: writing them down (stores), judging by them (frames).
+A dataset's windows are read in every part or not at all: a guessed number could be a deletion.
 """
 
 import re
@@ -14,7 +12,7 @@ from retention_assets.policy.fields import MOST
 MAX_AGE = "max-snapshot-age-ms"
 MIN_SNAPSHOTS = "min-snapshots-to-keep"
 MAX_REF_AGE = "max-ref-age-ms"
-# A branch that never ends, whatever is said of it.
+# A branch of this name never ends, whatever its attributes.
 MAIN = "main"
 _KEY = re.compile(rf"history\.expire\.(?:branch\.(?P<branch>.+)\.)?(?P<number>{MAX_AGE}|{MIN_SNAPSHOTS})", re.DOTALL)
 _REF_KEY = re.compile(rf"history\.expire\.(?:(?P<kind>branch|tag)\.(?P<name>.+)\.)?{MAX_REF_AGE}", re.DOTALL)
@@ -23,45 +21,44 @@ _WHOLE = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True)
 class TableWindow:
-    """How long a history is kept: what is not older than an age, and the newest few on the path of a branch."""
+    """Window on the path of a branch: an age below which transactions are kept, and a number of newest ones."""
 
     max_age_ms: int
     min_snapshots: int
 
     def words(self) -> str:
-        """The window as its attributes have it."""
+        """Window in the words of the attributes."""
         return f"{MAX_AGE} {self.max_age_ms}, {MIN_SNAPSHOTS} {self.min_snapshots}"
 
 
 @dataclass(frozen=True)
 class TableWindows:
-    """The window of a dataset, and those of the branches that have one of their own."""
+    """Window of a dataset, and those of the branches that have one of their own."""
 
     dataset: TableWindow
     branches: Mapping[str, TableWindow]
-    # How old a branch or tag may become (by kind and name) before it is over, and one that says nothing itself.
+    # Highest age of a branch or tag, by kind and name; and of those without their own.
     ref_ages: Mapping[tuple[str, str], int] = field(default_factory=dict)
     ref_age: int | None = None
 
     def ref_age_of(self, kind: str, name: str) -> int | None:
-        """After how many milliseconds a branch or tag is over; None: never."""
+        """Milliseconds after which a branch or tag is over; None: never."""
         return None if (kind, name) == ("branch", MAIN) else self.ref_ages.get((kind, name), self.ref_age)
 
     def words(self) -> str:
-        """All windows, the dataset's first."""
         branches = (f"; on branch {name}: {window.words()}" for name, window in sorted(self.branches.items()))
         return self.dataset.words() + "".join(branches)
 
 
 def attribute(number: str, ref: str | None = None, kind: str = "branch") -> str:
-    """The name of the attribute that holds a number of the dataset, or of one of its branches or tags."""
+    """Name of the attribute with a number of the dataset, or of one of its branches or tags."""
     return f"history.expire.{number}" if ref is None else f"history.expire.{kind}.{ref}.{number}"
 
 
 def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
-    """What a dataset says about its own retention; None if a number is missing or is not a whole number above zero.
+    """Read a dataset's windows; None if a number is missing or is not a whole number above zero.
 
-    A branch says what differs: a number that it leaves out is the dataset's.
+    A branch inherits each number that it leaves out from the dataset.
     """
     said: dict[str | None, dict[str, int]] = {}
     for key, text in attributes.items():
@@ -79,7 +76,7 @@ def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
 
 
 def _ref_ages(attributes: Mapping[str, str]) -> tuple[dict[tuple[str, str], int], int | None]:
-    """What can't be read ends nothing, and neither does what a dataset says of all refs end the one that can't be read."""
+    """An unreadable age ends nothing, and the dataset's general age does not end such a ref either."""
     ages: dict[tuple[str, str], int] = {}
     every: int | None = None
     for key, text in attributes.items():

@@ -1,8 +1,4 @@
-"""Visibility in policy files: for how long the history of datasets stays readable.
-
-Belongs here: the shape of an entry under `visibility:`, its name in the policy book, and its sentence.
-Does not belong here: how far a mark may rise by it (evaluation/visibility.py), and raising it (ledger).
-"""
+"""Visibility entries of policy files: for how long the history of datasets stays readable."""
 
 from typing import Annotated
 
@@ -23,7 +19,7 @@ class VisibilityRule(Value):
 
     @property
     def name(self) -> str:
-        """The datasets that it is about: the same datasets with another retention are the next version of one entry."""
+        """Named by its datasets: the same datasets with another retention are the next version of one entry."""
         text = ", ".join(sorted(set(self.datasets.include)))
         if self.datasets.exclude:
             text += f" without {', '.join(sorted(set(self.datasets.exclude)))}"
@@ -33,7 +29,6 @@ class VisibilityRule(Value):
 
 
 def visibility_sentence(rule: VisibilityRule) -> str:
-    """The entry in words."""
     return (
         f"Keeps the last {rule.retention.words()} of the history of {rule.name.removeprefix(VISIBILITY_PREFIX)} readable: each"
         " evaluation raises the visibility mark of these datasets to that age, and never past what is current."

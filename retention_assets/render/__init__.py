@@ -1,2 +1,1 @@
-"""How results look: one module per medium (terminal, Dagster's pages, HTML), and the plots that two of them share. Nothing is
-decided here."""
+"""Rendering of results: one module per medium (terminal, Dagster's pages, HTML), and the plots that two of them share."""

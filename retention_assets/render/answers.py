@@ -1,7 +1,4 @@
-"""The answers to the questions that people come with, as Markdown: what goes next, why it is kept or marked, what happened.
-
-Belongs here: which sentence an answer begins with, and what stands below it. Nothing is counted or decided here.
-"""
+"""Answers to people's questions as Markdown: what goes next, why it is kept or marked, what happened."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -15,9 +12,9 @@ from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain, with_code
 from retention_assets.render.text import minute_in_utc, size_of, until_of
 
-# Rows of a table in Markdown: more are in the table after it.
+# rows of a Markdown table; the table after it has more
 _MOST = 20
-# In the order in which they are told.
+# in the order of the answer
 _STATES = {
     "MARKED": "scheduled for deletion", STAYS: "marked and to be spared",
     "SWEEPING": "being deleted", "mark": "to be marked", "spare": "spared", "keep": "kept",
@@ -36,7 +33,7 @@ _KEEP = "To keep something of it for good, launch `keep` with its dataset and, i
 
 
 def upcoming_answer(found: Upcoming) -> Answer:
-    """What goes in the days to come, by name and size."""
+    """Upcoming deletions, by name and size."""
     if found.note:
         return Answer(f"Nothing goes: {found.note}.")
     when = f"until {minute_in_utc(found.until)}"
@@ -76,7 +73,7 @@ def upcoming_answer(found: Upcoming) -> Answer:
 
 
 def transaction_answer(found: ExplainedTransaction) -> Answer:
-    """Why a transaction is kept or marked."""
+    """Reason why a transaction is kept or marked."""
     life, explained = found.life, found.explanation
     name = f"{life.transaction} of {found.dataset}"
     ledger = f"In the ledger: {plain(life.words)}." if life.marks else ""
@@ -86,7 +83,7 @@ def transaction_answer(found: ExplainedTransaction) -> Answer:
         headline, details = f"{name}: {explained.summary}", ""
     else:
         return Answer(f"{name} is in no log any more.", (ledger,))
-    # Of what is deleted nobody asks any more which branch would have protected it.
+    # For a deleted transaction it does not matter any more which branch would have protected it.
     is_over = life.said is not None and life.said.message == DELETED
     return Answer(headline, (details, ledger, *(_explained(explained, life) if explained and not is_over else ())))
 
@@ -110,7 +107,7 @@ def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
 
 
 def dataset_answer(found: DatasetSummary) -> Answer:
-    """Why what of a dataset is kept or marked, in a summary."""
+    """Summary of a dataset: what is kept or marked, and why."""
     due = [
         (
             code(row["transaction"]), _size(row["bytes"]),
@@ -161,7 +158,7 @@ def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
 def history_answer(
     dataset: str, lives: Sequence[TransactionLife], counts: Mapping[str, int], hidden: int, note: str | None
 ) -> Answer:
-    """What happened to the transactions of a dataset: the first of `lives`; `counts` are of all, by status."""
+    """History of a dataset's transactions: the first of `lives`; `counts` are of all, by status."""
     total = sum(counts.values())
     known = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
     headline = f"{dataset}: {', '.join(known)}." if total else f"{dataset}: nothing is known of it."
@@ -186,7 +183,6 @@ def _life(life: TransactionLife) -> str:
 
 
 def _day(day: date | None, as_of: datetime) -> str:
-    """A day with how long it is until then."""
     if day is None:
         return "due already"
     days = (day - as_of.astimezone(UTC).date()).days
@@ -195,7 +191,7 @@ def _day(day: date | None, as_of: datetime) -> str:
 
 
 def _size(count: int | None) -> str:
-    """Bytes in one piece: a cell is broken at its spaces."""
+    """No spaces: a cell is broken at them."""
     return size_of(count).replace(" ", "\u00a0")
 
 

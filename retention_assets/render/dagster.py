@@ -1,8 +1,4 @@
-"""What Dagster's pages show of each step: numbers worth a plot over time, and tables of what matters most.
-
-Belongs here: one function per step that turns what it found into metadata, the meaning of every column, and plots as Markdown.
-Does not belong here: anything that counts or decides, and what a step's numbers are (dagster/assets/).
-"""
+"""Metadata of Dagster's pages: one function per step, with numbers to plot over time and tables of what matters most."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,11 +28,11 @@ from retention_assets.render.summaries import waiting_numbers
 from retention_assets.render.svg import Plot, data_uri, strip
 from retention_assets.render.text import size_of, visible_line
 
-# No table of a page is longer: what matters stands first, and all of it is in the warehouse or the ledger.
+# Longest table of a page: what matters stands first, and all of it is in the warehouse or the ledger.
 MOST_SHOWN = 1_000
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR_WIDTH = 10
-# What a person has to look at stands first, should the table be cut.
+# Rows that a person has to look at stand first, should the table be cut.
 _LOAD_OUTCOMES = (LoadOutcome.DRIFTED, LoadOutcome.ABSENT, LoadOutcome.WRITTEN, LoadOutcome.SKIPPED)
 
 MEANINGS: Mapping[str, str] = {
@@ -71,19 +67,19 @@ MEANINGS: Mapping[str, str] = {
 }
 
 
-# The groups of a page. Dagster keeps the order of what it is given, and plots numbers by their whole names: a name with its
-# group is one plot for ever. `dagster/…` are names that Dagster itself knows.
+# Groups of a page. Dagster keeps the order of the metadata and plots numbers by their whole names, so a name with its group is
+# one plot for ever. Names `dagster/…` are Dagster's own.
 STATE, RUN, DATA = "state/", "run/", "data/"
-# Of each scanned store numbers of its own.
+# each scanned store has numbers of its own
 SCANS = "scans/"
 
 
 def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
-    """What a step shows: what a person reads, of how everything stands and of what this run did; then numbers for plots; then
-    all tables as data for programs.
+    """Order the metadata of a step: text about the state and about this run, then numbers for plots, then all tables as
+    data for programs.
 
-    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So a table is a
-    list that wraps, or a table of its own on a click.
+    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So a table is
+    a list that wraps, or a table of its own on a click.
     """
     words: dict[str, Any] = {"summary": dg.MetadataValue.md(summary)}
     numbers: dict[str, Any] = {}
@@ -111,19 +107,19 @@ def table(
     rows: Iterable[Mapping[str, str | int | float | bool | None]],
     meanings: Mapping[str, str] | None = None,
 ) -> dg.MetadataValue:
-    """A table: columns with their types as Dagster calls them (string, int, …), and the meaning of those that need one."""
+    """Columns have their types as Dagster calls them (string, int, …), and a meaning where they need one."""
     meanings = meanings or {}
     schema = dg.TableSchema([dg.TableColumn(name, kind, description=meanings.get(name)) for name, kind in columns.items()])
     return dg.MetadataValue.table([dg.TableRecord({name: row[name] for name in columns}) for row in rows], schema)
 
 
 def size(count: int) -> str:
-    """Bytes for people, in one piece: a cell is broken at its spaces."""
+    """No spaces: a cell is broken at them."""
     return size_of(count).replace(" ", "\u00a0")
 
 
 def bar(value: int, most: int) -> str:
-    """A bar as long as the value is large. What is there at all can be seen."""
+    """Bar as long as the value is large; a value above zero is always visible."""
     if value <= 0 or most <= 0:
         return ""
     eighths = max(1, round(value * _BAR_WIDTH * 8 / most))
@@ -131,13 +127,13 @@ def bar(value: int, most: int) -> str:
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """The columns of an asset, each with what it means."""
+    """Columns of an asset, each with its meaning."""
     columns = [dg.TableColumn(field.name, _type_name(field.type), description=MEANINGS[field.name]) for field in schema]
     return dg.TableSchema(columns)
 
 
 def _type_name(kind: pa.DataType) -> str:
-    """A type in few words. How it is encoded does not matter to those who read the page."""
+    """The encoding of a type does not matter to readers of the page."""
     if pa.types.is_dictionary(kind):
         return _type_name(kind.value_type)
     if pa.types.is_list(kind):
@@ -154,7 +150,7 @@ LOG_COLUMNS, VIEW_COLUMNS, VERDICT_COLUMNS = (column_schema(schema) for schema i
 
 
 def policy_metadata(decisions: Sequence[BookDecision], in_force: Sequence[Stored]) -> dg.MetadataValue:
-    """What loading did with each policy: one row per entry, in the order of the files among those that ended alike."""
+    """Effect of loading on each policy: one row per entry, in the order of the files within each outcome."""
     stored = {one.name: one for one in in_force}
     return table(
         {"policy": "string", "sentence": "string", "outcome": "string", "version": "int", "reason": "string"},
@@ -164,7 +160,7 @@ def policy_metadata(decisions: Sequence[BookDecision], in_force: Sequence[Stored
                 "outcome": one.outcome.value.lower(),
                 "version": stored[one.name].version if one.name in stored else None,
                 "sentence": _policy_sentence(stored.get(one.name)),
-                # The outcome says already that book and file say the same.
+                # The outcome already says that book and file are equal.
                 "reason": "" if one.outcome is LoadOutcome.SKIPPED else one.reason,
             }
             for one in sorted(decisions, key=lambda one: _LOAD_OUTCOMES.index(one.outcome))[:MOST_SHOWN]
@@ -190,7 +186,7 @@ def _policy_sentence(stored: Stored | None) -> str:
 
 
 def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The numbers of a log, what its columns hold, and its largest datasets."""
+    """Numbers of a log, its columns, and its largest datasets."""
     columns = list(merge_statistics(statistics))
     totals = {row["column"]: row["total"] or 0 for row in columns}
     return {
@@ -214,7 +210,7 @@ def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> 
 
 
 def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """The numbers of scans, one plot each for ever: by store the sums of classes and references, and what each source said."""
+    """Numbers of scans, one plot each for ever: by store the sums of classes and references, and each source's counts."""
     shown: dict[str, Any] = {}
     for scan, sources in scans:
         group = f"{SCANS}{visible_line(scan.store)}/"
@@ -235,7 +231,7 @@ def _column_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "least": _end_of_column(name, row["least"]),
         "most": _end_of_column(name, row["most"]),
         "total": "" if total is None else size(total) if name == "bytes" else f"{total:,}",
-        # Names of datasets are not words of a language: a few of thousands say nothing.
+        # A few of thousands of dataset names say nothing.
         "words": "" if name == "dataset" else ", ".join(row["words"]),
     }
 
@@ -257,7 +253,7 @@ def _largest_datasets(largest: Iterable[Mapping[str, Any]]) -> dg.MetadataValue:
 
 
 def branch_metadata(ends: pa.Table) -> dg.MetadataValue:
-    """The branches with the largest latest views, which is what readers keep, largest first."""
+    """Branches with the largest latest views, largest first: readers keep these."""
     order = [("transactions", "descending"), ("dataset", "ascending"), ("branch", "ascending")]
     return table(
         {"dataset": "string", "branch": "string", "views": "int", "transactions": "int", "newest_close": "string"},
@@ -277,7 +273,9 @@ def branch_metadata(ends: pa.Table) -> dg.MetadataValue:
 
 
 def verdict_metadata(sums: pa.Table, swept: SweptBefore) -> dict[str, Any]:
-    """The verdicts of a run, added up over its parts: numbers, and a table by policy. What was swept before is no mark."""
+    """Verdicts of a run, summed over its parts, with a table by policy. A transaction that was swept before counts as no
+    mark.
+    """
     total = sums.group_by(["verdict", "policy"]).aggregate([("count_all", "sum"), ("bytes_sum", "sum")])
     gone = Counter[str]()
     gone_bytes = Counter[str]()
@@ -298,7 +296,7 @@ def verdict_metadata(sums: pa.Table, swept: SweptBefore) -> dict[str, Any]:
 
 
 def totals_metadata(totals: Totals) -> dict[str, Any]:
-    """What all datasets were judged to hold: numbers, and a table by policy."""
+    """Verdicts of all datasets, with a table by policy."""
     numbers: dict[str, Any] = {"by_verdict": _by_policy(totals.counts)}
     for name, verdict in {"spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}.items():
         numbers[name] = sum(one.transactions for one in totals.counts if one.verdict == verdict)
@@ -307,7 +305,7 @@ def totals_metadata(totals: Totals) -> dict[str, Any]:
 
 
 def _by_policy(counts: Iterable[VerdictCount]) -> dg.MetadataValue:
-    """Marks first, by policy; what was swept before, which is only still in the log, last."""
+    """Marks first, by policy; last what was swept before and is still in the log."""
     order = [*VERDICTS, SWEPT_BEFORE]
     rows = sorted(counts, key=lambda one: (order.index(one.verdict), -one.transactions, one.policy))
     columns = {"verdict": "string", "policy": "string", "transactions": "int", "bytes": "int", "size": "string"}
@@ -319,7 +317,7 @@ def _by_policy(counts: Iterable[VerdictCount]) -> dg.MetadataValue:
 
 
 def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
-    """The reasons of all verdicts, and for each some transactions, for `retention explain`, with the sentence about them."""
+    """Reasons of all verdicts, and for each some transactions with their sentence, for `retention explain`."""
     rows = merge_reason_counts(counts.to_pylist())
     reasons = table(
         {
@@ -352,7 +350,7 @@ def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
 
 
 def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[str, Any]:
-    """All open marks of the ledger, whatever datasets a run was about: only so do the numbers mean something over time."""
+    """All open marks of the ledger, whatever datasets the run was about: only so are the numbers comparable over time."""
     due = [one for one in waiting if one.is_due(as_of)]
     in_grace = [one for one in waiting if one.goes and not one.is_due(as_of)]
     days: dict[date, list[PendingGroup]] = {}
@@ -392,7 +390,7 @@ def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> dg.MetadataValue:
 
 
 def spared_metadata(spared: Sequence[SparedGroup]) -> dg.MetadataValue:
-    """The marks that a sweep spared: one row per dataset and reason, what concerns most marks first."""
+    """Spared marks of a sweep: one row per dataset and reason, most marks first."""
     rows = sorted(spared, key=lambda one: (-one.marks, one.dataset, one.why))[:MOST_SHOWN]
     return table(
         {"dataset": "string", "marks": "int", "why": "string", "for_example": "string"},
@@ -405,12 +403,12 @@ def spared_metadata(spared: Sequence[SparedGroup]) -> dg.MetadataValue:
 
 
 def strip_metadata(freed: FreedDays) -> dg.MetadataValue:
-    """What was freed day by day, small enough to be shown without a click."""
+    """Freed bytes by day, small enough to be shown without a click."""
     return dg.MetadataValue.md(strip(freed_words(freed), freed.totals))
 
 
 def plot_metadata(plot: Plot) -> dg.MetadataValue:
-    """A plot, shown on a click on [Show Markdown], with its answer for those who can't see it."""
-    # Brackets would end the words too early.
+    """Plot, shown on a click on [Show Markdown], with its answer for those who can't see it."""
+    # Brackets would end the link text too early.
     words = visible_line(plot.title).translate({ord("["): "(", ord("]"): ")"})
     return dg.MetadataValue.md(f"![{words}]({data_uri(plot)})")

@@ -1,7 +1,4 @@
-"""One transaction explained, on a terminal.
-
-Belongs here: the layout of that page. What it says is evaluation/explain.py's.
-"""
+"""Terminal page that explains one transaction."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +13,6 @@ from retention_assets.render.verdict_tables import VERDICT_COLOURS
 
 
 def explained_transaction(found: ExplainedTransaction) -> RenderableType:
-    """A transaction explained, and what the ledger knows of it."""
     life, known = found.life, list[Text]()
     if life.said is not None:
         known += [_line((life.said.message, "bold")), _line(f"  {life.said.details}"), _line()]
@@ -29,7 +25,7 @@ def explained_transaction(found: ExplainedTransaction) -> RenderableType:
 
 
 def explanation(found: Explanation, known: Sequence[Text] = ()) -> RenderableType:
-    """One transaction explained; `known` are lines about what the ledger knows of it. A folded line goes on where it began."""
+    """`known` are lines from the ledger. A folded line continues at its own indentation."""
     return Indented(_lines(found, known))
 
 
@@ -61,7 +57,6 @@ def _lines(found: Explanation, known: Sequence[Text]) -> list[Text]:
 
 
 def _line(*parts: str | tuple[str, str]) -> Text:
-    """A line of texts, each with its style if it has one."""
     found = Text()
     for part in parts:
         words, style = part if isinstance(part, tuple) else (part, "")

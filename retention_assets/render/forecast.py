@@ -1,8 +1,4 @@
-"""The forecast for people: a sentence for each set of policies, a table of its days, and what is stored as a plot.
-
-Belongs here: which days a table shows, blocks for a terminal, and the plot that pages have (svg.py draws it).
-Does not belong here: the numbers (evaluation/forecast.py), and sizes and amounts in words (text.py).
-"""
+"""Forecast for people: a sentence for each set of policies, a table of its days, and a plot of what is stored."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,20 +15,20 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-# Up to so many days a table has a row for each; up to so many one for each week; else one for each four weeks.
+# Most days for which a table has a row each; most days for which it has a row per week. Beyond, a row per four weeks.
 _DAILY, _WEEKLY = 14, 126
-# The plot on a terminal: beside its axis it fits 80 columns.
+# columns and lines of the plot: with its axis it fits 80 columns
 _COLUMNS, _LINES = 66, 6
 _AXIS = 10
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-# As many bars as can be told apart on a page.
+# as many bars as can be told apart on a page
 _BARS = 120
 ASSUMPTION = "Assumed: nothing new arrives, and each day has one run."
 
 
 @dataclass(frozen=True)
 class ForecastPeriod:
-    """Some days in a row: what is there at their end, and what happened on all of them together."""
+    """Consecutive days: what is there at their end, and what happened on all of them together."""
 
     last: ForecastDay
     marked: int
@@ -41,7 +37,7 @@ class ForecastPeriod:
 
 
 def periods_of(one: ForecastDays) -> list[ForecastPeriod]:
-    """The days in few rows: each by itself, or by weeks, or by four weeks."""
+    """Group the days in few rows: single days, weeks, or four weeks."""
     found, length = [], _period_length(one)
     for begin in range(0, len(one.days), length):
         days = one.days[begin : begin + length]
@@ -56,12 +52,11 @@ def _period_length(one: ForecastDays) -> int:
 
 
 def policies_words(one: ForecastDays) -> str:
-    """Under which policies, as a sentence begins."""
     return "With the policies in force" if one.policies == IN_FORCE else f"With {one.policies}"
 
 
 def summary(one: ForecastDays, currency: str | None) -> str:
-    """What the days come to, in a few sentences."""
+    """Sum up the days in a few sentences."""
     first, last, count = one.start, one.days[-1], len(one.days)
     length = "1 day" if count == 1 else f"{count:,} days"
     found = [
@@ -79,7 +74,7 @@ def summary(one: ForecastDays, currency: str | None) -> str:
 
 
 def forecast_texts(found: Forecast) -> "Iterator[Table | Text]":
-    """All of it for a terminal. What is stored has one scale under all policies."""
+    """Render all of it for a terminal, with the same scale under all policies."""
     from rich.text import Text
 
     if not found.in_force.datasets:
@@ -113,7 +108,7 @@ def _days_table(one: ForecastDays, currency: str | None) -> "Table":
 
 
 def blocks(values: Sequence[int], highest: int, first: date, last: date) -> Iterator[str]:
-    """Values as columns of blocks, with an axis: a column for each, or for as many as make them fit."""
+    """Draw values as columns of blocks above an axis; neighbours share a column where there are too many."""
     shown = [values[min(end, len(values)) - 1] for end in _ends(len(values), _COLUMNS)]
     wide = max(1, min(6, _COLUMNS // len(shown)))
     eighths = [max(round(value * _LINES * 8 / highest), 1 if value else 0) for value in shown]
@@ -128,13 +123,13 @@ def blocks(values: Sequence[int], highest: int, first: date, last: date) -> Iter
 
 
 def _ends(count: int, most: int) -> Sequence[int]:
-    """Where each of at most so many groups of neighbours ends."""
+    """End of each group of neighbours, at most `most` groups."""
     size = -(-count // most)
     return range(size, count + size, size)
 
 
 def forecast_plot(found: Forecast) -> Plot:
-    """What is stored day by day: as bars under the policies in force, and as a line under each of the others."""
+    """Stored bytes by day: bars under the policies in force, a line under each of the others."""
     one = found.in_force
     ends = [min(end, len(one.days)) - 1 for end in _ends(len(one.days), _BARS)]
     days = [one.days[end] for end in ends]

@@ -1,7 +1,6 @@
-"""The report as a page: one HTML file that refers to nothing else, to be kept, sent or printed.
+"""The report as one HTML file that refers to nothing else, to be kept, sent or printed.
 
-Belongs here: what report.html is given. What the page says, and in which order, is report.html's; how it looks is report.css's,
-which is written into the page. No text gets on the page unescaped.
+Order and words of the page are in report.html, its style in report.css. No text gets on the page unescaped.
 """
 
 import re
@@ -24,17 +23,17 @@ from retention_assets.render.svg import NARROW, Plot, draw
 from retention_assets.render.text import duration_of, share_of, size_of, visible
 from retention_assets.report import CLASSES, DayReport, ReportLine, iso_of, sum_lines
 
-# How many datasets the page lists.
+# most datasets on the page
 MOST_SHOWN = 1_000
-# The width of a plot that has the page for itself.
+# width of a plot that has the page for itself
 _PAGE = 860
-# The width of the bar of classes, in units of its picture.
+# width of the bar of classes, in units of its picture
 _WIDTH = 1_000
 
 
 @dataclass(frozen=True)
 class ClassBar:
-    """One class of the log, as a part of the bar."""
+    """Class of the log, as a part of the bar."""
 
     name: str
     count: int
@@ -43,7 +42,7 @@ class ClassBar:
 
 
 def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | None = None) -> str:
-    """The page, with what is to come where that was asked for. The same arguments always give the same text."""
+    """Render the page, with the forecast if there is one. The same arguments always give the same text."""
     listed, others = _choose_listed(report.lines)
     total = report.total
     return _template().render(
@@ -76,7 +75,7 @@ def _template() -> Template:
         number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of,
         iso=text_of, seconds=_to_the_second, periods=periods_of, summary=summary, under=policies_words,
     )  # fmt: skip
-    # Line breaks and indentation are for those who read the template; on the page they would be spaces between words.
+    # Line breaks and indentation serve readers of the template; on the page they would be spaces between words.
     return environment.from_string(re.sub(r"\n\s*", "", _read("report.html")))
 
 
@@ -85,7 +84,7 @@ def _read(name: str) -> str:
 
 
 def _finalize(value: Any) -> Any:
-    """What a template writes: escaping, which comes after this, leaves what nobody sees as it is."""
+    """Escaping comes later and leaves invisible characters alone, so they are made visible here."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
@@ -94,7 +93,7 @@ def _to_the_second(instant: datetime) -> str:
 
 
 def _class_bars(total: ReportLine) -> Iterator[ClassBar]:
-    """Parts in proportion that fill the bar; each is at least wide enough to be seen."""
+    """Parts fill the bar in proportion; each is at least wide enough to be seen."""
     counts = total.class_counts
     least, size = _WIDTH / 250, sum(counts.values())
     wide = {name: max(_WIDTH * count / size, least) for name, count in counts.items()}
@@ -106,6 +105,6 @@ def _class_bars(total: ReportLine) -> Iterator[ClassBar]:
 
 
 def _choose_listed(lines: Sequence[ReportLine]) -> tuple[list[ReportLine], list[ReportLine]]:
-    """The datasets that are listed, by name, and the others, which are those without a failure and with least to delete."""
+    """Listed datasets, by name, and the others: those without a failure and with least to delete."""
     ordered = sorted(lines, key=lambda line: (not line.counters["failed"], -line.counters["to_delete"], line.dataset))
     return sorted(ordered[:MOST_SHOWN], key=lambda line: line.dataset), ordered[MOST_SHOWN:]

@@ -1,7 +1,6 @@
-"""Tables of what the ledger knows: marks, histories, holds, realms, the clock and the policy book.
+"""Tables of the ledger: marks, histories, holds, realms, the clock and the policy book.
 
-Belongs here: which columns there are, and the words for values; rows come with the names that they have in JSON. Each function
-imports what only it needs, so that no command loads what another one prints.
+Each function imports what only it needs, so that no command loads what another one prints.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +19,20 @@ if TYPE_CHECKING:
     from retention_assets.ledger.scans import ScanRecord
     from retention_assets.policy.book import BookDecision
 
-# What loading the files would do with an entry, and whether the book has none of it yet.
+# effect of loading the files on an entry, and whether the book lacks it
 _FILES = {
     (None, False): "", ("SKIPPED", False): "the same", ("WRITTEN", False): "newer: load them", ("DRIFTED", False): "drift",
     ("ABSENT", False): "in no file", ("WRITTEN", True): "not loaded yet",
 }  # fmt: skip
 _WRITERS = {None: "", True: "system", False: "user"}
-# What is in force needs no word.
+# an entry in force needs no word
 _STATES = {None: "", True: "revoked", False: ""}
 
 
 def mark_tables(sums: Mapping[str, tuple[int, int]], first: Sequence[Row], now: datetime | None) -> list[Table]:
-    """Marks: how many there are in each state, and the first of them. What is as usual leaves no column.
+    """Number of marks in each state, and the first of them. Columns with only usual values are left out.
 
-    Without a `now`, where the clock is simulated, nobody can say how long it is until something is due.
+    Without `now`, where the clock is simulated, the time until something is due is left out.
     """
     total = sum(count for count, _ in sums.values())
     if not total:
@@ -63,7 +62,6 @@ def _due(mark: Row, now: datetime | None) -> str:
 
 
 def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Table:
-    """What became of each transaction, in words."""
     rows = [
         (
             row["transaction"] if row["in_log"] else f"{row['transaction']} (in no log)",
@@ -78,7 +76,6 @@ def history_table(dataset: str, transactions: Sequence[Row], total: int) -> Tabl
 
 
 def as_of_tables(dataset: str, at: datetime, views: Sequence[Row]) -> list[Table]:
-    """The views of branches at an instant."""
     columns = ("transaction", "type", "closed", "bytes", "")
     tables = []
     for view in views:
@@ -95,7 +92,6 @@ def as_of_tables(dataset: str, at: datetime, views: Sequence[Row]) -> list[Table
 
 
 def hold_table(holds: Sequence[Row]) -> Table:
-    """The holds that are in force."""
     columns = ("name", "where", "datasets", "transactions", "owner", "in force until", "reason")
     rows = [
         (
@@ -116,14 +112,14 @@ def _scope(datasets: Row) -> str:
 
 
 def realm_table(realms: "Sequence[tuple[Realm, str]]") -> Table:
-    """Realms, the grace that purging each has, and what is to be said of what is left of it."""
+    """Realms, the grace of purging each, and a note on what is left of it."""
     rows = [(realm.name, realm.status, realm.grace.words(), left) for realm, left in realms]
     title = "Realms" if rows else "No realm was ever changed: all are ACTIVE"
     return table(title, ("realm", "status", "grace", "left"), rows)
 
 
 def scan_table(scans: "Sequence[ScanRecord]") -> Table:
-    """Scans: how each ended, and its classes, which add up to what was scanned."""
+    """Scans with outcome and classes, which add up to what was scanned."""
     named, others = ("referenced", "unreferenced", "young"), ("realm_purge", "unknown_kind", "unhandled")
     rows = [
         (
@@ -139,7 +135,7 @@ def scan_table(scans: "Sequence[ScanRecord]") -> Table:
 
 
 def _count(scan: "ScanRecord", *names: str) -> str:
-    """Nothing where it was not counted."""
+    """Empty where it was not counted."""
     return f"{sum(scan.totals[name] for name in names):,}" if scan.totals.keys() >= {*names} else ""
 
 
@@ -152,14 +148,14 @@ def _why(scan: "ScanRecord") -> str:
 
 
 def clock_table(times: Mapping[str, datetime | None]) -> Table:
-    """The times that the clock guard compares with."""
+    """Times that the clock guard compares with."""
     words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest run", "accepted_until": "accepted at"}
     rows = [(words[name], text_of(at) if at else "none") for name, at in times.items()]
     return table("The clock of the ledger", ("time", "instant"), rows)
 
 
 def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[Table]:
-    """The policy book against the files, and the marks of versions that are in force no more."""
+    """Policy book against the files, and the marks of versions that are no longer in force."""
     columns = ("name", "version", "written by", "written at", "last writer", "state", "files", "orphaned marks")
     rows = [
         (
@@ -179,7 +175,6 @@ def book_tables(entries: Sequence[Row], orphaned: "Sequence[Orphaned]") -> list[
 
 
 def version_table(name: str, versions: Sequence[Row]) -> Table:
-    """Every version of an entry."""
     rows = [
         (
             row["version"], row["written_by"], minute_of(row["written_at"]), _WRITERS[row["system"]], _STATES[row["revoked"]],
@@ -192,7 +187,7 @@ def version_table(name: str, versions: Sequence[Row]) -> Table:
 
 
 def load_table(decisions: "Sequence[BookDecision]") -> Table:
-    """What loading did with each entry."""
+    """Effect of loading on each entry."""
     rows = [
         (one.name, one.outcome.value, "; ".join(_scope(scope.model_dump(by_alias=True)) for scope in one.touched), one.reason)
         for one in decisions

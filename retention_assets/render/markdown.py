@@ -1,8 +1,4 @@
-"""Markdown for Dagster's pages: answers, and tables with names and sentences of others.
-
-Belongs here: writing a text of others so that Markdown shows it unchanged, and rows as lists or tables.
-Does not belong here: what is said (summaries.py).
-"""
+"""Markdown for Dagster's pages: answers, lists and tables, with foreign text escaped so that it shows unchanged."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,61 +6,60 @@ from typing import Any
 
 from retention_assets.render.text import sentence_case, size_of, visible_line
 
-# Dagster shows Markdown without a click that is shorter.
+# Dagster hides longer Markdown behind a click.
 MOST_INLINE = 1_000
-# What a row is about, and what is said of it, by the names of columns.
+# columns that name the subject of a row, and columns with a text about it
 _ABOUT = ("verdict", "due", "column", "policy", "outcome", "dataset", "branch", "transaction")
 _SAID = ("meaning", "sentence", "why", "fault", "refused", "errors", "policies", "words", "for_example")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: one sentence, which says it, and Markdown paragraphs with what it rests on."""
+    """One sentence as an answer, and Markdown paragraphs that support it."""
 
     headline: str
     paragraphs: tuple[str, ...] = ()
 
     @property
     def markdown(self) -> str:
-        """All of it."""
         return "\n\n".join([f"**{plain(self.headline)}**", *(one for one in self.paragraphs if one)])
 
 
 def code(text: str) -> str:
-    """A name of somebody else's, as Markdown shows it unchanged. It stands in a cell as well as in a sentence."""
+    """Show a foreign name unchanged, in a cell as well as in a sentence."""
     name = visible_line(text)
     # Nothing can be escaped between backticks, and a bar would end the cell.
     return plain(text) if "`" in name or "|" in name or not name.strip() else f"`{name}`"
 
 
 def plain(text: str) -> str:
-    """A sentence with words of others in it, none of which Markdown takes for an order."""
+    """Escape a sentence with foreign words in it."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>#|!~&$" else letter for letter in visible_line(text))
 
 
 def with_code(text: str) -> str:
-    """A sentence of our own, in which names of commands and jobs stand between backticks; all else of it as it is."""
+    """Keep backticks around names of commands and jobs, and escape the rest of a sentence of our own."""
     return "".join(code(part) if number % 2 else plain(part) for number, part in enumerate(text.split("`")))
 
 
 def bullets(lines: Iterable[str]) -> str:
-    """A list, each line of it Markdown."""
+    """Each line is Markdown already."""
     return "\n".join(f"* {line}" for line in lines)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, each cell of it Markdown; nothing where there are no rows."""
+    """Cells are Markdown already; empty where there are no rows."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |", *lines]) if lines else ""
 
 
 def paragraph(parts: Iterable[str]) -> str:
-    """Parts of what is said, a line each: the page shows a list."""
+    """One line each: the page shows a list."""
     return "\n".join(f"- {sentence_case(part)}" for part in parts if part)
 
 
 def readable(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows with the same columns: a line for each, where all of them are short enough to be shown at once; else a table with
+    """List rows with the same columns, a line each, if that is short enough to be shown at once; else make a table with
     every column, which is shown on a click.
     """
     lines = "\n".join(filter(None, map(_line, rows)))
@@ -75,10 +70,10 @@ def readable(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """One row: what it is about, its numbers that are not 0, and what is said about it."""
+    """Subject, numbers that are not 0, and texts of one row."""
     about = " ".join(plain(str(row[name])) for name in _ABOUT if row.get(name))
     amounts = [_amount(name, value) for name, value in row.items() if isinstance(value, int) and value]
-    # Records have no size: that is not 0 bytes.
+    # Records have no size, which is not 0 bytes.
     size = str(row.get("size") or "") if row.get("bytes") else ""
     numbers = ", ".join(filter(None, [*amounts, size]))
     ends = f"{row['least']} to {row['most']}" if row.get("least") else ""
@@ -89,7 +84,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _amount(name: str, value: int) -> str:
-    """A number with its name, which is of several unless it is a version. Of bytes there is the size in words as well."""
+    """Plural, except for a version; bytes also as a size in words."""
     if name == "bytes":
         return ""
     if name == "version":

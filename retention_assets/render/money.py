@@ -1,7 +1,4 @@
-"""Money in words for people: amounts, and what a report saved and cost.
-
-Belongs here: what more than one medium writes about money. The sums are report.py's and evaluation/forecast.py's.
-"""
+"""Amounts of money in words, and the savings and costs of a report."""
 
 from collections.abc import Iterator
 
@@ -9,12 +6,12 @@ from retention_assets.report import ReportMoney
 
 
 def money_of(amount: float, currency: str) -> str:
-    """An amount in hundredths; what is there is never 0.00."""
+    """Rounded to hundredths; an amount above zero is never 0.00."""
     return f"under 0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
 
 
 def money_rows(money: ReportMoney | None) -> Iterator[tuple[str, str]]:
-    """What deleting saves and costs, with the words for each; nothing where nothing has a price."""
+    """Savings and costs of deleting, with their labels; empty where nothing has a price."""
     if money is None:
         return
     yield "saved", f"{money_of(money.saved, money.currency)} a month"

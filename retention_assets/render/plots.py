@@ -1,7 +1,4 @@
-"""Which plots there are: what was freed by day and policy, and for how long marks have waited.
-
-Belongs here: turning sums of the ledger into plots, with a title that says the answer. How a plot is drawn is svg.py's.
-"""
+"""Plots of what was freed by day and policy, and of how long marks have waited."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,30 +10,29 @@ from retention_assets.policy.sentences import count
 from retention_assets.render.svg import Plot, Series, binary_ticks, decimal_ticks, largest
 from retention_assets.render.text import size_of
 
-# How many days the plot of what was freed has at most, and at least.
+# most days in the plot of what was freed, and the least
 DAYS = 30
 _AT_LEAST = 7
-# Ages in whole days: the highest of each class, and its label.
+# highest age of each class in whole days, and its label
 _AGES = ((0, "under 1"), (1, "1"), (3, "2–3"), (7, "4–7"), (14, "8–14"), (30, "15–30"), (90, "31–90"))
 _OLDER = "over 90"
 
 
 @dataclass(frozen=True)
 class FreedDays:
-    """What was freed on each of some days in a row, also on those on which it was nothing."""
+    """Freed bytes on consecutive days, including days with none."""
 
     days: tuple[date, ...]
     by_policy: tuple[Series, ...]
 
     @property
     def totals(self) -> list[int]:
-        """The bytes of each day."""
         return [sum(column) for column in zip(*(one.values for one in self.by_policy), strict=True)] or [0] * len(self.days)
 
 
 @dataclass(frozen=True)
 class Plots:
-    """What a report shows besides its numbers."""
+    """Plots of a report."""
 
     days: FreedDays
     freed: Plot
@@ -44,18 +40,18 @@ class Plots:
 
 
 def plots_of(pending: PendingMarks, waiting: Sequence[PendingGroup], day: date, as_of: datetime) -> Plots:
-    """What sweeps freed up to a day, and what waits at an instant."""
+    """Sweeps' freed bytes up to a day, and the marks that wait at an instant."""
     days = freed_days(pending.freed(since(day)), day)
     return Plots(days, freed_plot(days), ages_plot(waiting, as_of))
 
 
 def since(day: date) -> datetime:
-    """Where the plot of what was freed begins that ends on a day."""
+    """First instant of the plot of freed bytes that ends on a day."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC) - timedelta(days=DAYS - 1)
 
 
 def freed_days(freed: Sequence[FreedGroup], last: date) -> FreedDays:
-    """Bytes by day and policy, up to a day. It begins with the first day on which something was freed."""
+    """Bytes by day and policy, up to a day, from the first day on which something was freed."""
     sums: Counter[tuple[str, date]] = Counter()
     for one in freed:
         sums[one.policy, one.as_of.astimezone(UTC).date()] += one.bytes
@@ -68,7 +64,7 @@ def freed_days(freed: Sequence[FreedGroup], last: date) -> FreedDays:
 
 
 def freed_plot(freed: FreedDays) -> Plot:
-    """The bytes that sweeps freed, by day and policy."""
+    """Bytes that sweeps freed, by day and policy."""
     total, count = sum(freed.totals), len(freed.days)
     title = f"Nothing was freed in {count} days"
     if total:
@@ -81,20 +77,20 @@ def freed_plot(freed: FreedDays) -> Plot:
         note=f"Bytes freed by day and policy, {_day(freed.days[0])} to {_day(freed.days[-1])} {freed.days[-1].year} (UTC)",
         labels=tuple(map(_day, freed.days)),
         series=freed.by_policy,
-        # A size without decimals that say nothing.
+        # Drop decimals that are zero.
         words=lambda size: size_of(size).replace(".0 ", " ") if size else "0",
         step=binary_ticks,
     )
 
 
 def freed_words(freed: FreedDays) -> str:
-    """The same in a few words."""
+    """Summary for pages without a picture."""
     total = sum(freed.totals)
     return f"{size_of(total) if total else 'Nothing'} freed in {len(freed.days)} days"
 
 
 def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
-    """Open marks by how long ago they were made, those apart that are due and those that do not go."""
+    """Open marks by age, with due marks and marks that do not go apart."""
     due, in_grace, kept = Counter[str](), Counter[str](), Counter[str]()
     for one in waiting:
         ages = due if one.is_due(as_of) else in_grace if one.goes else kept
@@ -122,7 +118,7 @@ def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
 
 
 def age_of(marked_at: datetime, as_of: datetime) -> str:
-    """The age of a mark, as the label of its class."""
+    """Label of the class of a mark's age."""
     days = (as_of - marked_at).days
     return next((label for most, label in _AGES if days <= most), _OLDER)
 

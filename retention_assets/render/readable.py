@@ -1,7 +1,4 @@
-"""What may be read, as tables for a terminal.
-
-Belongs here: the answers of `readable`, and of `advance` for all that the policy files name.
-"""
+"""Tables of `readable` and `advance` for a terminal."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,7 +11,7 @@ from retention_assets.render.terminal import table
 
 
 def readable_tables(found: Mapping[str, Any]) -> list[Table]:
-    """From when on the history may be read; each branch at the instant; what can be read by its name."""
+    """Start of the readable history; each branch at the instant; transactions that can be read by name."""
     since = f"from {text_of(found['visible_from'])} on" if found["visible_from"] else "as far back as it goes"
     columns = ("branch", "transactions", "readable", "until")
     rows = [
@@ -30,7 +27,7 @@ def readable_tables(found: Mapping[str, Any]) -> list[Table]:
 
 
 def advance_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """What came of each dataset that the policy files name."""
+    """Outcome for each dataset that the policy files name."""
     columns = ("dataset", "readable from", "before", "")
     said = [
         (

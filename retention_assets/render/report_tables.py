@@ -1,7 +1,4 @@
-"""Tables of the report of a day, or of several.
-
-Belongs here: which columns there are, and the words for values. Each function imports what only it needs.
-"""
+"""Tables of the report of a day, or of several. Each function imports what only it needs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +12,7 @@ from retention_assets.render.text import minute_of, share_of, size_of
 if TYPE_CHECKING:
     from retention_assets.report import DayReport, ReportLine
 
-# What became of the marks of a report, and how the counters are called.
+# outcomes of marks, and the names of their counters
 _OUTCOMES = {
     "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "failed": "failed attempts", "spared": "spared",
     "unmarked": "unmarked",
@@ -23,7 +20,7 @@ _OUTCOMES = {
 
 
 def report_tables(report: "DayReport", most: int) -> list[Table]:
-    """A report: its numbers, its rules, the classes of the log, and the first of its datasets."""
+    """Numbers of a report, its rules, the classes of the log, and the first of its datasets."""
     from retention_assets.report import CLASSES
 
     total = report.total
@@ -58,7 +55,7 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
 
 
 def _outcomes_of(total: "ReportLine") -> Mapping[str, str]:
-    """The outcomes as they are called; where nothing is hidden nobody has to ask what that is."""
+    """Without hidden data nobody has to ask what that is."""
     return {name: words for name, words in _OUTCOMES.items() if name != "hidden" or total.counters["hidden"]}
 
 
@@ -88,7 +85,7 @@ def _rules_table(total: "ReportLine") -> Table:
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
-    """The datasets, each with what was meant to go and went; what went otherwise is told in words."""
+    """Planned and actual deletions by dataset; exceptions are in words."""
     columns = ("dataset", "to delete", "deleted", "to free", "freed", "otherwise")
     rows = [
         (

@@ -1,8 +1,4 @@
-"""Sentences about how things stand, in Markdown or plain: what a person reads before any number.
-
-Belongs here: from values of the ledger and of a run to a few lines. The command line says some of it as well.
-Does not belong here: how a text is written so that Markdown shows it unchanged (markdown.py).
-"""
+"""Sentences about the state of the ledger and of a run, in Markdown or plain, shown before any number."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,21 +14,21 @@ from retention_assets.render.markdown import MOST_INLINE, code, paragraph, plain
 from retention_assets.render.text import minute_in_utc, sentence_case, size_of
 from retention_assets.report import DayReport
 
-# So many names stand in a sentence.
+# most names in a sentence
 _NAMED = 3
-# Of days that are nearer than this people count how many it is until then, or since.
+# Days until (or since) nearer dates are counted.
 _NEAR = 61
 _OUTCOMES = ("deleted", "already_gone", "hidden", "failed", "spared")
-# The classes of a log, in the words of a page.
+# classes of a log in the words of a page
 _CLASSES = {"to go": "mark", "spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}
-# What loading did with a policy, in the words of a page.
+# outcomes of loading in the words of a page
 _LOADED = {"skipped": "unchanged", "drifted": "changed by a person", "absent": "in no file"}
-# What is noted later than this after the moment that it is about was not seen at that moment.
+# A look noted later than this after its moment did not happen at that moment.
 _LATE = timedelta(hours=1)
 
 
 def named(names: Sequence[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """First names, and how many more there are."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(map(code, names[:_NAMED])) + more
 
@@ -50,12 +46,12 @@ def day_of(at: datetime, as_of: datetime) -> str:
 
 
 def _sized(words: str, size: int) -> str:
-    """Something with its size. Records have none, and no size is not 0 bytes."""
+    """Records have none, and no size is not 0 bytes."""
     return f"{words} ({size_of(size)})" if size else words
 
 
 def waiting_words(waiting: Waiting, as_of: datetime) -> str:
-    """What is marked, what of it is due, and when the next falls due."""
+    """Marked amount, due amount, and the next due time."""
     if not waiting.marks:
         return "nothing is marked"
     words = [_sized(f"**{waiting.marks:,} marked**", waiting.bytes)]
@@ -69,13 +65,12 @@ def waiting_words(waiting: Waiting, as_of: datetime) -> str:
 
 
 def _kept_words(waiting: Waiting) -> list[str]:
-    """What of the marks does not go."""
     held = f"{waiting.held:,} held" if waiting.held else ""
     return [words for words in (held, f"{waiting.spared:,} to be spared" if waiting.spared else "") if words]
 
 
 def sweep_words(last: LastSweep | None, as_of: datetime) -> str:
-    """What the last sweep did, that had something to do."""
+    """Result of the last sweep that had something to do."""
     if last is None:
         return "nothing was swept yet"
     done = last.counters
@@ -89,7 +84,7 @@ def sweep_words(last: LastSweep | None, as_of: datetime) -> str:
 
 
 def refused_words(refused: Mapping[str, str]) -> str:
-    """Which datasets are refused, and why the first of them is."""
+    """Refused datasets, and why the first of them is."""
     if not refused:
         return "no dataset is refused"
     names = sorted(refused)
@@ -101,7 +96,7 @@ def refused_words(refused: Mapping[str, str]) -> str:
 
 
 def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
-    """How everything stands: what waits, what was refused, what the last sweep did."""
+    """State of the environment: what waits, what was refused, what the last sweep did."""
     logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
     old = f"{count(totals.uncounted, 'dataset')} not counted until judged again" if totals.uncounted else ""
     waiting = waiting_words(Waiting.of(groups, as_of), as_of)
@@ -109,7 +104,7 @@ def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: La
 
 
 def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:
-    """What was read, what was refused, and which stores are away."""
+    """Logs that were read and refused, and the stores that are away."""
     logs = f"**{count(state['datasets'], 'dataset')}** with {count(state['transactions'], 'transaction')}"
     logs = _sized(logs, state["bytes"])
     stores = [f"**The store {code(name)} is away**: {plain(fault)}" for name, fault in sorted(away.items())[:_NAMED]]
@@ -117,17 +112,17 @@ def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Map
 
 
 def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
-    """What this run found on branches."""
+    """Branches that this run read."""
     read = count(datasets - len(refused), "dataset")
     found = f"{count(branches, 'branch', 'branches')} of {read} in this run" if branches else f"{read} in this run, no branch"
     latest = count(numbers["in_latest_views"], "transaction")
     held = f"{latest} in latest views, {numbers['protected']:,} protected by a branch or tag"
-    # It is about this run alone: elsewhere others may be refused.
+    # Only of this run: elsewhere other datasets may be refused.
     return paragraph((found, held if branches or numbers["protected"] else "", refused_words(refused) if refused else ""))
 
 
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
-    """Which policies hold, and what somebody has to look at."""
+    """Policies in force, and what needs attention."""
     amounts = (f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
     loaded = ", ".join(amounts) or "no policy is in any file"
     marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more" if orphaned else ""
@@ -150,7 +145,7 @@ def sweep_summary(
     last: LastSweep | None,
     as_of: datetime,
 ) -> str:
-    """What this sweep did, what it refused, and what waits now."""
+    """Result of a sweep, what it refused, and what waits now."""
     did = [f"{numbers[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if numbers[name]]
     freed = f", {size_of(numbers['bytes_freed'])} freed" if numbers["bytes_freed"] else ""
     words = f"this sweep: {', '.join(did)}{freed}, on {count(datasets, 'dataset')}" if did else sweep_words(last, as_of)
@@ -188,12 +183,10 @@ def report_summary(report: DayReport) -> str:
 
 
 def log_summary(transactions: int, size: int) -> str:
-    """What was read of a dataset."""
     return paragraph((_sized(f"**{count(transactions, 'transaction')}**", size), "the log is sound"))
 
 
 def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
-    """The branches of a dataset with the largest latest views."""
     if not branches:
         return "- No branch reaches any of it"
     more = f"{len(branches) - _NAMED:,} more branches" if len(branches) > _NAMED else ""
@@ -205,7 +198,7 @@ def branches_summary(branches: Sequence[Mapping[str, Any]]) -> str:
 
 
 def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], as_of: datetime, marked: str = "") -> str:
-    """Tell what was judged of a dataset, with an example of what is `marked`, else of what is spared and kept."""
+    """Verdicts on a dataset, with an example of what is `marked`, else of what is spared and kept."""
     amounts = (f"{amount:,} {word}" for word, verdict in _CLASSES.items() if (amount := state.transactions(verdict)))
     log = f"{_sized(count(state.transactions(), 'transaction'), state.bytes())}: {', '.join(amounts)}" if state.counts else ""
     said: dict[str, Mapping[str, Any]] = {}
@@ -219,12 +212,12 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], a
 
 
 def example_of(row: Mapping[str, Any], words: str) -> str:
-    """Name a transaction with its fate and the first reason."""
+    """Transaction with its fate and the first reason."""
     return f"for example {code(row['transaction'])}: {words} {plain(Reason[row['code']].text(row['witness']))}"
 
 
 def swept_summary(state: DatasetState) -> str:
-    """What was swept of a dataset so far, and what is next. It says the same until something changes."""
+    """Deletions of a dataset so far, and what is next. The text stays the same until something changes."""
     next_due = state.waiting.next_due
     due = f"{state.waiting.due:,} due now" if state.waiting.due else "nothing is due"
     then = f", the next of {count(state.waiting.marks, 'mark')} on {next_due.astimezone(UTC):%Y-%m-%d}" if next_due else ""
@@ -240,13 +233,13 @@ def swept_summary(state: DatasetState) -> str:
 
 
 def waiting_numbers(waiting: Waiting) -> dict[str, Any]:
-    """Open marks as numbers, under names that stay."""
+    """Open marks under names that stay."""
     numbers = {"marked": waiting.marks, "marked_bytes": waiting.bytes, "due": waiting.due, "due_bytes": waiting.due_bytes}
     return {**numbers, "held": waiting.held, "to_be_spared": waiting.spared}
 
 
 def state_numbers(state: DatasetState) -> dict[str, Any]:
-    """What was judged of a dataset as numbers, under names that stay."""
+    """Verdicts on a dataset under names that stay."""
     classes = {word: state.transactions(verdict) for word, verdict in _CLASSES.items() if verdict != "mark"}
     return {**waiting_numbers(state.waiting), "transactions": state.transactions(), "bytes": state.bytes(), **classes}
 
@@ -259,7 +252,7 @@ def _objections(state: DatasetState) -> Iterable[str]:
 
 
 def look_words(look: DayLook | None, was_swept: bool = False) -> str:
-    """That somebody looked on a day, and what there was to do, or where something was swept is left; or that nobody did."""
+    """Tell that somebody looked on a day, and what there was to do, or is left after a sweep; or that nobody did."""
     if look is None:
         return "Nobody looked on this day: no run came to its report."
     late = f", noted {minute_in_utc(look.looked_at)}" if look.looked_at - look.as_of > _LATE else ""
@@ -270,10 +263,10 @@ def look_words(look: DayLook | None, was_swept: bool = False) -> str:
 
 
 def looks_words(report: DayReport) -> list[str]:
-    """Say who had the sweeps delete, and when somebody looked: of several days on how many."""
+    """Name who started the sweeps, and when somebody looked; for several days, on how many."""
     by = [f"Deletions were ordered by {report.total.orderers}."] if report.total.ordered_by else []
     if report.lines and not report.looks:
-        # It is of a release that did not note looks, or the day goes on.
+        # Earlier releases noted no looks; or the day is not over.
         return by
     if report.last is None:
         return [*by, look_words(report.looks.get(report.execution_date), bool(report.lines))]

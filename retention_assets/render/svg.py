@@ -1,7 +1,6 @@
-"""Pictures as SVG: stacked bars with an axis, and strips so small that Dagster shows them without a click.
+"""SVG pictures: stacked bars with an axis, and strips so small that Dagster shows them without a click.
 
-Belongs here: drawing. A picture has its own background and its own dark theme, since the page around it may have another one.
-Does not belong here: which plots there are (plots.py), and any number that is not in a `Plot`.
+A picture has its own background and dark theme, since the page around it may have another one.
 """
 
 import base64
@@ -13,7 +12,7 @@ from xml.etree.ElementTree import Element, tostring
 
 from retention_assets.render.text import visible
 
-# By Okabe and Ito, in an order in which neighbours differ in lightness too; the last is for everything else.
+# Okabe and Ito's palette, in an order in which neighbours differ in lightness too; the last is for everything else.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8b95a3")
 _DARK = ("#3f9fdc", "#f0b429", "#2fbf93", "#e093bf", "#8fd0f5", "#7b8794")
 WIDTH, NARROW, HEIGHT = 760, 560, 300
@@ -36,7 +35,7 @@ _STYLE = (
 
 # Dagster's page hides Markdown of a thousand characters or more behind a click.
 STRIP_LIMIT = 990
-# A column of a page that is 1280 wide has no more room.
+# room in a column of a page that is 1280 wide
 _STRIP_WIDTH, _STRIP_HEIGHT, _STRIP_TOP = 252, 46, 16
 _STRIP_COLOUR = "%232a8fd0"
 
@@ -51,34 +50,34 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """What is drawn: the answer in words, what is counted, and a bar per label, stacked of the series."""
+    """Plot with its answer in words, its unit, and a stacked bar per label."""
 
     title: str
     note: str
     labels: tuple[str, ...]
     series: tuple[Series, ...]
-    # A value in words, for the axis and the legend.
+    # value in words, for the axis and the legend
     words: Callable[[int], str]
-    # From the highest bar to the distance of two lines of the axis.
+    # from the highest bar to the distance of two lines of the axis
     step: Callable[[int], int]
-    # Drawn as lines over the bars.
+    # drawn as lines over the bars
     trends: tuple[Series, ...] = ()
-    # Values are what is there, so that the last one counts; otherwise they add up.
+    # values are a stock, of which the last one counts; otherwise they add up
     is_stock: bool = False
 
     @property
     def highest(self) -> int:
-        """The height of the highest bar or line."""
+        """Height of the highest bar or line."""
         bars = (sum(column) for column in zip(*(one.values for one in self.series), strict=True))
         return max([*bars, *(value for one in self.trends for value in one.values)], default=0)
 
     def amount(self, one: Series) -> str:
-        """What the legend says of a series."""
+        """Amount of a series in the legend."""
         return self.words(one.values[-1] if self.is_stock else sum(one.values))
 
 
 def decimal_ticks(highest: int) -> int:
-    """A round step for numbers: 1, 2 or 5 of some power of ten, at most four to the top."""
+    """Round step: 1, 2 or 5 of some power of ten, at most four to the top."""
     power = 1
     while True:
         for first in (1, 2, 5):
@@ -88,12 +87,12 @@ def decimal_ticks(highest: int) -> int:
 
 
 def binary_ticks(highest: int) -> int:
-    """A round step for bytes: a power of two, at most four to the top."""
+    """Round step for bytes: a power of two, at most four to the top."""
     return 1 << max(0, (max(highest, 1) - 1).bit_length() - 2)
 
 
 def largest(series: Sequence[Series], most: int = len(COLOURS) - 1) -> tuple[Series, ...]:
-    """The series with the largest sums, and all others as one: there are no more colours that everybody can tell apart."""
+    """Series with the largest sums, and all others as one: more colours can't be told apart."""
     ordered = sorted(series, key=lambda one: (-sum(one.values), one.name))
     rest = ordered[most:]
     if len(rest) < 2:
@@ -103,7 +102,7 @@ def largest(series: Sequence[Series], most: int = len(COLOURS) - 1) -> tuple[Ser
 
 
 def draw(plot: Plot, width: int = WIDTH) -> Element:
-    """The picture as an element, to stand in a page or in a data URI. Letters have one size, however wide it is."""
+    """Draw an element, to stand in a page or in a data URI. Letters have one size, however wide it is."""
     height = HEIGHT if plot.highest else _EMPTY_HEIGHT
     picture = _element(
         "svg",
@@ -132,7 +131,7 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
 
 
 def data_uri(plot: Plot) -> str:
-    """The picture as an address that holds all of it."""
+    """Picture as an address that holds all of it."""
     picture = draw(plot)
     # Inside HTML an svg needs no namespace; a picture that stands alone does.
     picture.set("xmlns", "http://www.w3.org/2000/svg")
@@ -140,7 +139,7 @@ def data_uri(plot: Plot) -> str:
 
 
 def strip(words: str, values: Sequence[int]) -> str:
-    """Markdown that shows the words above a bar for each value; of many values the newest, as many as there is room for."""
+    """Markdown that shows the words above a bar for each value; of many values the newest that fit."""
     words = "".join(letter if letter.isalnum() or letter in " .,:-" else " " for letter in words)
     for most in range(len(values), -1, -1):
         markdown = f"![{words}](data:image/svg+xml,{_draw_strip(words, values[len(values) - most :])})"
@@ -166,7 +165,7 @@ def _draw_strip(words: str, values: Sequence[int]) -> str:
 
 
 def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
-    """An element. Attributes whose name Python has for itself, or can't write, are spelled with underscores."""
+    """Attributes whose names Python reserves, or can't write, are spelled with underscores."""
     element = Element(tag, {name.strip("_").replace("_", "-"): visible(value) for name, value in attributes.items()})
     for part in content:
         if isinstance(part, Element):
@@ -179,12 +178,12 @@ def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
 
 
 def _colour(number: int) -> int:
-    """The colour of a series; there are no more than that everybody can tell apart."""
+    """More colours can't be told apart."""
     return min(number, len(COLOURS) - 1)
 
 
 def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
-    """The names and amounts of the series, below the title, and how many lines they take."""
+    """Also returns the number of lines that the legend takes."""
     legend, x, line = list[Element](), 20.0, 0
     for number, one in enumerate((*plot.series, *plot.trends)):
         name, amount = _shorten(one.name, _LONGEST_NAME), plot.amount(one)
@@ -208,7 +207,7 @@ def _draw_axis(plot: Plot, ticks: range, unit: float, width: int) -> Iterator[El
 
 
 def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
-    """One path per series: all of its parts together."""
+    """One path per series, with all of its parts."""
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     wide = min(slot * 0.72, 56)
     below = [0] * len(plot.labels)
@@ -217,7 +216,7 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
         for place, value in enumerate(one.values):
             if value:
                 x = _LEFT + slot * place + (slot - wide) / 2
-                # What is there at all can be seen.
+                # A value above zero is always visible.
                 height = max(value * unit, 1)
                 y = HEIGHT - _BOTTOM - below[place] * unit
                 parts.append(f"M{x:.1f} {y:.1f}v{-height:.1f}h{wide:.1f}v{height:.1f}z")
@@ -227,7 +226,7 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
 
 
 def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
-    """One line per trend, through the middle of each bar's place, in the colours after those of the bars."""
+    """A line through the middle of each bar's place, in the colours after those of the bars."""
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     for number, one in enumerate(plot.trends, len(plot.series)):
         heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in one.values)
@@ -236,7 +235,7 @@ def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
 
 
 def _draw_labels(plot: Plot, width: int) -> Iterator[Element]:
-    """Labels below the bars; of many only some, the last one always."""
+    """Only some labels where there are many, but always the last."""
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     longest = max(map(len, plot.labels)) * _LETTER + 8
     every = math.ceil(longest / slot)

@@ -1,8 +1,6 @@
-"""How results look on a terminal: tables that fit its width, and no text of others that orders it about.
+"""Terminal output: tables that fit its width, and foreign text that is never markup, an emoji or a control sequence.
 
-Belongs here: the console, the layout of tables, and what stands beside a spinner. JSON for programs does not pass through here.
-No text of others is markup, an emoji or an order to the terminal: what is printed can be copied.
-Does not belong here: which tables there are (verdict_tables.py, ledger_tables.py, report_tables.py).
+Text can be copied as it is printed. JSON for programs does not pass through here.
 """
 
 import os
@@ -20,24 +18,24 @@ from retention_assets.render.text import visible, visible_line
 
 Row = Mapping[str, Any]
 
-# Wider than any line: whoever reads from a pipe folds for himself.
+# Wider than any line: readers of a pipe fold lines themselves.
 _WIDEST = 100_000
 _GAP = 2
-# A word up to here is not folded as long as there is room elsewhere.
+# Words up to this length are not folded while there is room elsewhere.
 _LONGEST_WORD = 12
 
 
 class ResultConsole(Console):
-    """A console that takes every text as it is."""
+    """Console that takes every text as it is."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A text without markup, emoji and highlights; in it, what nobody would see can be seen."""
+        """No markup, emoji and highlights; invisible characters are made visible."""
         kept = {name: options[name] for name in ("style", "justify", "overflow", "tab_size") if options.get(name) is not None}
         return Text(visible(text), **kept)
 
 
 class ResultTable(Table):
-    """A table that fits where it is shown. What has no room is folded, never cut.
+    """Table that fits where it is shown. Cells are folded, never cut.
 
     In a pipe each row is one line. On a terminal, rows of one group stand below its name, the first of their cells; and the
     prose of a row, its last cell, stands below the row where there is no room beside it.
@@ -90,12 +88,11 @@ class ResultTable(Table):
 
 @dataclass(frozen=True)
 class Indented:
-    """Lines of which each goes on where it began, where it has to be folded."""
+    """Lines that, where folded, continue at their own indentation."""
 
     lines: Sequence[Text]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines, folded to the console's width."""
         for line in self.lines:
             indent = len(line.plain) - len(line.plain.lstrip(" "))
             yield from _below(console, line[indent:], options.max_width, indent) if line.plain else [line]
@@ -124,7 +121,7 @@ def _longest_word(text: Text) -> int:
 
 
 def _grouped(rows: Sequence[Sequence[Text]]) -> list[tuple[str, list[Sequence[Text]]]]:
-    """Rows by their first cell, in the order in which these come."""
+    """Groups by first cell, in the order of their first appearance."""
     found: dict[str, list[Sequence[Text]]] = {}
     for row in rows:
         found.setdefault(row[0].plain, []).append(row[1:])
@@ -134,7 +131,6 @@ def _grouped(rows: Sequence[Sequence[Text]]) -> list[tuple[str, list[Sequence[Te
 def _beside(
     console: Console, cells: Sequence[Text], widths: Sequence[int], right: Sequence[bool], indent: int
 ) -> Iterator[Text]:
-    """The lines of a row: each cell folded to its width."""
     folded = [cell.wrap(console, width, overflow="fold") for cell, width in zip(cells, widths, strict=True)]
     for parts in zip_longest(*folded, fillvalue=Text()):
         line = Text(" " * _GAP * indent)
@@ -153,9 +149,9 @@ def _below(console: Console, text: Text, width: int, indent: int) -> Iterator[Te
 
 
 def console(stream: TextIO | None = None, *, markup: bool = False) -> Console:
-    """A console for results; without a terminal, and without a word about its width, no line is folded.
+    """Console for results. Without a terminal or a given width no line is folded.
 
-    `markup` is for those who print only their own words.
+    Use `markup` only for text without foreign words.
     """
     kind = Console if markup else ResultConsole
     found = kind(file=stream, highlight=False, emoji=False)
@@ -164,7 +160,7 @@ def console(stream: TextIO | None = None, *, markup: bool = False) -> Console:
 
 
 def status_text(words: str) -> Text:
-    """What stands beside a spinner or a bar."""
+    """Text beside a spinner or a bar."""
     return Text(visible_line(words))
 
 
@@ -177,7 +173,7 @@ def table(
     grouped: bool = False,
     prose: bool = False,
 ) -> Table:
-    """A plain table; columns in `right` are numbers, and those in which nothing stands are left out.
+    """Plain table; columns in `right` are numbers, and empty columns are left out.
 
     `grouped`: on a terminal, rows with the same first cell stand together. `prose`: the last cell is a sentence.
     """

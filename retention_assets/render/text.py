@@ -1,14 +1,11 @@
-"""Sizes, times and shares in words for people, the same in every medium; and texts of others, made safe to look at.
-
-Belongs here: what more than one medium writes. Forms for programs (ISO 8601, JSON) are policy/durations.py's and report.py's.
-"""
+"""Sizes, times and shares in words, the same in every medium; and foreign text made safe to look at."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
-# What nobody sees, and what changes how its neighbours are seen: control characters but tab and line end, marks of the
-# direction of text, marks without a width, other line ends, and halves of characters, which no encoding can write.
+# Invisible characters and those that change how their neighbours look: control characters but tab and line end, direction
+# marks, zero width, other line ends, and lone surrogates, which no encoding can write.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
@@ -41,17 +38,17 @@ def duration_of(length: timedelta) -> str:
 
 
 def minute_of(instant: datetime | None) -> str:
-    """An instant to the minute, in UTC: `2026-01-31 07:05`; nothing where there is none."""
+    """`2026-01-31 07:05`, in UTC; empty for None."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M") if instant else ""
 
 
 def minute_in_utc(instant: datetime | None) -> str:
-    """The same where nothing else says the zone: `2026-01-31 07:05 UTC`."""
+    """`2026-01-31 07:05 UTC`, where nothing else names the zone."""
     return f"{minute_of(instant)} UTC" if instant else ""
 
 
 def until_of(instant: datetime, now: datetime) -> str:
-    """How long it is until an instant, rounded down: `in 6 days`, `in 40 minutes`, `now`; past two months the instant."""
+    """Time until an instant, rounded down: `in 6 days`, `in 40 minutes`, `now`; past two months the instant."""
     length = instant - now
     if length <= timedelta():
         return "now"
@@ -65,7 +62,7 @@ def until_of(instant: datetime, now: datetime) -> str:
 
 
 def share_of(part: int, whole: int) -> str:
-    """A share in per cent. What is there is never 0.0 %, and what is not all of it never 100.0 %."""
+    """Per cent. A part above zero is never 0.0 %, and less than all is never 100.0 %."""
     share = 100 * part / whole
     return "under 0.1 %" if 0 < share < 0.1 else "over 99.9 %" if 99.9 < share < 100 else f"{share:.1f} %"
 
@@ -76,17 +73,17 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """The same in one line: what is copied from it is what was meant."""
+    """`visible` in one line: what is copied from it is what was meant."""
     return visible(text).translate(_SPACES)
 
 
 def visible_note(text: str) -> str:
-    """The same text for a log of lines: what follows a line end is indented, so that no name in it begins a line."""
+    """`visible` for a log of lines: what follows a line end is indented, so that no name in it begins a line."""
     return visible(text).replace("\n", "\n  ")
 
 
 def visible_json(text: str) -> str:
-    """JSON that says the same, and shows nothing that nobody would see."""
+    """Equivalent JSON with invisible characters escaped."""
     if text.isascii() and "\x7f" not in text:
         return text
     return _UNSEEN.sub(lambda found: _json_escape(found[0]), text)
@@ -102,5 +99,4 @@ def _json_escape(character: str) -> str:
 
 
 def sentence_case(words: str) -> str:
-    """Words as the beginning of a sentence."""
     return f"{words[:1].upper()}{words[1:]}"

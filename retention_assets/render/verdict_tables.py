@@ -1,7 +1,6 @@
-"""Tables of what policies decide: a preview and a comparison.
+"""Tables of a preview and of a comparison of policies.
 
-Belongs here: which columns there are, and the words for values; rows come with the names that they have in JSON. Each function
-imports what only it needs, so that no command loads what another one prints.
+Each function imports what only it needs, so that no command loads what another one prints.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "c
 
 
 def preview_tables(result: "Preview", most: int) -> list[Table]:
-    """What a preview found: refused datasets, verdicts, policies, reasons, and the first marks."""
+    """Result of a preview: refused datasets, verdicts, policies, reasons, and the first marks."""
     tables = [_refused_table(result)] if result.refused else []
     tables += [_verdict_table(result), _policy_table(result), _reason_table(result, 10)]
     marked = result.marked
@@ -67,7 +66,7 @@ def _reason_table(result: "Preview", most: int) -> Table:
 
 
 def compare_tables(changes: "Sequence[Change]") -> list[Table]:
-    """What another set of policies would change."""
+    """Effects of another set of policies."""
     rows = [(one.dataset, one.policy, one.change, f"{one.transactions:,}", size_of(one.bytes)) for one in changes]
     title = "What would change" if rows else "Nothing would change."
     columns = ("dataset", "policy", "change", "transactions", "bytes")

@@ -1,4 +1,4 @@
-"""The asset `branch_views`: what its branches say about each transaction."""
+"""The asset `branch_views`: branches, views and protection of each transaction."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,7 +20,6 @@ _COLUMNS = [name for name in LOG.names if name not in ("parent", "archived_at", 
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
-    """The branches of each dataset, with the largest latest views."""
     names = published_by(run)
     with run.retention.ledger() as ledger:
         faults = faults_of(read_datasets(run.sources(ledger, "transaction_log")))

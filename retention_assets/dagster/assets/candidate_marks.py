@@ -1,4 +1,4 @@
-"""The asset `candidate_marks`: the verdict of every transaction, and the marks that come of them."""
+"""The asset `candidate_marks`: the verdict of every transaction, and the resulting marks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -52,12 +52,11 @@ _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 
 
 def _ask_stores(run: Step, datasets: Sequence[str]) -> Iterator[datetime]:
-    """What time it is by the servers of the stores of some datasets."""
     return outside_times(run.retention.stores(by_store(datasets)).values())
 
 
 def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> Iterator[pa.Table]:
-    """What is to be written down of each dataset, part by part: there are as many rows of counts as policies have datasets."""
+    """In parts: there are as many rows of counts as policies have datasets."""
     tokens = read_tokens(sources)
     for datasets, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
         digests = rules_digests(rules, datasets["dataset"].to_pylist(), run.as_of)
@@ -65,7 +64,7 @@ def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> I
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
-    """What was judged of each dataset, with an example of each verdict; of what is marked it is a mark, with its fate."""
+    """Verdicts on each dataset, with an example of each; of a mark, its fate."""
     names = published_by(run)
     with run.retention.ledger() as ledger:
         faults, fates = ledger.states.faults(set(names)), Fates.recorded(ledger, run.as_of)
@@ -83,7 +82,7 @@ def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
 
 
 def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
-    # Other reasons have another witness, which a mark does not know.
+    # The witness of other reasons is not kept with a mark.
     code = mark["reason"] if mark["reason"] == Reason.PURGING.name else Reason.SELECTED.name
     row = {"transaction": mark["transaction"], "code": code, "witness": mark["policy"]}
     return example_of(row, fates.of(mark).message or "")
@@ -135,7 +134,7 @@ def candidate_marks(run: Step) -> Metadata:
             marked = ledger.marks.mark(
                 candidates, present, run.actor, None, run.publications(names), evaluations, again, places
             )
-        # A mark that rose by a clock that can't be right would never fall again.
+        # A visibility mark that rose by a wrong clock would never fall again.
         newest = ((mine, found) for mine, found in read_parts(sources, run.folder, [NEWEST]))
         raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
         left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}

@@ -21,7 +21,7 @@ from retention_assets.render.summaries import report_summary
 from retention_assets.report import day_report
 
 _MOST_SHOWN = 1000
-# A page can be made again from the ledger (`retention report --page`); for so long it stays where Dagster shows it.
+# Time for which a page stays where Dagster shows it; the ledger can make it again (`retention report --page`).
 _KEPT = timedelta(days=30)
 
 
@@ -47,14 +47,14 @@ def purge_report(run: Step) -> Metadata:
         {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
         for line in report.lines[:_MOST_SHOWN]
     ]
-    # All of it is about one day, so there are no groups: whoever builds on the report finds its numbers under their own names.
+    # All of it is about one day, so there are no groups: tools that read the report find its numbers under their own names.
     return {
         "summary": dg.MetadataValue.md("\n\n".join([report_summary(report), *(plain(one.sentence) for one in report.realms)])),
         "freed": strip_metadata(plots.days),
         "freed_by_day_and_policy": plot_metadata(plots.freed),
         "marks_by_age": plot_metadata(plots.ages),
-        # Only what a browser may open from a page is a link. Of other files the path below the warehouse is shown: a page is as
-        # wide as its longest word, and a whole path would hide the ends of all sentences.
+        # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is
+        # as wide as its longest word, and a whole path would hide the ends of all sentences.
         "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else run.warehouse.below(page),
         "execution_date": day.isoformat(),
         "finished": total.finished_at is not None or not report.lines,

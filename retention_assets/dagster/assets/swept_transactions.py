@@ -1,5 +1,4 @@
-"""The asset `swept_transactions`: what was deleted of the marks that are due, and what was spared because it is needed
-again."""
+"""The asset `swept_transactions`: deletions of due marks, and marks that were spared because they are needed again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -52,7 +51,7 @@ def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]
 
 
 def _refused_by_checks(ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """The last word of each check about a dataset stands until it has another, whoever launches the sweep and in which run."""
+    """The latest result of each check about a dataset counts, whoever launches the sweep and in which run."""
     said: dict[str, list[str]] = {}
     for one in ledger.objections.standing(set(datasets)):
         said.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}.")
@@ -73,7 +72,7 @@ def _braked(run: Step, ledger: Ledger, due: Sequence[PendingSweep]) -> dict[str,
 
 
 def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """Asked once for the whole run: its tasks compare the ledger's id alone."""
+    """Checked once for the whole run: its tasks compare the ledger's id alone."""
     names = by_store(datasets)
     faults = place_faults(ledger, run.retention.stores(names).values())
     return {
@@ -84,7 +83,7 @@ def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> di
 
 
 def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """Refuse datasets whose store has policies of its own that can't be read: one of them could be one that keeps."""
+    """One of the policies that can't be read could be one that keeps."""
     return {
         name: SweepResult(name, refused=f"nothing of {name} is swept: {why}")
         for store, why in loaded.unreadable.items()
@@ -93,7 +92,7 @@ def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str,
 
 
 def _is_well(one: SweepResult) -> bool:
-    """What went wrong stands first: a table that is cut still shows it."""
+    """Failures stand first: a table that is cut still shows them."""
     return one.refused is None and not one.errors
 
 
@@ -108,7 +107,7 @@ def _table(results: Sequence[SweepResult]) -> dg.MetadataValue:
 
 
 def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
-    """What was swept of each dataset, or why it was not; and once, of those on which there was nothing to sweep, that."""
+    """Swept datasets, or why they were not swept; and once, those without anything to sweep."""
     rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
     yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
@@ -123,13 +122,13 @@ def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
         numbers = {key: rows[name][key] for key in _NUMBERS} | waiting_numbers(states[name].waiting)
         yield DatasetPage(name, swept_summary(states[name]), numbers)
     for name in others:
-        # What is due and was not come to, because the sweep was stopped, has no page that says that it was swept.
+        # A dataset with due marks that a stopped sweep did not reach has no page that says it was swept.
         if not states[name].waiting.due:
             yield DatasetPage(name, swept_summary(states[name]), of="swept_transactions")
 
 
 def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
-    """Some datasets, or where these are too many, those of which nothing was ever shown: some in each run, until all are."""
+    """Where there are too many, only datasets without any page: some in each run, until all have one."""
     if few(run, datasets):
         return datasets
     shown = run.instance.get_materialized_partitions(run.key)
@@ -137,7 +136,7 @@ def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
 
 
 def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | None) -> SweepTask:
-    # Looks of stores, and what was confirmed where that is large: earlier runs have left such files as well.
+    # Also removes stores' lists and large confirmed plans that earlier runs left.
     run.clean_warehouse(ledger, [run.key.path[-1]])
     bound = None if confirmed is None else Confirmed.of(confirmed, run.folder)
     return SweepTask(
@@ -169,7 +168,7 @@ def swept_transactions(run: Step) -> Metadata:
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)
-        # Its start takes the signals to itself, so it comes first.
+        # Starting Spark takes over signal handling, so it comes first.
         spark = run.spark if is_for_tasks(run.retention.settings, wanted) else None
         with stop_on_signals() as stop, report_progress(run.log.info) as tell:
             if spark is None:

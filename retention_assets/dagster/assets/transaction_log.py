@@ -33,7 +33,6 @@ _COLUMNS = ("dataset", "fault", "transaction")
 
 
 def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
-    """What was read of each dataset, or why it was refused."""
     datasets = read_datasets([Source(run.folder)])
     faults = faults_of(datasets)
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
@@ -74,7 +73,7 @@ def transaction_log(run: Step) -> Metadata:
 
 
 def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
-    """Read what is not scanned, publish all of it together with the scans, and say what was found."""
+    """Read what is not scanned, and publish all of it together with the scans."""
     begun = run.retention.present()
     plain = choose_datasets(stores, run.datasets)
     chosen = [*plain, *scans.chosen, *elsewhere]
@@ -94,14 +93,14 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
     parts = read_stores(run.spark, plain, run.folder)
     parts += scans.write_logs(run.folder, parts)
     datasets = read_datasets([Source(run.folder)])
-    # A dataset that is refused is published as well: nobody may go on judging what its log said before.
+    # A refused dataset is published as well: nobody may go on judging its previous log.
     scans.publish(run.publications(datasets["dataset"].to_pylist()))
     _clean(run, scans)
     totals = ledger.states.totals(datasets["dataset"].to_pylist())
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
     shown = log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist())
-    # What the run read as it read it, and the rest as it was when it was last judged.
+    # This run's datasets as it read them, and the others as they were last judged.
     state = {
         "datasets": totals.datasets + len(datasets),
         "refused": len(totals.refused) + len(refused),
@@ -134,7 +133,7 @@ def _clean(run: Step, scans: RunScans) -> None:
 
 
 def _table(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> dg.MetadataValue:
-    """Whatever was asked for and could not be read, each with the reason."""
+    """Requested datasets that could not be read, each with the reason."""
     rows = [
         {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
         for row in refused.slice(0, MOST_REFUSED_SHOWN).to_pylist()

@@ -1,1 +1,1 @@
-"""What Dagster's daemon launches by itself: schedules, sensors and alerts."""
+"""Schedules, sensors and alerts, which Dagster's daemon runs."""

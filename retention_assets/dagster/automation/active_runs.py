@@ -1,17 +1,14 @@
-"""Runs that are queued or at work: what a sensor waits for before it launches another.
-
-Belongs here: finding such a run, the sentence about it (and about one that may never end), and lists of names in sentences.
-"""
+"""Runs that are queued or at work: a sensor waits for these before it launches another."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-# What a sensor or schedule launched a run for. What the run does (retention/kind) is said by the tags of its job.
+# tag with the reason why a sensor or schedule launched a run; its job's tags tell what it does (retention/kind)
 KIND = "retention/automation"
 _NAMED = 5
-# A run that says nothing for so long may be one whose machine is gone: nobody is left to say that it is over.
+# The machine of a run that is silent for so long may be gone, so that nothing will ever end it.
 _SILENT = timedelta(hours=6)
 _GOING_ON = [
     dg.DagsterRunStatus.QUEUED,
@@ -56,7 +53,7 @@ def explain_wait(context: dg.SensorEvaluationContext, run: dg.RunRecord, at: dat
 
 
 def _newest_word(instance: dg.DagsterInstance, run: dg.RunRecord) -> datetime:
-    """When a run last changed its state or logged anything."""
+    """Last change of state, or last line of the log."""
     seconds = [run.create_timestamp.timestamp(), run.update_timestamp.timestamp(), run.start_time or 0]
     events = instance.get_records_for_run(run.dagster_run.run_id, limit=1, ascending=False).records
     return datetime.fromtimestamp(max(*seconds, *(event.timestamp for event in events)), UTC)

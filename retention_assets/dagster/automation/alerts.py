@@ -1,10 +1,8 @@
-"""Alerts: a notice when a run failed, and when it left something that a person has to see to.
+"""Alerts: a notice when a run failed, and when it left something that needs a person.
 
-Belongs here: the words of notices, and the sensors that watch the runs of an environment's jobs and assets.
-Other runs of the code location are other people's.
-How people are reached is for `build_defs(settings, notify=…)` to say; the notifier is called once for each run. One that raises
-fails the tick, where the UI shows it; the run stays what it was.
-Does not belong here: failed checks of ours and overdue assets, which Dagster shows until they are mended.
+The notifier of `build_defs(settings, notify=…)` is called once for each run. One that raises fails the tick, where the UI
+shows it; the run stays what it was. Failed checks of ours and overdue assets cause no notice: Dagster shows them until they
+are mended.
 """
 
 import logging
@@ -26,7 +24,7 @@ _LEFT_SOMETHING = (
 )
 _MOST = 20
 _OWN_CHECKS = frozenset(check.name for checks in CHECKS.values() for check in checks)
-# What a sweep leaves behind, by the name of the number in its metadata. What it refused a failed run of its own tells.
+# metadata of a sweep that counts what it left; refused datasets fail runs of their own
 _LEFT = "run/failed"
 
 
@@ -76,7 +74,7 @@ def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinitio
     )
     def on_trouble(context: dg.RunStatusSensorContext) -> None:
         run = context.dagster_run
-        # No need to ask whose the run is: whatever there is to tell is about an asset.
+        # Any trouble is about an asset of ours, so the run need not be checked.
         if troubles := list(_troubles(context.instance, run.run_id, own)):
             notify(_notice(f"{run.job_name} succeeded, with something to look at", troubles, run.run_id))
 
@@ -85,20 +83,20 @@ def alerts(notify: Notify, is_on: bool, own: OwnRuns) -> list[dg.SensorDefinitio
 
 def _notice(title: str, troubles: list[str], run_id: str) -> Notice:
     more = [f"… and {len(troubles) - _MOST} more."] if len(troubles) > _MOST else []
-    # What a store or a database raised may quote the address that it was given.
+    # Errors of stores and databases may quote the address with its password.
     text = mask_text("\n".join([*troubles[:_MOST], *more]))
     return Notice(visible(title), visible(text), run_id)
 
 
 def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:
-    """The steps that failed, each with the error at the bottom of it; or why no step even began."""
+    """Failed steps, each with its innermost error; or the reason why no step even began."""
     events = context.get_step_failure_events()
     for event in events:
         failed = event.step_failure_data
         error = failed.error
         while error is not None and error.cause is not None:
             error = error.cause
-        # A step that refused says why in one sentence; of anything else there is the error.
+        # A step that refused has a one-sentence reason; any other has an error.
         words = failed.user_failure_data.description if failed.user_failure_data else None
         yield f"{event.step_key}: {words or (error.message.strip() if error else 'no error was given')}"
     if not events:
@@ -106,7 +104,7 @@ def _failures(context: dg.RunFailureSensorContext) -> Iterator[str]:
 
 
 def _about(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.AssetKey]:
-    """The assets that a run was to make or to check, as it was launched, or else as its events have it."""
+    """Assets that a run was to make or check, by its launch, or else by its events."""
     checks = run.asset_check_selection or ()
     if run.asset_selection or checks:
         return {*(run.asset_selection or ()), *(key.asset_key for key in checks)}
@@ -116,7 +114,7 @@ def _about(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Collection[dg.As
 
 
 def _troubles(instance: dg.DagsterInstance, run_id: str, own: OwnRuns) -> Iterator[str]:
-    """Checks of other people that failed, and what the sweep says that it refused or could not delete."""
+    """Failed checks of other people, and what a sweep refused or could not delete."""
     wanted = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.ASSET_MATERIALIZATION}
     swept: dict[str, str | None] = {}
     for entry in instance.all_logs(run_id, of_type=wanted):
@@ -126,7 +124,7 @@ def _troubles(instance: dg.DagsterInstance, run_id: str, own: OwnRuns) -> Iterat
         if check is not None and is_foreign and not check.passed:
             yield f"The check {check.check_name} of {check.asset_key.to_user_string()} failed."
         if made is not None and made.asset_key == own.names.key("swept_transactions"):
-            # A run over many partitions says the same for each of them.
+            # A run over many partitions has the same metadata for each of them.
             swept[made.asset_key.to_user_string()] = _sweep_troubles(made)
     yield from filter(None, swept.values())
 

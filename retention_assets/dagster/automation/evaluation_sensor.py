@@ -1,8 +1,7 @@
-"""The evaluation loop: judges again what can have changed since it was last judged, and nothing else.
+"""The evaluation loop: judge again the datasets that may have changed since they were last judged.
 
-Belongs here: one tick, from what the stores have now to the runs that judge. There is no cursor: everything that a
-tick has to know is in the ledger, so that a loop that was stopped, moved or restored goes on where the verdicts are.
-Does not belong here: what can have changed (evaluation/changes.py).
+There is no cursor: everything that a tick needs is in the ledger, so a loop that was stopped, moved or restored continues
+from the verdicts.
 """
 
 from collections import Counter
@@ -39,7 +38,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     if run := active_evaluation(context.instance, resources):
         return dg.SensorResult(skip_reason=explain_wait(context, run, at))
     present = list_datasets_with_tokens(resources.retention)
-    # Whatever comes of it, the stores were asked: what is new of them is where the lineage begins.
+    # Reported whatever follows: the stores were asked, and lineage begins with their changes.
     news = changed_stores(context.instance, resources, present)
     for name, fault in sorted(present.away.items()):
         context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
@@ -61,5 +60,4 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
 
 
 def _count_reasons(found: Mapping[str, ChangeReason]) -> str:
-    """How many datasets there are to look at, for which reason."""
     return ", ".join(f"{number:,} {why}" for why, number in Counter(found.values()).most_common())

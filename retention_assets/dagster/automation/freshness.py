@@ -1,8 +1,4 @@
-"""Freshness: how old the newest judgement and the newest sweep may be, where the settings say that they run by themselves.
-
-Belongs here: Dagster's freshness policies of the assets, and when a sweep is due although no mark is. Dagster's daemon
-evaluates the policies, by the newest materialization of an asset.
-"""
+"""Freshness: how old the newest evaluation and sweep may be, where the settings make them run by themselves."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,10 +8,10 @@ import dagster as dg
 from retention_assets.policy.durations import EPOCH, Duration
 from retention_assets.settings.model import AutomationSettings
 
-# What a run may take besides the interval at which it is looked for something to do.
+# time for a run, besides the sensor's interval
 _A_RUN = timedelta(hours=1)
 SWEPT_WITHIN = timedelta(days=1)
-# Early enough for the run to be over within a day, also where the tick comes late.
+# early enough for the run to be over within a day, also where the tick comes late
 _LOOK_AGAIN = timedelta(hours=20)
 
 

@@ -1,8 +1,4 @@
-"""Schedules: what Dagster's daemon does at a time of the day.
-
-Belongs here: the daily report, housekeeping, and verifying the record. What happens when there is something to do is
-sensors.py's; jobs do the work.
-"""
+"""Schedules: the daily report, housekeeping, and verification of the record."""
 
 from collections.abc import Callable
 from datetime import timedelta

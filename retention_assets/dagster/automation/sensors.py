@@ -1,9 +1,6 @@
-"""Sensors: what Dagster's daemon checks by itself, each at its own pace, and what it launches when there is something to do.
+"""Sensors: find datasets, changed policy files and due marks, and launch runs for them.
 
-Belongs here: which sensors there are; finding datasets, changed policy files and marks that are due. A tick that finds nothing
-launches nothing: a run costs seconds to start and storage to keep.
-Does not belong here: the evaluation loop (evaluation_sensor.py), whether stores are there (store_health.py), and alerts
-(alerts.py).
+A tick that finds nothing launches nothing: a run costs seconds to start and storage to keep.
 """
 
 import hashlib
@@ -39,23 +36,22 @@ from retention_assets.policy.model import Datasets
 from retention_assets.policy.scope import rules_reaching
 from retention_assets.settings.model import Settings
 
-# How often a tick looks for datasets and at policy files; for what can have changed and for due marks, where only a person has
-# started the sensor.
+# Interval of ticks for datasets and policy files, and for evaluations and sweeps where only a person has started the sensor.
 _DISCOVERY_SECONDS = 60
 _EVALUATE = Duration(seconds=5 * 60)
 _SWEEP = Duration(seconds=15 * 60)
-# How often every store is asked whether it is there.
+# interval at which every store is checked
 _HEALTH_SECONDS = 5 * 60
-# How often is tried again what a sweep has left as it was.
+# interval at which a sweep is repeated that left things as they were
 _RETRY_AFTER = Duration(seconds=60 * 60)
-# How often the same policy files are asked to be loaded, if every run dies before it is done.
+# most requests to load the same policy files, if every run dies before it is done
 _LOADS = 3
 _ASKED = "retention/policy_files"
-# More than this in one statement is more than some builds of SQLite take.
+# some builds of SQLite take no more in one statement
 _KEYS = 10_000
 _SWEEPING = ("sweep", "cycle", over_partitions("sweep"))
 
-# Dagster says so of what it does itself to every sensor that has jobs; whoever loads definitions can do nothing about it.
+# Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
 warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
 
 SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
@@ -107,7 +103,7 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: dg.Resourc
     """Gives every dataset that a store lists its partition. None is ever taken away: its runs would be hard to find again."""
     retention = resources.retention
     found = _keys(retention)
-    # Handed over at once: keys that a tick only requests cost the daemon a query each.
+    # Added at once: keys that a tick only requests cost the daemon a query each.
     partitions = resources.names.datasets
     have = set(context.instance.get_dynamic_partitions(partitions))
     unfit = [key for key in found.names if not is_valid_key(key)]
@@ -127,14 +123,14 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: dg.Resourc
 
 
 def _keys(retention: Environment) -> Listing:
-    """The keys that there should be: names of datasets, or of the stores of the settings."""
+    """Names of datasets, or of the stores of the settings."""
     if retention.settings.partition_by == BY_STORE:
         return Listing(tuple(store.name for store in retention.settings.stores), {})
     return list_datasets(retention)
 
 
 def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
-    """What is as it should not be, or that all is well again."""
+    """Faults, or a line that all is well again."""
     words = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
     if vanished:
         words.append(f"{len(vanished):,} that no store lists any more keep their partitions: {shorten(vanished)}.")
@@ -145,8 +141,8 @@ def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) 
 
 @dataclass(frozen=True)
 class _FilesCursor:
-    """The cursor: which files were looked at last, a number that every change gets for itself, and what was asked for: the key
-    of the run that is to judge by them, until one is known to have done so, and how many runs that were.
+    """Digest of the files that were read last, a number unique to each change, and the requested run: its key, until a run
+    with it is known to have succeeded, and the number of requests.
     """
 
     digest: str = ""
@@ -157,11 +153,11 @@ class _FilesCursor:
 
     @property
     def key(self) -> str:
-        """The key of the next run. Dagster launches none twice under one key."""
+        """Dagster launches no two runs under one key."""
         return f"policies-{self.change}-{self.digest[:12]}" + (f"-{self.times}" if self.times else "")
 
     def next(self, digest: str) -> "_FilesCursor":
-        """After a change. Numbers begin with the time, so that a cursor which somebody has reset repeats none either."""
+        """Numbers begin with the time, so that a cursor that somebody has reset repeats none."""
         return _FilesCursor(digest, self.change + 1 if self.change else int(now().timestamp()))
 
 
@@ -212,13 +208,13 @@ def policy_files(context: dg.SensorEvaluationContext, resources: dg.ResourcePara
 
 
 def _have_succeeded(instance: dg.DagsterInstance, key: str, runs: int) -> bool:
-    """Whether the runs that were asked for, or those that repeat them, have come to their end."""
+    """Counts runs that repeat the requested ones, too."""
     done = dg.RunsFilter(tags={_ASKED: key}, statuses=[dg.DagsterRunStatus.SUCCESS])
     return len(instance.get_run_records(done, limit=runs)) >= runs
 
 
 def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: datetime) -> set[str]:
-    """The datasets that were judged by other rules than would reach them now: by other holds, too, and in another order."""
+    """Compares holds and the order of rules, too."""
     before = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
     return {
         name
@@ -228,10 +224,10 @@ def _with_other_rules(rules: RulesInForce, looks: pa.Table, found: Listing, at: 
 
 
 def _reached(scopes: Sequence[Datasets], found: Listing, others: Collection[str]) -> tuple[list[str], list[str]]:
-    """The datasets that some scope can reach, and some others; and stores of which any dataset may be meant.
+    """Datasets that some scope can reach, and `others`; and stores of which any dataset may be meant.
 
-    Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too many
-    is judged again than one too few. For the same reason all of a store is named that could not be listed.
+    Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too
+    many is judged again than one too few. For the same reason all of a store is named that could not be listed.
     """
     chosen = {name for scope in scopes for name in rules_reaching(found.names, scope)} | set(others)
     away = [store for store in found.away if any(_may_reach(glob, store) for scope in scopes for glob in scope.include)]
@@ -245,13 +241,13 @@ def _may_reach(glob: str, store: str) -> bool:
 
 @dataclass(frozen=True)
 class _SweepCursor:
-    """What a tick last had swept: what there was to do then, as a digest, and when that was."""
+    """Digest of the work of the last requested sweep, and the time of the request."""
 
     digest: str
     at: str
 
     def is_fresh(self, digest: str, at: datetime) -> bool:
-        """Whether the same was asked for a moment ago. One that lies ahead is of a clock that was fast, and says nothing."""
+        """True if the same was requested a moment ago. A time ahead of now is from a fast clock and does not count."""
         return digest == self.digest and _RETRY_AFTER.before(at) < datetime.fromisoformat(self.at) <= at
 
 
@@ -266,11 +262,11 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[
         found = ledger.marks.to_sweep(at)
     if not found and not is_sweep_due(context.instance, resources.names.key("swept_transactions"), at):
         return dg.SensorResult(skip_reason="No mark is due.")
-    # A courtesy: what keeps two sweeps from one dataset is the lease in the ledger.
+    # A courtesy: the lease in the ledger keeps two sweeps from one dataset.
     if run := active_run_of_jobs(context.instance, map(resources.names.of, _SWEEPING)):
         return dg.SensorResult(skip_reason=f"{len(found):,} datasets have marks that are due; {explain_wait(context, run, at)}")
     if not found:
-        # That a sweep looked and nothing was due is on record, too.
+        # An empty sweep puts on record that somebody looked and nothing was due.
         requests = run_requests(
             "sweep", resources.names, resources.retention.settings, context.instance, None, ["*"], {KIND: "sweep"}
         )

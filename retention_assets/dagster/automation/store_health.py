@@ -1,9 +1,4 @@
-"""The health of stores between runs: a store that is away, or back again, shows in the check within minutes.
-
-Belongs here: one tick, which asks every store for its datasets and reports the checks that say otherwise by now. A tick that
-finds everything as it was reports nothing.
-Does not belong here: what the checks look at in a run (queries.py), and telling people (alerts.py).
-"""
+"""Health of stores between runs: a store that is away, or back again, shows in the check within minutes."""
 
 from collections.abc import Iterator
 
@@ -52,21 +47,21 @@ def _noun(check: Check) -> str:
 def _changes(
     instance: dg.DagsterInstance, resources: Resources, states: list[tuple[str, Check, CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The checks whose last evaluation in Dagster says something else than the ledger does now."""
+    """Checks whose last evaluation in Dagster differs from the ledger."""
     for asset, check, state in states:
         key = resources.names.key(asset)
         record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check.name))
         # A run that has planned a check is going to evaluate it.
         evaluation = record.evaluation if record else None
         last = evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
-        # What no run has evaluated yet is not for a sensor to judge, but for whether stores answer.
+        # A check that no run has evaluated yet is left to runs, except the one of reachability.
         is_other = not _is_same(last, state) if last else check.query is stores_are_reachable
         if is_other:
             yield check_evaluation(key, check, state, is_blocking=False)
 
 
 def _is_same(last: dg.AssetCheckEvaluation, state: CheckResult) -> bool:
-    """Whether an evaluation says what is so now. One of a run of assets may have only warned of datasets of other runs."""
+    """An evaluation in a run of assets may have only warned of datasets of other runs."""
     if state.passed or last.passed:
         return state.passed == last.passed
     number, table = last.metadata.get(f"{state.noun}s"), last.metadata.get(f"offending_{state.noun}s")

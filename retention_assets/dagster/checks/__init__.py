@@ -1,1 +1,1 @@
-"""The asset checks: what each asks, what stands of the answers, and how Dagster is told."""
+"""The asset checks: their queries, their standing results, and their form in Dagster."""

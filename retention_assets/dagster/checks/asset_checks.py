@@ -1,10 +1,8 @@
-"""Asset checks: what Dagster evaluates after each asset, and before the asset that builds on it.
+"""Asset checks: check results as Dagster's checks of assets, and as events of the jobs that work through lists.
 
-Belongs here: check results as Dagster's checks of assets, and as events of the jobs that work through lists.
 A check is of an asset, never of a dataset: partitioned checks would cost events with the square of their number, so the
-offending datasets are a table in the metadata. A failed blocking check stops whatever follows; the datasets at fault are left
-out or refused by what made them, and the check is the alarm.
-Does not belong here: what a check queries (queries.py).
+offending datasets are a table in the metadata. A failed blocking check stops whatever follows; the datasets at fault are
+left out or refused by what made them, and the check is the alarm.
 """
 
 from collections.abc import Iterator, Mapping
@@ -88,7 +86,7 @@ def query(run: Step, check: Check) -> CheckResult:
 
 
 def _judged(run: Step) -> list[str]:
-    """The datasets that a run judged, or, launched alone, all whose verdicts are published."""
+    """Datasets that a run judged; launched alone, all whose verdicts are published."""
     asset = run.sibling("candidate_marks").to_user_string()
     with run.retention.ledger() as ledger:
         mine = () if isinstance(run, WholeStep) else ledger.publications.by(asset, [run.run.run_id])
@@ -114,7 +112,7 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
         with masking_faults(), _running(context, asset, resources).within_ledger() as run:
             found = query(run, check)
             state = CheckScope.of(run).check_everything(check, found, query)
-        # Dagster stops a run at an error of a blocking check. What is wrong with datasets that it is not about only warns here.
+        # Dagster stops a run at an error of a blocking check. Faults of datasets that the run is not about only warn here.
         is_warning = check.warns or (check.blocking and found.passed)
         severity = dg.AssetCheckSeverity.WARN if is_warning else dg.AssetCheckSeverity.ERROR
         return dg.AssetCheckResult(passed=state.passed, severity=severity, metadata=_metadata(state), description=state.actual)
@@ -123,10 +121,10 @@ def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChec
 
 
 def _running(context: dg.AssetCheckExecutionContext, asset: dg.AssetKey, resources: Resources) -> Step:
-    """The run as the asset's own step has it. Launched alone a check has no partition, and looks at all that is published."""
+    """Launched alone, a check has no partition, and looks at all that is published."""
     config = JudgingConfig()
     run = resources.of_op(context.op_execution_context, asset, config)
-    # A check's context answers what an asset's does; the two have no type in common.
+    # Both kinds of context have the same attributes, but no type in common.
     datasets = dataset_filter_of(context, config.datasets, run.retention.settings.partition_by)  # type: ignore[arg-type]
     kind = Step if context.op_execution_context.job_def.asset_layer.selected_asset_keys else ChecksAlone
     return kind(**{one.name: getattr(run, one.name) for one in fields(run)} | {"datasets": datasets})

@@ -1,9 +1,6 @@
-"""What the asset checks ask: each a query of a step of a run, and its result.
+"""Queries of the asset checks: each compares the folders of the run, the ledger and the naive latest views.
 
-Belongs here: which checks there are and of which asset, and joining what they compare: the folders of the run, the ledger, the
-naive latest views. A check that is asked outside the run that made something looks at all that is published.
-Does not belong here: Dagster's words for any of it (asset_checks.py), what other runs found (state.py), and the comparing of
-rows (ledger/invariants.py, frames/views/latest_views.py).
+A check that is launched outside the run that made something looks at all that is published.
 """
 
 import shlex
@@ -83,11 +80,11 @@ class CheckResult:
     violations: int
     datasets: int
     shown: tuple[Violation, ...]
-    # Every dataset that has any, each with the first of what is wrong with it; under "" what is about none of them.
+    # every dataset with a violation, and its first one; under "" one that is about no dataset
     by_dataset: Mapping[str, Violation] = field(default_factory=dict)
-    # Since when, of what the ledger knows.
+    # times of violations that the ledger knows
     since: Mapping[str, datetime] = field(default_factory=dict)
-    # What it names: datasets, or stores.
+    # kind of the names: dataset or store
     noun: str = "dataset"
 
     @property
@@ -127,7 +124,7 @@ class Check:
 
     query: Callable[[Step], CheckResult]
     blocking: bool = True
-    # What it finds needs a person, and no run is the worse for it.
+    # its violations need a person, but do not fail the run
     warns: bool = False
 
     @property
@@ -203,7 +200,7 @@ def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
 
 
 def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
-    """What of some sources is about some datasets; a folder that this run wrote is small enough to be read whole."""
+    """A folder that this run wrote is small enough to be read whole."""
     for source in sources:
         mine = None if source.datasets is None else source.datasets & names
         if mine is None or mine:
@@ -303,7 +300,7 @@ def nothing_deleted_is_back(run: Step) -> CheckResult:
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
-    """Read the marks of what was deleted, and keep those of which there is data; few, however many there are."""
+    """Marks of deleted transactions of which there is data; few rows in memory, however many marks there are."""
 
     def finder(name: str) -> FindData:
         # A store that is away has a check of its own.
@@ -319,7 +316,7 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
     for batch in ledger.marks.read(names, ["SWEPT"], hidden_again=stores):
         marks = pa.Table.from_batches([batch])
         if begun is not None:
-            # What another run has swept since the log was read was still there then.
+            # Transactions that another run has swept since the log was read were still there then.
             marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
         for name in marks["dataset"].unique().to_pylist():
             rows = marks.filter(pc.equal(marks["dataset"], name))
@@ -332,11 +329,11 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
 
 
 def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
-    """How many verdicts there are of each dataset, without more than a batch of them in memory."""
+    """Verdicts per dataset, with no more than a batch in memory."""
     counts: dict[str, int] = {}
     for source in looked.verdicts:
         rows = parquet(inside(source.folder, VERDICTS), pa.schema([("dataset", NAME)]))
-        # What is read ahead is more than what is counted.
+        # Reading ahead would hold more than a batch.
         for batch in rows.to_batches(batch_readahead=1, fragment_readahead=1):
             for pair in pc.value_counts(batch["dataset"]).to_pylist():
                 if pair["values"] in (source.datasets or ()):
@@ -468,12 +465,12 @@ def _of_swept(run: Step, name: str) -> CheckResult:
 
 
 def _is_whole(run: Step) -> bool:
-    """Whether somebody asks about all of the record: the look once a day, or a person who launched checks and no asset."""
+    """True for the daily look at everything, and for a person who launched checks and no asset."""
     return isinstance(run, WholeStep | ChecksAlone)
 
 
 def _datasets_of(run: Step, ledger: Ledger) -> Sequence[str] | None:
-    """The datasets that a step is about; none, if these are all that there are."""
+    """None if the step is about all datasets."""
     if run.datasets.selects_all:
         return None
     return run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))

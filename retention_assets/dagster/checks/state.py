@@ -1,8 +1,7 @@
-"""What a check says of the whole environment: what a run found in its own datasets, and what was found before in others.
+"""Result of a check for the whole environment: this run's datasets, joined with the standing violations of others.
 
-Belongs here: which datasets a check of a run has looked at, the look at everything once a day, and joining what was found with
-the violations that stand in the ledger. What was found of a dataset stands until the check finds it mended, or it is gone.
-Does not belong here: what a check queries (queries.py), and Dagster's words for it (asset_checks.py).
+A violation of a dataset stands until the check finds it mended, or the dataset is gone. Once a day a check looks at
+everything.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,9 +17,9 @@ from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.violations import StandingViolation
 from retention_assets.stores.protocol import error_text
 
-# How old a look at everything may be. Runs look at what they read or judged; somebody may have changed anything else.
+# Highest age of a look at everything. Runs look at what they read or judged; anything else may have changed meanwhile.
 _WHOLE_LOOK = timedelta(days=1)
-# What they found is of no interest once the dataset is gone. What was swept, and how, stays on record.
+# Their violations end when the dataset is gone. Violations of sweeps stay on record.
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 
 Query = Callable[[Step, Check], CheckResult]
@@ -31,7 +30,7 @@ class CheckScope:
     """What the checks of a step look at: the datasets that its run read or judged, or everything."""
 
     run: Step
-    # None: everything that is published.
+    # None: everything that is published
     datasets: frozenset[str] | None
 
     @classmethod
@@ -76,7 +75,7 @@ class CheckScope:
         return _join(found, standing)
 
     def _whole_look(self, check: Check, found: CheckResult, query: Query) -> tuple[CheckResult, frozenset[str] | None]:
-        """What the check finds in everything. That it could not look is a violation itself; what the run found stands."""
+        """A check that could not look at everything is a violation itself; this run's violations stand."""
         run = self.run
         try:
             return query(WholeStep.of(run), check), None
@@ -106,7 +105,6 @@ def _join(found: CheckResult, standing: Collection[StandingViolation]) -> CheckR
 
 
 def _with(found: CheckResult, others: Collection[Violation]) -> CheckResult:
-    """What was found, and some more of others."""
     return replace(
         found,
         violations=found.violations + sum(one.times for one in others),
@@ -117,7 +115,6 @@ def _with(found: CheckResult, others: Collection[Violation]) -> CheckResult:
 
 
 def _without(found: CheckResult, names: Collection[str]) -> CheckResult:
-    """What was found, but for some datasets."""
     if not names:
         return found
     out = set(names)

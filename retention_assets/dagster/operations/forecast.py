@@ -1,7 +1,4 @@
-"""The job `forecast`: the days to come, for people who look at Dagster and have no shell.
-
-Belongs here: its form, and what its run shows. The days come from operations/forecast.py, their words from render/forecast.py.
-"""
+"""The job `forecast`: its form, and what its run shows."""
 
 import json
 from pathlib import Path
@@ -69,13 +66,13 @@ def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
 
 
 def _markdown(found: Forecast) -> str:
-    """The sentences. What stands in them are numbers, and names of files that somebody typed into the form."""
+    """Markdown is safe here: the sentences have only numbers, and file names from the form."""
     said = [summary(one, found.currency) for one in found.sets]
     return "\n\n".join(f"- {visible_line(words)}" for words in [*said, ASSUMPTION, *found.left_out])
 
 
 def _days(found: Forecast) -> dg.MetadataValue:
-    """The days in few rows, under each set of policies. All of them are in the file."""
+    """Few rows for each set of policies. The file has all days."""
     columns = {"policies": "string", "until": "string", **dict.fromkeys((*_COUNTS, "bytes"), "int")}
     money = {"month": "float"} if found.currency else {}
     rows = [

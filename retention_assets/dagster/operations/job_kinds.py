@@ -1,7 +1,4 @@
-"""What kind of job a job is: one that looks, one that changes the record, or one that deletes data.
-
-Belongs here: the tag by which jobs and their runs are found, and the words with which their descriptions begin.
-"""
+"""Kinds of jobs: those that look, that change the record, or that delete data."""
 
 from enum import Enum
 

@@ -1,7 +1,4 @@
-"""The jobs of operations: all of them, one list.
-
-Belongs here: which there are. Forms and answers are in dagster/operations/, by what the jobs are about.
-"""
+"""List of all jobs of operations."""
 
 from collections.abc import Sequence
 from typing import Any

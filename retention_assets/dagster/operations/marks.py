@@ -1,7 +1,4 @@
-"""What people decide about marks and holds: keep something for good, take marks back, hold, release.
-
-Belongs here: the forms of these jobs, and what their runs say. What each does is in operations/.
-"""
+"""Jobs about marks and holds: keep something for good, take marks back, hold, release."""
 
 import shlex
 

@@ -1,7 +1,6 @@
-"""How an operation becomes a job of one step, with a form in the launchpad and an answer in the run.
+"""Turn an operation into a job of one step, with a form in the launchpad and an answer in the run.
 
-Belongs here: the job of an operation, what all forms share, and reading what was typed into one. What can't be done ends as a
-failed run, with the sentence that the command would print.
+A refusal ends as a failed run, with the sentence that the command would print.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from retention_assets.policy.durations import (
 from retention_assets.render.markdown import Answer
 
 V = TypeVar("V")
-# Rows of a table in a run.
+# rows of a table in a run
 MOST_SHOWN = 1000
 
 
@@ -44,7 +43,7 @@ class OperationForm(dg.Config):
 class ReasonForm(OperationForm):
     """What an operation asks for that changes something."""
 
-    # Not required by Dagster, which shows only what has a default in an empty form. One that is left empty is refused.
+    # Has a default, because Dagster puts only fields with one into an empty form. An empty reason is refused.
     reason: str = Field(default="", description="Why it is done: the record keeps it. Such as: the audit of 2026 needs it.")
 
 
@@ -110,7 +109,7 @@ class OperationJob(Generic[F]):
                 words = failure_text(fault)
                 if words is None:
                     raise
-                # Of a refusal the sentence is all there is to know.
+                # The sentence of a refusal is all there is to know.
                 raise dg.Failure(words, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
 
         return op

@@ -1,8 +1,4 @@
-"""Questions that people come with, as jobs: what goes next, why something is kept or marked, what happened.
-
-Belongs here: the forms of these jobs, and what their runs show: an answer, and after it a table. None of them changes anything.
-Does not belong here: the answers (operations/questions.py, evaluation), and their words (render/answers.py).
-"""
+"""Jobs that answer questions: what goes next, why something is kept or marked, what happened. None of them changes anything."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -87,7 +83,7 @@ def explain(context: OperationContext, form: ExplainForm) -> Metadata:
     try:
         return _explained(context, dataset, transaction, at)
     except UnsoundLog as fault:
-        # That is why nothing of it goes.
+        # The refusal explains why nothing of the dataset goes.
         return context.answer(
             Answer(str(fault), ("Until then nothing of it is judged, marked or swept.",)), {"dataset": dataset}
         )
@@ -146,6 +142,6 @@ def _counted(lives: Iterable[TransactionLife], counts: Counter[str]) -> Iterator
 
 
 def _changed_at(life: TransactionLife) -> datetime:
-    """When something happened to it last."""
+    """Time of the newest event."""
     times = (life.closed_at, life.opened_at) if life.mark is None else (life.mark.changed_at, life.mark.marked_at)
     return next((at for at in times if at), _LONG_AGO)

@@ -1,7 +1,4 @@
-"""What people say of the record and of the clock: verify it, vouch for it, set it right.
-
-Belongs here: the forms of these jobs, and what their runs say. What each does is in operations/.
-"""
+"""Jobs about the record and the clock: verify the record, vouch for it, vouch for the present."""
 
 from pydantic import Field
 

@@ -1,7 +1,4 @@
-"""What people decide about the rules: realms, entries of the policy book, and how far history stays readable.
-
-Belongs here: the forms of these jobs, and what their runs say. What each does is in operations/.
-"""
+"""Jobs about rules: realms, entries of the policy book, and how far history stays readable."""
 
 from enum import Enum
 from typing import Any

@@ -1,7 +1,4 @@
-"""What people decide about scans: letting a braked one mark.
-
-Belongs here: the form of this job, and what its run says. What it does is in operations/scans.py.
-"""
+"""The job that lets a braked scan mark."""
 
 from pydantic import Field
 

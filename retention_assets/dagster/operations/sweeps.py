@@ -1,7 +1,4 @@
-"""What people launch about sweeps: the plan of a run, and putting off what a database would expire by itself.
-
-Belongs here: the forms of these jobs, and what their runs say. What each does is in operations/.
-"""
+"""Jobs about sweeps: preview a run, and postpone what a database would expire by itself."""
 
 import json
 from collections.abc import Sequence
@@ -65,7 +62,7 @@ def preview(context: OperationContext, form: JudgingConfig) -> Metadata:
 
 
 def _transactions(found: RetentionPlan) -> dg.MetadataValue:
-    """The first of what would go, be spared and why, and be marked. All of it is in the file."""
+    """First transactions that would be deleted, spared (with the reason) and marked. The file has all of them."""
     parts = (("delete", found.deleted), ("spare", found.spared), ("mark", found.newly_marked))
     rows: list[Sequence[Any]] = [
         (one["dataset"], one["transaction"], would, one["bytes"] or 0, one.get("why", ""))

@@ -1,1 +1,1 @@
-"""From a history and policies to a verdict for every transaction, with the reasons, and when to judge again."""
+"""Verdicts: from a history and policies to a verdict for every transaction, its reasons, and when to judge again."""

@@ -1,8 +1,8 @@
 """Verdicts: for every transaction mark, spare, keep or open, with the policy that has the credit and every reason.
 
-Belongs here: how selections, protection, holds and limits join into a verdict (design section 5). Datasets that the same
-policies are about are judged together. Few combinations of facts occur, however many rows there are: rows are numbered by
-their combination, each combination is decided once, in plain Python that reads like the rules, and the decision is spread.
+Selections, protection, holds and limits join into a verdict (design section 5). Datasets that the same policies are about
+are judged together. Rows are numbered by their combination of facts, of which few occur; each combination is decided once,
+in plain Python that reads like the rules, and the decision is spread.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from retention_assets.policy.where.tree import columns_of
 
 Ranks = npt.NDArray[np.int32]
 
-# Decisions are spread over as many rows at a time as a cache holds, however long a dataset is.
+# rows per step: as many as a cache holds, however long a dataset is
 _ROWS_AT_ONCE = 1 << 18
 _ALWAYS = (
     "dataset",
@@ -75,7 +75,7 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) ->
         wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
         wanted |= {"attributes"} if select.unreferenced else set()
         wanted |= {"bytes"} if policy.limits and policy.limits.bytes else set()
-        # By which limits tell what is swept from what came again under its id.
+        # limits tell what is swept from what reuses its id by these
         wanted |= set(TIMES) if policy.limits else set()
         if select.where:
             wanted |= columns_of(select.where)
@@ -111,16 +111,16 @@ def verdicts_and_reevaluation(
     as_of: datetime,
     known: pa.Table | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """The same, and for each dataset with a transaction when to evaluate it again (`NEXT_LOOKS`)."""
+    """`candidate_marks`, and for each dataset with a transaction when to evaluate it again (`NEXT_LOOKS`)."""
     return _evaluate(log, datasets, policies, holds, as_of, known, watch=True)
 
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """What is the same for all datasets of one evaluation."""
+    """Facts that all datasets of one evaluation share."""
 
     as_of: datetime
-    # Only those that have not ended.
+    # only those that have not ended
     holds: Sequence[Hold]
     windows: Windows
     # Datasets that let nobody delete their files, and those whose store can't commit to their tables.
@@ -185,7 +185,6 @@ def _evaluate(
 
 
 def _fresh(log: pa.Table, known: pa.Table) -> Bools:
-    """Rows that are not marked or swept yet."""
     if set(TIMES) <= set(known.column_names):
         known = known.filter(pa.array(is_in_log(known, log)))
     return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))

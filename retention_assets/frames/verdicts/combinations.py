@@ -1,8 +1,7 @@
-"""Combinations: rows numbered by the combination of facts that they have.
+"""Number rows by their combination of facts.
 
-Belongs here: that numbering. Few combinations occur, however many rows there are, so that what follows from facts is worked out
-once for each combination.
-Does not belong here: what the facts are (candidate_marks.py), and what follows from them (decisions.py).
+Few combinations occur, however many rows there are, so that what follows from facts is worked out once for each
+combination.
 """
 
 import math
@@ -17,7 +16,7 @@ from retention_assets.frames.views.history import History
 
 # Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
 _MOST_KEYS = 1 << 20
-# The facts of a row that are yes or no, in the order of `Facts`.
+# boolean facts of a row, in the order of `Facts`
 FLAGS = 9
 
 

@@ -1,7 +1,6 @@
-"""Verdicts, added up by dataset and policy, each with one transaction as an example: what the page of a dataset says.
+"""Count verdicts by dataset and policy, each with one transaction as an example, for the page of a dataset.
 
-Belongs here: counting one part of the verdicts. A dataset is never in two parts, so nothing has to be added up afterwards.
-Does not belong here: reasons over all datasets (reason_counts.py).
+A dataset is never in two parts, so nothing has to be added up afterwards.
 """
 
 import numpy as np

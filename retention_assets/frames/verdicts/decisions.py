@@ -1,7 +1,6 @@
-"""From facts to a verdict, one combination at a time, in plain Python that reads like the rules of design section 5.
+"""Decide one combination of facts at a time, in plain Python that reads like the rules of design section 5.
 
-Belongs here: who may mark, who gets the credit, what spares, and the reasons for all of it. Few combinations of facts occur in
-a log, however long it is, so nothing here has to be fast, and everything here has to be obvious.
+Few combinations occur in a log, however long it is, so nothing here has to be fast, and everything here has to be obvious.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ VERDICTS = ("mark", "spare", "keep", "open")
 
 @dataclass(frozen=True)
 class Decision:
-    """What one combination of facts comes to. `row` names the kind of witness that differs from row to row."""
+    """Verdict on one combination of facts. `row` names the kind of witness that differs from row to row."""
 
     verdict: str
     policy: int
@@ -34,7 +33,7 @@ class Facts:
     pinned: bool
     held: bool
     open: bool
-    # Once the branches and tags that are over were dropped: for policies that drop them.
+    # once the branches and tags that are over were dropped: for policies that drop them
     latest_then: bool
     pinned_then: bool
     # Its dataset lets nobody delete its files.
@@ -45,11 +44,9 @@ class Facts:
     uncommittable: bool
 
     def in_latest(self, policy: Policy) -> bool:
-        """Whether it is in a latest view, as a policy sees it."""
         return self.latest_then if policy.drops_refs else self.latest
 
     def is_pinned(self, policy: Policy) -> bool:
-        """Whether a tag pins it, as a policy sees it."""
         return self.pinned_then if policy.drops_refs else self.pinned
 
 

@@ -1,7 +1,6 @@
-"""Branches and tags that are past an age that their dataset gives them: what would be left if they were dropped.
+"""Branches and tags past the age that their dataset gives them, and the scopes without them.
 
-Belongs here: when each ref is over, and the scopes without those that are. Whether they may go at all is a policy's
-(`expired_refs: drop`); for every other policy they are refs like any other, until somebody drops them.
+Only a policy with `expired_refs: drop` drops them; for every other policy they are refs like any other.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""Limits of a policy: whether a dataset is over them.
-
-Belongs here: counting what a policy alone could newly mark of each dataset.
-Does not belong here: which transactions those are (candidate_marks.py), and what follows (decisions.py).
-"""
+"""Limits of a policy: find the datasets of which it could newly mark more than they allow."""
 
 from fractions import Fraction
 
@@ -30,7 +26,7 @@ def _most(limits: Limits, history: History) -> Ints | None:
     """How many transactions of each dataset are within the limits."""
     most = None if limits.transactions is None else np.full(len(history.starts), limits.transactions, dtype=np.int64)
     if limits.fraction is not None:
-        # As it was written: 0.29 of 100 is 29, which no float product of the two is.
+        # Exact: 0.29 of 100 is 29, which no float product of the two is.
         share = Fraction(str(limits.fraction)).limit_denominator(10**9)
         part = share.numerator * history.sizes // share.denominator
         most = part if most is None else np.minimum(most, part)
@@ -38,7 +34,7 @@ def _most(limits: Limits, history: History) -> Ints | None:
 
 
 def _halves(history: History, may: Bools) -> tuple[Ints, Ints]:
-    """Bytes in two halves: a sum that wrapped around would pass for a small one."""
+    """Bytes in two halves: a sum that overflows would pass for a small one."""
     size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
     return size >> 32, size & _LOW
 

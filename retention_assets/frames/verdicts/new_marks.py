@@ -1,6 +1,5 @@
-"""From verdicts to what is to be marked: who, by which version of which policy, why, with what grace.
-
-Belongs here: that projection. Whether something is marked already is the ledger's to know.
+"""Project verdicts to new marks: transaction, version of the policy, reason and grace. The ledger knows what is marked
+already.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +40,7 @@ def new_marks(verdicts: pa.Table, log: pa.Table, policies: Sequence[Policy], ver
 
 
 def _code(rows: pa.Table) -> pa.Array:
-    """Why the policy may: the last reason of a mark says more than that it selects."""
+    """The last reason of a mark says more than that the policy selects it."""
     lists = join_chunks(rows["reasons"])
     ends = lists.offsets.to_numpy()[1:] - 1
     codes = join_chunks(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))

@@ -1,7 +1,6 @@
-"""What is left of realms that are being purged or are PURGED: rows that are not swept, by what keeps them.
+"""Count what is left of realms that are being purged or are PURGED: rows that are not swept, by what keeps them.
 
-Belongs here: counting them in one part of a log. A DELETE owns no bytes and is nothing that is left.
-Does not belong here: what follows for the realm (dagster/purged_realms.py).
+A DELETE owns no bytes and does not count.
 """
 
 from collections.abc import Sequence
@@ -47,7 +46,7 @@ def _left(transactions: pa.Table, swept: pa.Table | None) -> Bools:
     counts = flags(pc.is_in(transactions["type"].cast(pa.string()), pa.array(PURGED_TYPES)))
     if swept is None or not len(swept):
         return counts
-    # What came again under the id of one that was swept is another one.
+    # A row that reuses the id of a swept one is another transaction.
     gone = swept.filter(pa.array(is_in_log(swept, transactions)))
     return counts & ~flags(pc.is_in(keys_of(transactions), value_set=keys_of(gone)))
 

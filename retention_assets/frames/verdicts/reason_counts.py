@@ -1,8 +1,6 @@
-"""Why, added up: how often each reason is given for each verdict, for how many bytes, and a few transactions as examples.
+"""Count the reasons of verdicts with bytes and a few examples, in a form that adds up over parts.
 
-Belongs here: counting the reasons of a part of the verdicts, in a form that adds up over parts. Reasons are counted as the
-numbers that they are in a dictionary, so that the cost stays small beside deciding them.
-Does not belong here: the sentences, and how they are shown.
+Reasons are counted by their dictionary numbers, so that the cost stays small beside deciding them.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,6 @@
-"""Why a transaction has its verdict: an enum of sentences, each with a code and a witness.
+"""Reasons of verdicts: an enum of sentences, each with a code and a witness.
 
-Belongs here: the sentences. No verdict is without one. The code is what programs rely on, the sentence what people read, and
-the witness is the branch, tag, hold or policy that the sentence is about.
+Programs rely on the code, people read the sentence, and the witness is the branch, tag, hold or policy that it is about.
 """
 
 from enum import Enum
@@ -54,11 +53,10 @@ class Reason(Enum):
 
     @property
     def number(self) -> int:
-        """The place in the enum, from 1: how frames write a reason down."""
+        """Place in the enum, from 1: the form of a reason in frames."""
         return _NUMBERS[self]
 
     def text(self, witness: str | None) -> str:
-        """The sentence, about its witness."""
         return self.value.replace("{witness}", f"'{witness}'")
 
 

@@ -1,14 +1,14 @@
-"""When to evaluate a dataset again: the first instant to come at which time alone could change a verdict.
+"""Time of the next evaluation of a dataset: the first coming instant at which time alone could change a verdict.
 
-Belongs here: every way in which a verdict depends on time. A line of a policy lets a row go, or keeps it again; a hold or a tag
-ends; a branch or tag is over that a policy drops. Limits count what these ways select. Nothing else knows the time.
+A line of a policy lets a row go, or keeps it again; a hold or a tag ends; a branch or tag is over that a policy drops.
+Limits count what these ways select. Nothing else depends on time.
 
-It is a bound: never late, and early wherever a row that turns changes no verdict, which costs one evaluation that finds nothing
-new. What is past never counts, so that after an evaluation at the bound the next one is later.
+It is a bound: never late, and early wherever a row that turns changes no verdict, which costs one evaluation that finds
+nothing new. What is past never counts, so that after an evaluation at the bound the next one is later.
 
-The bound that an age draws may go back: the month before March has no 30th, so from the 29th to the 31st of March a month ago
-is the last of February, each day from its first hour on anew, and a line that has let something go in the evening of the 29th
-keeps it again in the morning of the 30th.
+The bound that an age draws may go back: the month before March has no 30th, so from the 29th to the 31st of March a month
+ago is the last of February, each day from its first hour on anew, and a line that has let something go in the evening of
+the 29th keeps it again in the morning of the 30th.
 """
 
 from collections.abc import Sequence

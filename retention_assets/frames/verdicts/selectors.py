@@ -1,8 +1,8 @@
-"""The lines of a policy, each a small function from columns to a column, and the rule that joins them.
+"""Lines of a policy, each a small function from columns to a column, and the rule that joins them (design section 5).
 
-Belongs here: what each selector of the policy language means (design section 5). A line answers for every row at once: True
-where it holds. `unmet` runs through the lines of one policy and says for each row the first that does not hold, or 0 where
-the policy selects it. Protection, holds and limits stand above policies and are not known here.
+A line answers for every row at once: True where it holds. `unmet` runs through the lines of one policy and says for each
+row the first that does not hold, or 0 where the policy selects it. Protection, holds and limits stand above policies and
+are not known here.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ FOREVER = np.iinfo(np.int64).max
 
 
 class TimeBound(NamedTuple):
-    """What time alone changes about a line: it keeps a row as long as the row's time is not before the bound of that age."""
+    """Age of a line: it keeps a row as long as the row's time is not before the bound of that age."""
 
     time: Ints
     age: Duration

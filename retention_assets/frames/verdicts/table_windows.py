@@ -1,10 +1,8 @@
-"""The windows that datasets carry themselves, held against each transaction (`select.from_table`).
+"""Judge transactions by the windows that datasets carry themselves (`select.from_table`), each branch by its own.
 
-Belongs here: each branch judging by its own window, all branches of all datasets at once. A window is a number at a head, and a
-fold leads it to every transaction that the branch holds, so thousands of datasets with as many different windows cost what
-one costs. Reading a window from attributes is policy/table_windows.py's.
-
-Ages are exact, to the microsecond of `as_of`: no duration of whole seconds comes between.
+A window is a number at a head, and a fold leads it to every transaction that the branch holds, so thousands of datasets
+with as many different windows cost what one costs. Ages are exact, to the microsecond of `as_of`: no duration of whole
+seconds comes between.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +18,7 @@ from retention_assets.frames.views.scope import FAR, ScopeColumns
 from retention_assets.policy.durations import micros
 from retention_assets.policy.table_windows import TableWindow, TableWindows, table_windows
 
-# By the name of a dataset. One that is not here says nothing that can be read.
+# by dataset; a dataset without readable windows is missing
 Windows = Mapping[str, TableWindows]
 
 _LATEST = np.iinfo(np.int64).max
@@ -30,9 +28,9 @@ _OLDEST_MS = 2**52
 
 @dataclass(frozen=True)
 class WindowAnswer:
-    """What the windows say about each transaction, in chain order."""
+    """Answer of the windows for each transaction, in chain order."""
 
-    # Its dataset says nothing that can be read.
+    # its dataset has no readable windows
     silent: Bools
     # Old enough is strictly before this, for each branch in scope that holds it.
     bound: Ints
@@ -43,7 +41,7 @@ class WindowAnswer:
 
 
 def windows_of(datasets: pa.Table) -> Windows:
-    """What the datasets of a log say about their own retention."""
+    """Read the windows of the datasets of a log."""
     found: dict[str, TableWindows] = {}
     for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True):
         if (windows := table_windows(dict(pairs or ()))) is not None:
@@ -104,7 +102,8 @@ def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
 
 
 def _among_newest(scope: ScopeColumns, of_ref: Ints) -> Bools:
-    """Whether fewer than a branch's number of committed transactions follow each on that branch, for any branch in scope.
+    """Tell whether fewer than a branch's number of committed transactions follow each on that branch, for any branch in
+    scope.
 
     Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
     """

@@ -1,7 +1,7 @@
-"""Decisions as columns: what was decided for each combination of facts, given to the rows that have it.
+"""Table of verdicts: the decision of each combination of facts, spread to the rows that have it.
 
-Belongs here: the table of verdicts and how it is filled. Reasons are written as lists of a code and a witness; a witness is a
-policy, which the decision names, or the branch, tag or hold, which differs from row to row.
+Reasons are lists of a code and a witness; a witness is a policy, which the decision names, or the branch, tag or hold,
+which differs from row to row.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ CANDIDATE_MARKS = pa.schema(
     ]
 )
 
-# The reasons whose witness differs from row to row, in the order in which `Spread.rows` takes those witnesses.
+# reasons whose witness differs from row to row, in the order in which `rows` takes those witnesses
 _BY_ROW = (
     (Reason.LATEST_VIEW, Reason.LATEST_VIEW_ALLOWED),
     (Reason.TAG,),
@@ -39,7 +39,7 @@ _BY_ROW = (
     (Reason.FORMAT_V3,),
     (Reason.REFERRED_TO,),
 )
-# What is said of a dataset that lets nobody delete its files.
+# witness of a dataset that lets nobody delete its files
 _FORBIDS = "gc.enabled=false"
 _FORMAT = "format-version=3"
 

@@ -1,10 +1,7 @@
-"""Which rows a condition holds for.
+"""Evaluate a `where` condition on rows: each operator, function and cast of policy/where/tree.py, nulls included.
 
-Belongs here: what each operator, function and cast of policy/where/tree.py yields on columns, nulls included.
-Does not belong here: the grammar and the kinds; a term that gets here has been checked.
-
-Nothing here raises for the sake of a value: what has no answer (x / 0, a sum beyond 64 bits, a text that is no number)
-is null, and a row is held only if the condition is true, so that no answer selects nothing.
+Nothing here raises because of a value: what has no answer (x / 0, a sum beyond 64 bits, a text that is no number) is null,
+and a row is held only if the condition is true, so that no answer selects nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +16,7 @@ from retention_assets.frames.log import INSTANT, LOG
 from retention_assets.policy.durations import micros, parse_instant
 from retention_assets.policy.where.tree import Apply, Attribute, Column, Condition, Kind, Literal, Term
 
-# Rows looked at together: enough to make Python's share vanish, few enough for the cache and for 32-bit text offsets.
+# rows per batch: enough to make Python's share vanish, few enough for the cache and for 32-bit text offsets
 _TOGETHER = 1 << 18
 
 _STORED = {
@@ -30,7 +27,7 @@ _STORED = {
     Kind.TRUTH: pa.bool_(),
 }
 _ATTRIBUTES = LOG.field("attributes").type
-# Not made of None: to look what kind of value that is, Arrow imports pandas.
+# Not made of None: Arrow imports pandas to find the type of that.
 _UNKNOWN = pa.NA.cast(pa.bool_())
 
 Bits = npt.NDArray[np.bool_]
@@ -267,7 +264,9 @@ def _text_to_truth(array: pa.Array) -> pa.Array:
 
 
 def _text_to_instant(array: pa.Array) -> pa.Array:
-    """As `parse_instant` reads it: with a zone, or a plain date, which is its midnight in UTC; cut to microseconds."""
+    """Read instants as `parse_instant` does: with a zone, or a plain date, which is its midnight in UTC; cut to
+    microseconds.
+    """
     array = _of_form(array, _INSTANT)
     array = pc.replace_substring_regex(array, r"(\.[0-9]{6})[0-9]+", r"\1")
     midnight = pc.binary_join_element_wise(array, "T00:00Z", "")

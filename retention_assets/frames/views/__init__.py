@@ -1,1 +1,1 @@
-"""What its branches say about each transaction: chains, views, latest views, protection."""
+"""Branches and their views of each transaction: chains, views, latest views, protection."""

@@ -1,8 +1,7 @@
 """Branches follow the DELETE transactions that a sweep added to them.
 
-Belongs here: one rule over lines. A sweep inside a latest view only ever appends to a log, so the line that says where a branch
-stands is older than the DELETE above it. Whoever reads the log moves the branch, in the same way everywhere; what a person
-committed meanwhile wins.
+A sweep inside a latest view only ever appends to a log, so the line that says where a branch stands is older than the
+DELETE above it. Every reader of a log moves the branch in this way; what a person committed meanwhile wins.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import LINES
 
-# What marks a transaction as added by a sweep, and the attribute that says to which branch.
+# attribute of a transaction that a sweep added, and the attribute that names its branch
 PROVENANCE = {"provenance": "retention"}
 BRANCH = "branch"
 
@@ -30,7 +29,7 @@ def move_heads(lines: pa.Table) -> pa.Table:
 
 
 def _added(lines: pa.Table) -> dict[tuple[str, str, str], str]:
-    """What a sweep added, by dataset, branch and parent; of two in one place the first."""
+    """DELETEs of sweeps, by dataset, branch and parent; of two in one place the first."""
     here = pc.and_(pc.equal(lines["type"], "DELETE"), pc.equal(lines["status"], "COMMITTED"))
     here = pc.and_(here, pc.and_(pc.is_valid(lines["attributes"]), pc.is_valid(lines["parent"])))
     found: dict[tuple[str, str, str], str] = {}

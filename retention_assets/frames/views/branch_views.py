@@ -1,7 +1,6 @@
-"""One row per transaction: what its branches say about it. Never one row per branch and transaction.
+"""One row per transaction with its views, and one row per branch with the size of its latest view.
 
-Belongs here: that table (made from the columns of scope.py), and beside it one row per branch: how many views it has, and how
-large its latest one is. A hundred thousand branches of one history cost one walk.
+Never one row per branch and transaction: a hundred thousand branches of one history cost one walk.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from retention_assets.policy.durations import micros
 from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import matching
 
-# No more of a part are written: those with the largest latest views.
+# rows per part: the branches with the largest latest views
 MOST = 1_000
 
 BRANCH_ENDS = pa.schema(
@@ -67,7 +66,7 @@ def branch_ends(history: History, most: int = MOST) -> pa.Table:
 
 
 def _carry(history: History) -> Any:
-    """From what is known before some chains to what is known at their ends."""
+    """Carry what is known before some chains to their ends."""
     forest, total = history.chains, history.snapshots_in_chain.astype(np.int64)
     so_far = np.cumsum(history.committed, dtype=np.int32)
     committed = in_chain(so_far, history.committed, forest).astype(np.int64)
@@ -93,7 +92,7 @@ def _carry(history: History) -> Any:
 
 
 def _committed_before_snapshot(history: History, so_far: npt.NDArray[np.int32]) -> Ints:
-    """How many committed transactions of each chain stand before its first SNAPSHOT; nothing of use where it has none."""
+    """Committed transactions of each chain before its first SNAPSHOT; meaningless where it has none."""
     forest = history.chains
     number = history.snapshots_so_far[forest.first] - history.snapshots[forest.first]
     places = history.snapshot_positions
@@ -125,7 +124,7 @@ def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",
 
 
 def view_ends(log: pa.Table, as_of: datetime) -> pa.Table:
-    """Of each transaction of a sound log, in its order: the newest view that has it, and when it left the latest one."""
+    """For each transaction of a sound log, in its order: its newest view, and when it left the latest one."""
     if not pc.any(pc.is_in(join_chunks(log["type"]).dictionary, pa.array(BRANCHED))).as_py():
         # No view has any of them.
         return pa.table({name: pa.nulls(len(log), BRANCH_VIEWS.field(name).type) for name in ("view", "superseded_at")})

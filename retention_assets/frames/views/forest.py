@@ -2,10 +2,8 @@
 
 A history is a forest in which each transaction names its parent. Nearly all of it is long runs without a fork, so it is cut
 into **chains**: a chain ends where a branch or tag points, or where the history forks. Everything that depends on branches
-happens at chain ends, of which there are few; what happens inside a chain is a prefix sum. That makes every fold linear, for
-one chain of ten million transactions and for a hundred thousand branches alike.
-
-Belongs here: parents, chains, order. What a view or a policy is, is not known here.
+happens at chain ends, of which there are few; inside a chain a prefix sum does. That makes every fold linear, for one chain
+of ten million transactions and for a hundred thousand branches alike.
 """
 
 from collections.abc import Callable
@@ -61,15 +59,12 @@ class Chains:
 
     @property
     def last(self) -> Ints:
-        """The position of each chain's end."""
         return self.first + self.length - 1
 
     def spread(self, per_chain: npt.NDArray[S]) -> npt.NDArray[S]:
-        """A value of each chain, given to each of its rows."""
         return np.repeat(per_chain, self.length)
 
     def at(self, positions: Ints) -> Ints:
-        """The chain of each position."""
         return np.searchsorted(self.first, positions, side="right") - 1
 
     def fold(

@@ -1,8 +1,6 @@
-"""A batch of whole datasets as arrays in chain order.
+"""A batch of whole datasets as arrays in chain order: types, times, commits, SNAPSHOTs, branches and live tags.
 
-Belongs here: what a log says of itself, before any branch is looked at: types, times, what is committed, where SNAPSHOTs
-stand, and the branches and live tags with the rows that they point at. Each column is computed when first asked for.
-What branches say about a transaction is scope.py's.
+Each column is computed when first asked for. Columns that depend on branches are in scope.py.
 """
 
 from collections.abc import Sequence
@@ -65,7 +63,6 @@ class History:
         return len(self.type)
 
     def column(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
-        """A column of the log, in chain order."""
         return values if self.order is None else values[self.order]
 
     def in_log_order(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
@@ -91,7 +88,6 @@ class History:
         return positions
 
     def per_dataset(self, values: npt.NDArray[S]) -> npt.NDArray[S]:
-        """A value of each dataset, given to each of its rows."""
         return np.repeat(values, self.sizes)
 
     def time(self, name: str) -> Ints:

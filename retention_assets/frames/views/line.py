@@ -1,7 +1,6 @@
-"""The lines of what lies on no branch: RECORDs, OBJECTs, and a log without live branches (design section 4).
+"""Lines of what lies on no branch: RECORDs, OBJECTs, and a log without live branches (design section 4).
 
-Belongs here: which rows lie on a line, which of them count, and how many newer ones each has. A log is a line by the order of
-its rows; RECORDs and OBJECTs by their closing, those of one instant by name.
+A log is a line by the order of its rows; RECORDs and OBJECTs by their closing, those of one instant by name.
 """
 
 from functools import cached_property
@@ -29,7 +28,7 @@ class Line:
 
     @cached_property
     def committed(self) -> Bools:
-        """What counts where every commit does. An OBJECT that a scan has put into another class is on no line."""
+        """Rows that count where every commit does. An OBJECT in another class of a scan is on no line."""
         history = self._history
         committed: Bools = self.rows & (history.status == COMMITTED)
         if (history.type == OBJECT).any() and "attributes" in history.log.column_names:
@@ -40,12 +39,11 @@ class Line:
 
     @cached_property
     def data(self) -> Bools:
-        """The data transactions."""
         data: Bools = self.committed & (self._history.type != DELETE)
         return data
 
     def newer(self, counted: Bools) -> Ints:
-        """How many of those that count are newer than each of them; meaningless for the others."""
+        """Number of newer rows that count; meaningless for rows that do not count."""
         history = self._history
         at = np.flatnonzero(counted)
         kind = np.where(history.independent, history.type, 0)

@@ -1,8 +1,8 @@
-"""Who is protected. One function answers; marking, the check of marks and the sweep all call it.
+"""Protection: one function that marking, the check of marks and the sweep all call.
 
-Belongs here: nothing else. A transaction is protected in the latest view of any live branch, and in the view that a live tag
-pins; an OBJECT while a scan has found a reference to it. Policies cannot lift this, save `latest_view: allow` for latest views,
-which is said where a verdict is made.
+A transaction is protected in the latest view of any live branch, and in the view that a live tag pins; an OBJECT while a
+scan has found a reference to it. Policies cannot lift this, save `latest_view: allow` for latest views, which is decided
+with the verdict.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from retention_assets.frames.views.history import TYPES, History
 from retention_assets.frames.views.scope import FAR, ScopeTable, in_latest_view
 
 _OBJECT = TYPES.index("OBJECT")
-# Who says that something refers to an OBJECT, where its row names nobody.
+# witness of a reference to an OBJECT whose row names nobody
 _A_SCAN = "the last scan"
 
 
@@ -45,18 +45,16 @@ def witnesses(scopes: ScopeTable, found: Protection) -> pa.DictionaryArray:
 
 @dataclass(frozen=True)
 class ScannedReferences:
-    """For each transaction, in chain order, whether it is an OBJECT of which a scan says that something refers to it; and who
-    says so.
-    """
+    """OBJECTs to which a scan found a reference, in chain order, and who refers to them."""
 
     found: Bools
     names: Sequence[str] = ()
-    # The place among the names.
+    # index among the names
     witness: Counts | None = None
 
 
 def references(history: History) -> ScannedReferences:
-    """What scans say. Other logs say nothing of the kind, and cost nothing."""
+    """Read the references of scans. Other logs have none, and cost nothing."""
     objects: Bools = history.type == _OBJECT
     if "attributes" not in history.log.column_names or not objects.any():
         return ScannedReferences(np.zeros(len(history), dtype=bool))

@@ -1,8 +1,8 @@
-"""What a set of branches says about each transaction: branch, view and age of a view (design section 4).
+"""Columns about a set of branches: branch, view and age of a view of each transaction (design section 4).
 
-Belongs here: the columns of one `Scope`, each a minimum or maximum over the branches that hold a transaction, computed when
-first asked for and over the whole batch; and `Scopes`, which computes each distinct set of branches once. Cost is linear in
-transactions for any number of branches: inside a chain a column is a prefix sum, between chains it is a fold.
+Each is a minimum or maximum over the branches that hold a transaction, computed when first asked for and over the whole
+batch. Cost is linear in transactions for any number of branches: inside a chain a column is a prefix sum, between chains it
+is a fold.
 """
 
 from functools import cached_property
@@ -16,12 +16,12 @@ from retention_assets.frames.views.line import Line
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
 
-# A rank or a count that stands for none.
+# rank or count that stands for none
 FAR = np.int32(np.iinfo(np.int32).max)
 
 
 class ScopeColumns:
-    """What a set of branches says about each transaction. Columns are in chain order, -1 or NEVER where they say nothing."""
+    """Views of a set of branches. Columns are in chain order, -1 or NEVER where there is no value."""
 
     def __init__(self, history: History, chosen: Bools) -> None:
         self.history = history
@@ -41,7 +41,6 @@ class ScopeColumns:
 
     @cached_property
     def branches(self) -> Counts:
-        """How many of the branches hold each transaction."""
         history = self.history
         count = history.chains.spread(self._heads.astype(np.int32))
         if len(history.loose):
@@ -80,7 +79,7 @@ class ScopeColumns:
 
     @cached_property
     def superseded_at(self) -> Ints:
-        """When each left the latest view of the last branch that had it there; NEVER while it is in one."""
+        """Time at which each left the latest view of the last branch that had it there; NEVER while it is in one."""
         history, forest = self.history, self.history.chains
         closed, total = history.closed, history.snapshots_in_chain
         first_close = closed[_next_snapshot(history, forest.first - 1, total)]
@@ -96,7 +95,9 @@ class ScopeColumns:
 
     @cached_property
     def view_closed_at(self) -> Ints:
-        """When the newest view that holds each transaction got its newest transaction; the latest over the branches."""
+        """Time at which the newest view that holds each transaction got its newest transaction; the latest over the
+        branches.
+        """
         history, forest = self.history, self.history.chains
         closed, total, last = history.closed, history.snapshots_in_chain, forest.last
         committed_so_far = np.cumsum(history.committed, dtype=np.int32)
@@ -163,9 +164,9 @@ class ScopeColumns:
 
 
 class ScopeTable:
-    """The scopes of a batch: each distinct set of branches is computed once, however many policies look at it.
+    """Scopes of a batch: each distinct set of branches is computed once, however many policies look at it.
 
-    Of `branches` and `tags` those are left out, by their places, that are as good as dropped.
+    `branches` and `tags` are left out by their places: they are as good as dropped.
     """
 
     def __init__(self, history: History, branches: Bools | None = None, tags: Bools | None = None) -> None:
@@ -177,7 +178,6 @@ class ScopeTable:
 
     @cached_property
     def line(self) -> Line:
-        """What lies on no branch, in a line."""
         return Line(self.history, self.everywhere.branches > 0)
 
     def of(self, names: Bools) -> ScopeColumns:

@@ -1,1 +1,1 @@
-"""The `where` line of a policy: its grammar, the typed tree that it becomes, and what is said of one that is refused."""
+"""The `where` line of a policy: its grammar, its typed tree, and its errors."""

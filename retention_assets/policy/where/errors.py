@@ -1,8 +1,4 @@
-"""What to tell a person whose condition is not of the `where` language.
-
-Belongs here: from the place where the grammar got stuck to the piece that is wrong, what could stand there and what to
-write instead. Does not belong here: deciding anything; the text is refused already, and only the words are at stake.
-"""
+"""Errors of the `where` language: the wrong piece, what could stand there and what to write instead."""
 
 import re
 

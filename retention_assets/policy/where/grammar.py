@@ -1,11 +1,7 @@
-"""The grammar of the `where` language, and how a text becomes a tree by it.
+"""Grammar of the `where` language, which lists all that is allowed, and one method for each of its rules.
 
-Belongs here: the grammar, which is the list of all that is allowed, and one method for each of its rules.
-Does not belong here: whether kinds fit (kinds.py), what a value is (values.py), what to tell a person whose
-text is not of the language (errors.py).
-
-Lark reads with a table and a stack of its own, and each rule is built as soon as its parts are there, so that a text of
-ten thousand parentheses needs no more of Python's stack than a short one.
+Lark reads with a table and a stack of its own, and each rule is built as soon as its parts are there, so that a text of ten
+thousand parentheses needs no more of Python's stack than a short one.
 """
 
 import re

@@ -1,8 +1,5 @@
-"""Which kinds of value fit where in a condition.
-
-Belongs here: a part of a condition with the words it was written in, what can be applied to it and what that yields, the
-check of every kind with its remedy, and the limits on size and depth.
-Does not belong here: in which order words may stand (grammar.py), what a written value is (values.py).
+"""Kinds of values in a condition: which operators take them and what these yield, with remedies and limits on size and
+depth.
 """
 
 from collections.abc import Sequence
@@ -74,7 +71,7 @@ class Phrase(NamedTuple):
 
 
 def enclosed(phrase: Phrase) -> Phrase:
-    """The same phrase within parentheses, after NOT, or after a minus."""
+    """Phrase within parentheses, after NOT, or after a minus."""
     if phrase.inside == DEEPEST:
         _too_deep()
     return phrase._replace(inside=phrase.inside + 1)
@@ -160,7 +157,7 @@ def need_order(phrase: Phrase) -> None:
 
 
 def alike(phrases: Sequence[Phrase]) -> list[Phrase]:
-    """The same phrases, brought to one kind where that loses nothing."""
+    """Bring phrases to one kind where that loses nothing."""
     kinds = {phrase.kind for phrase in phrases}
     if Kind.INSTANT in kinds:
         phrases = [_as_instant(phrase) for phrase in phrases]

@@ -1,7 +1,4 @@
-"""From the text of a `where` line to a condition.
-
-Belongs here: the way from text to tree, and what a text may not hold whatever its grammar.
-"""
+"""Read the text of a `where` line into a condition."""
 
 import unicodedata
 

@@ -1,9 +1,4 @@
-"""The `where` line of a policy: a boolean over log columns and attributes, read into a small typed tree.
-
-Belongs here: the tree, the columns and the limits, and the way from a text to a condition. Nothing else of the package
-needs to know how a text is read: the grammar is grammar.py, the kinds kinds.py, the values values.py
-and the words of a refusal errors.py.
-Does not belong here: what a condition says about rows (frames/verdicts/where_condition.py), other lines of a policy (model.py).
+"""Typed tree of the `where` line: a boolean over log columns and attributes, with its columns and limits.
 
 The language is our own and small: a general SQL parser accepts far more and rewrites what it accepts. Here whatever the
 grammar does not name does not exist, so that a selector of deletions cannot mean something its author has not seen. Where
@@ -22,7 +17,7 @@ LONGEST_PATTERN = 1_000  # a pattern is tried on every row
 
 
 class Kind(Enum):
-    """What a term yields; the value is how a message says it."""
+    """Type of a term; the value is its name in messages."""
 
     TEXT = "text"
     INTEGER = "an integer"
@@ -108,7 +103,6 @@ class Condition:
 
 
 def columns_of(condition: Condition) -> frozenset[str]:
-    """The log columns that a condition reads."""
     return frozenset(_columns(condition.tree))
 
 

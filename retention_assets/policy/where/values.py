@@ -1,8 +1,4 @@
-"""What a value written in a condition is.
-
-Belongs here: numbers, texts, instants and patterns, from their spelling to the literal of the tree, within its bounds.
-Does not belong here: where a value may stand (grammar.py), what it may be compared with (kinds.py).
-"""
+"""Literals of a condition: numbers, texts, instants and patterns, from their spelling, within their bounds."""
 
 import math
 import re
@@ -31,7 +27,6 @@ def number(sign: str, digits: str) -> Literal:
 
 
 def unquoted(token: str) -> str:
-    """What a text in quotes says."""
     return _ESCAPED.sub(r"\1", token[1:-1])
 
 
@@ -49,7 +44,6 @@ def date(words: str) -> Literal:
 
 
 def escaping(text: str) -> str:
-    """The text after ESCAPE."""
     if len(text) != 1 or text in "%_":
         raise InvalidValue(f"{quote(text)} cannot escape", "one character other than % and _")
     return text
