@@ -164,31 +164,31 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_140,
-    "settings": 1_600,
-    "policy": 3_220,
-    "frames": 3_890,
-    "exchange": 700,
-    "sql": 2_050,
-    "ledger": 8_040,
-    "stores": 1_580,
-    "stores.files": 2_650,
-    "stores.iceberg": 2_510,
-    "stores.aspects": 1_340,
-    "stores.records": 1_420,
-    "stores.objects": 9_750,
-    "evaluation": 2_620,
-    "sweep": 2_990,
-    "pipeline": 2_880,
-    "operations": 2_940,
+    "(top)": 1_100,
+    "settings": 1_530,
+    "policy": 3_120,
+    "frames": 3_830,
+    "exchange": 670,
+    "sql": 1_920,
+    "ledger": 7_530,
+    "stores": 1_540,
+    "stores.files": 2_570,
+    "stores.iceberg": 2_430,
+    "stores.aspects": 1_290,
+    "stores.records": 1_370,
+    "stores.objects": 9_130,
+    "evaluation": 2_530,
+    "sweep": 2_900,
+    "pipeline": 2_820,
+    "operations": 2_850,
     "commands": 2_790,
-    "render": 2_500,
-    "dagster": 5_160,
+    "render": 2_450,
+    "dagster": 5_050,
     "demo": 780,
     "retention_assets_tests": 67_300,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 961, 1_465
+OPENINGS, ARROWS = 93, 1_465
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

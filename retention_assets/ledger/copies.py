@@ -13,7 +13,7 @@ from retention_assets.sql.transactions import PORTION, portions
 
 
 def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
-    """Copy into an empty ledger what sweeps of these datasets read up to an instant, which in a simulated copy may be any day."""
+    """Copy into an empty ledger what sweeps of these datasets read up to an instant; in a simulated copy, any day."""
     names = sorted(set(datasets))
     with source.database.reading() as connection:
         target.database.write(lambda tx: _Copy(connection, tx).copy(names, due_by, simulated))

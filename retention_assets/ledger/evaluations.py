@@ -85,7 +85,7 @@ def counts_of(text: str | None) -> list[VerdictCount]:
 
 
 def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: SweptBefore) -> None:
-    """Replace the evaluations of these datasets. Transactions swept before are counted as SWEPT_BEFORE, whatever their verdict."""
+    """Replace the evaluations of these datasets. What was swept before is counted as SWEPT_BEFORE, whatever its verdict."""
     missing = [name for name in FOUND_ROWS.names[len(EVALUATION_ROWS) :] if name not in evaluations.column_names]
     for name in missing:
         evaluations = evaluations.append_column(name, pa.nulls(len(evaluations), pa.string()))

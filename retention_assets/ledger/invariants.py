@@ -261,7 +261,7 @@ def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[
 def open_over_limits(
     connection: Connection, dataset: str, size: int, log_is_complete: bool, known: Mapping[tuple[str, int], Policy]
 ) -> Iterator[Violation]:
-    """Open marks stay within their policy's limits. `size`: transactions in the log, without swept ones if the log is the data."""
+    """Open marks stay within their policy's limits. `size`: transactions in the log; without swept ones if it is the data."""
     columns = (MARKS.c.act, MARKS.c.policy, MARKS.c.policy_version)
     here = MARKS.c.dataset == dataset
     taken = ByteSum(MARKS.c.bytes).label("taken")

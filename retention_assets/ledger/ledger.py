@@ -115,7 +115,7 @@ class Ledger:
     def check_swept(
         self, name: str, invariant: SweptInvariant, actor: str, datasets: Sequence[str] | None, is_whole: bool = False
     ) -> list[Violation]:
-        """Check an invariant on what moved since the last recorded complete check without violations, and on everything daily."""
+        """Check an invariant on what moved since the last complete check without violations, and on everything daily."""
         with self.database.reading() as connection:
             last = None if is_whole else verified_lately(connection, name)
             found = [*invariant(connection, datasets, last.position if last else None)]

@@ -66,7 +66,7 @@ class PolicyBook:
         at: datetime | None = None,
         files: Sequence[str] = (),
     ) -> list[BookDecision]:
-        """Compare the files with the book, write the differences and return the decisions. `at`: the time of a simulated clock."""
+        """Compare the files with the book, write the differences and return the decisions. `at`: a simulated time."""
         return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at, files))
 
     def loaded_files(self) -> set[str]:

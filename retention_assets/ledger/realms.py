@@ -63,7 +63,7 @@ class Realms:
         return next((one for status in _BEATING for one in parents if one.status == status), None)
 
     def last_changes(self, name: str) -> list[datetime]:
-        """Database times of the realm's last change and last deletion by a purge: an older listing does not show what is left."""
+        """Database times of the realm's last change and last purge deletion: an older listing does not show what is left."""
         policy = purge_named(name)
         mine = or_(MARKS.c.policy == policy, MARKS.c.policy.startswith(f"{policy}/", autoescape=True))
         query = select(func.max(MARKS.c.changed_at)).where(MARKS.c.status == "SWEPT", mine)

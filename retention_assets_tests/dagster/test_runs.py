@@ -25,7 +25,6 @@ from retention_assets.ledger.publications import Publications
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
-from retention_assets.stores.files.paths import IDENTITY
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -121,9 +120,8 @@ def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp
     names = shallow(lake, VERY_MANY, one_in=ONE_IN)
     file = lake.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
-    # A store whose disk is empty refuses: it may not be mounted. By this file it is the right one.
-    (lake.folder / "data" / IDENTITY).write_text("0" * 32)
-    lake.place("lake/other", "S1").mkdir(parents=True)
+    # Without the folder of any transaction the store refuses: its disk may not be mounted.
+    lake.place(names[1], "S2").mkdir(parents=True)
     assets = ("retention_policies", *IN_WAREHOUSE, "swept_transactions", "purge_report")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake"])

@@ -79,7 +79,7 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
         published(ledger, found.result.as_json())
     sessions: list[str] = []
 
-    def session(of: str, conf: Any) -> Any:
+    def session(of: str, conf: Any, warehouse: str) -> Any:
         sessions.append(of)
         return Session()
 

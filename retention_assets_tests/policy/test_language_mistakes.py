@@ -41,7 +41,7 @@ def test_a_broken_file_is_refused_with_place_key_and_expectation(
     assert words in str(problem)
     assert exit_code(monkeypatch, "validate", str(file)) == 2
     said = capsys.readouterr()
-    assert str(problem) in said.err
+    assert str(problem).replace("\n", "\n  ") in said.err
     assert said.out == ""
 
 

@@ -71,7 +71,7 @@ class Parts:
     database: LedgerDatabase
 
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
-        """Cut a sweep's marks into at most `parts` ranges over all names. Names equal up to the first `together` stay together."""
+        """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
         due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
         mine = select(MARKS.c.transaction, place.label("place")).where(text(OPEN), MARKS.c.dataset == dataset, due).subquery()
