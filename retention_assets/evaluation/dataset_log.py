@@ -15,7 +15,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, ne
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
-from retention_assets.stores.protocol import FindData, SelectiveStore, Store, StoreFailed, call_store, data_finder
+from retention_assets.stores.protocol import FindData, SelectiveStore, Store, call_store, data_finder
 from retention_assets.stores.realms import read_lines, read_some_lines
 
 # more names than this take longer to compare than a person waits
@@ -74,11 +74,7 @@ def find_data(environment: Environment, dataset: str) -> FindData:
 
     @cache
     def finder() -> FindData:
-        store = open_store_of(environment, dataset)
-        with suppress(StoreFailed):
-            if store:
-                return data_finder(store, dataset)
-        return lambda _: []
+        return data_finder(open_store_of(environment, dataset), dataset)
 
     return lambda names: finder()(names) if names else []
 

@@ -242,14 +242,15 @@ class ListedStore(Store, Protocol):
         """List the data of a dataset once. Changes nothing."""
 
 
-def data_finder(store: Store, dataset: str) -> FindData:
-    """Find data of transactions that a log lists; raises StoreFailed where the store can't say.
-
-    Where the log is the data, each has some; where nobody can tell, none has.
-    """
+def data_finder(store: Store | None, dataset: str) -> FindData:
+    """Find data of transactions that a log lists. Where the log is the data, each has some; where nobody can tell, none has."""
     if isinstance(store, ListedStore):
-        return call_store(store, lambda: store.data_finder(dataset))
-    return list if store.capabilities.log_is_complete else lambda _: []
+        # reading it says that it is away
+        with suppress(StoreFailed):
+            return call_store(store, lambda: store.data_finder(dataset))
+    elif store and store.capabilities.log_is_complete:
+        return list
+    return lambda _: []
 
 
 class Remains(StrEnum):

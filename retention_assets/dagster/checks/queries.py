@@ -42,7 +42,7 @@ from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
-from retention_assets.stores.protocol import FindData, Store, StoreFailed, data_finder
+from retention_assets.stores.protocol import Store, data_finder
 
 MOST_SHOWN = 1000
 _DATASETS_AT_ONCE = 500
@@ -291,26 +291,20 @@ def nothing_deleted_is_back(run: Step) -> CheckResult:
         for at in range(0, len(names), _LISTINGS_AT_ONCE):
             rows = _deleted_and_there(ledger, stores, looked.log, names[at : at + _LISTINGS_AT_ONCE])
             for name in rows["dataset"].unique().sort().to_pylist():
-                found = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
-                shown = ", ".join(found[:_NAMED]) + (", …" if len(found) > _NAMED else "")
-                are = "transaction that was deleted is" if len(found) == 1 else "transactions that were deleted are"
-                what = f"{len(found):,} {are} there again ({shown}): see `retention history {shlex.join((name, found[0]))}`"
-                violations.append(Violation(name, what, len(found)))
+                transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
+                shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")
+                are = "transaction that was deleted is" if len(transactions) == 1 else "transactions that were deleted are"
+                command = f"`retention history {shlex.join((name, transactions[0]))}`"
+                what = f"{len(transactions):,} {are} there again ({shown}): see {command}"
+                violations.append(Violation(name, what, len(transactions)))
     return check_result("Nothing that was deleted is there again.", violations)
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
     """Marks of deleted transactions of which there is data; few rows in memory, however many marks there are."""
-
-    def finder(name: str) -> FindData:
-        # A store that is away has a check of its own.
-        with suppress(StoreFailed):
-            if store := stores.get(store_of(name)):
-                return data_finder(store, name)
-        return lambda _: []
-
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as threads:
-        finders = dict(zip(names, threads.map(finder, names), strict=True))
+        listed = threads.map(lambda name: data_finder(stores.get(store_of(name)), name), names)
+        finders = dict(zip(names, listed, strict=True))
     begun = read_begun(log)
     there = [MARK_ROWS.empty_table()]
     for batch in ledger.marks.read(names, ["SWEPT"], hidden_again=stores):
