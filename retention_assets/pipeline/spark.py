@@ -5,7 +5,6 @@ Nothing starts before it is asked for: importing this module needs no Java.
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from shutil import which
 from tempfile import NamedTemporaryFile
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -130,13 +130,14 @@ def _archive_options(conf: Mapping[str, str]) -> str:
 
 
 def _java_version() -> int:
-    """0 where it tells none."""
+    """Read the version of the Java that Spark will start, without starting it; 0 where its `release` file names none."""
     home = os.environ.get("JAVA_HOME")
-    command = [f"{home}/bin/java" if home else "java", "-version"]
+    program = f"{home}/bin/java" if home else which("java")
     try:
-        version = re.search(r'version "(\d+)', subprocess.run(command, capture_output=True, text=True, check=False).stderr)
-    except OSError:
+        text = (Path(program).resolve().parents[1] / "release").read_text(errors="replace") if program else ""
+    except (IndexError, OSError):
         return 0
+    version = re.search(r'^JAVA_VERSION="(\d+)', text, re.MULTILINE)
     return int(version[1]) if version else 0
 
 

@@ -99,13 +99,10 @@ def test_a_collector_of_the_environment_and_what_the_settings_say_of_sql_win(mon
 
 
 def java(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a Java that says its version the one that Spark starts, in an environment that chooses no archive."""
-    program = folder / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!/bin/sh\necho 'Picked up JAVA_TOOL_OPTIONS: -Dx=1' >&2\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n"
-    )
-    program.chmod(0o755)
+    """Make a Java of this version the one that Spark starts, in an environment that chooses no archive."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "java").touch(0o755)
+    (folder / "release").write_text(f'IMPLEMENTOR="Some"\nJAVA_RUNTIME_VERSION="{version}+7"\nJAVA_VERSION="{version}"\n')
     monkeypatch.setenv("JAVA_HOME", str(folder))
     for name in spark._OPTIONS_OF_OTHERS:
         monkeypatch.delenv(name, raising=False)
