@@ -14,7 +14,7 @@ from retention_assets.stores.objects.scan.listed import ListedObjects, reserved_
 from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
 from retention_assets.stores.objects.scan.membership import SortedFingerprints
 from retention_assets.stores.objects.scan.read_edges import OVER_EDGES
-from retention_assets.stores.objects.scan.read_references import Run, in_order
+from retention_assets.stores.objects.scan.read_references import Run, distinct_of, read_sources
 
 Rows = npt.NDArray[np.uint32]
 
@@ -129,17 +129,14 @@ class MatchObjects:
 
     def __call__(self, number: int) -> MatchedRanges:
         first, end = self.bounds[number]
-        references = [
-            [self.folder.read_values(run.name, first, end) for run in self.references if run.source == source]
-            for source in range(self.sources)
-        ]
+        references = read_sources(self.folder, self.references, self.sources, first, end)
         beside = [self.folder.read_values(OVER_EDGES, first, end)] if self.over_edges else []
         asked = [self.folder.read_values(run.name, first, end) for run in self.asked]
         met = [np.zeros(len(one.values), dtype=bool) for one in asked]
         places = [0] * len(asked)
         distinct, matched, counts = 0, 0, [0] * self.sources
         for low, high in _cells([one for some in references for one in some], first, end):
-            known, of_sources = _distinct(references, low, high)
+            known, of_sources = distinct_of(references, low, high)
             named = np.zeros(len(known), dtype=bool)
             some = [one.between(low, high) for one in asked]
             hashes = np.concatenate(some) if some else known[:0]
@@ -147,7 +144,7 @@ class MatchObjects:
             there = at >= 0
             named[at[there]] = True
             if beside:
-                there |= SortedFingerprints(_distinct([beside], low, high)[0]).has(hashes)
+                there |= SortedFingerprints(distinct_of([beside], low, high)[0]).has(hashes)
             begin = 0
             for place, values in enumerate(some):
                 met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
@@ -184,11 +181,6 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
         held += sizes[number]
     if begin < end:
         yield begin, end
-
-
-def _distinct(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
-    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
-    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
 
 
 def rows_of(folder: ScanFolder, run: AskedRun) -> Ints:

@@ -12,7 +12,7 @@ from retention_assets.frames.arrays import Bools, Ints, flags
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.references.rounds import Round
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import RANGE_SHIFT, ScanFolder
+from retention_assets.stores.objects.scan.folder import RANGE_SHIFT, RangedValues, ScanFolder
 from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
 from retention_assets.stores.objects.scan.membership import distinct
 
@@ -112,6 +112,16 @@ def in_order(hashes: Sequence[Hashes]) -> Hashes:
     return distinct(np.concatenate(hashes)) if hashes else np.zeros(0, dtype=np.uint64)
 
 
+def distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
+    """Distinct values of all sources in some ranges, and how many each source has."""
+    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
+    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
+
+
+def read_sources(folder: ScanFolder, runs: Sequence[Run], sources: int, first: int, end: int) -> list[list[RangedValues]]:
+    return [[folder.read_values(run.name, first, end) for run in runs if run.source == source] for source in range(sources)]
+
+
 @dataclass(frozen=True)
 class MergedRange:
     """Distinct references of some ranges: their number, and the number per source."""
@@ -139,11 +149,6 @@ class MergeReferences:
     def __call__(self, number: int) -> MergedRange:
         first, end = self.bounds[number]
         name = f"retained/part-{number:05d}"
-        sides = [
-            in_order([self.folder.read_values(run.name, first, end).values for run in self.runs if run.source == source])
-            for source in range(self.sources)
-        ]
-        counts = [len(side) for side in sides]
-        values = sides[0] if self.sources == 1 else in_order(sides)
+        values, counts = distinct_of(read_sources(self.folder, self.runs, self.sources, first, end), first, end)
         self.folder.write_values(name, values)
         return MergedRange(name, first, end, len(values), tuple(counts))
