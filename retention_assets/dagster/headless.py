@@ -147,28 +147,28 @@ def _value(value: dg.MetadataValue) -> Any:
 
 
 def _failed_checks(result: dg.ExecuteInProcessResult) -> Iterator[tuple[str | None, dg.AssetCheckEvaluation]]:
-    """Failed blocking checks, each with the step that it ended."""
+    """Failed checks, each with its step; a blocking one ended it."""
     for event in result.all_events:
-        said = event.event_specific_data
-        if isinstance(said, dg.AssetCheckEvaluation) and said.blocking and not said.passed:
-            yield event.step_key, said
+        check = event.event_specific_data
+        if isinstance(check, dg.AssetCheckEvaluation) and not check.passed:
+            yield event.step_key, check
 
 
 def _warnings(result: dg.ExecuteInProcessResult) -> Iterator[str]:
-    for event in result.all_events:
-        said = event.event_specific_data
-        if isinstance(said, dg.AssetCheckEvaluation) and said.severity is dg.AssetCheckSeverity.WARN and not said.passed:
-            yield f"check {said.check_name}: {said.description}"
+    for _, check in _failed_checks(result):
+        if check.severity is dg.AssetCheckSeverity.WARN:
+            yield f"check {check.check_name}: {check.description}"
 
 
 def _checks(result: dg.ExecuteInProcessResult) -> Iterator[str]:
-    for _, said in _failed_checks(result):
-        yield f"check {said.check_name} of {said.asset_key.to_user_string()} failed: {said.description}"
+    for _, check in _failed_checks(result):
+        if check.blocking:
+            yield f"check {check.check_name} of {check.asset_key.to_user_string()} failed: {check.description}"
 
 
 def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Failed steps, each with its innermost sentence: faults of input, and any others."""
-    checked = {step for step, _ in _failed_checks(result)}
+    checked = {step for step, check in _failed_checks(result) if check.blocking}
     bad_input, failed = list[str](), list[str]()
     for event in result.get_step_failure_events():
         if event.step_key in checked:
