@@ -11,9 +11,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from retention_assets.evaluation.reader_view import held_rows
 from retention_assets.frames.grouping import holds_dataset, selects_name
 from retention_assets.frames.log import SUMMED
 from retention_assets.ledger import Ledger
@@ -101,20 +99,21 @@ class Fates:
     def _groups_of_marks(self, ledger: Ledger, datasets: Iterable[str]) -> Iterator[PendingGroup]:
         alike = ["policy", "marked_at", "due_at", "status", "dataset", "policy_version", "held"]
         for batch in ledger.marks.read(datasets, ("MARKED", "SWEEPING")):
-            table = pa.Table.from_batches([batch])
-            for dataset in batch["dataset"].unique().to_pylist():
-                rows = table.filter(pc.equal(table["dataset"], dataset))
-                rows = rows.append_column("held", pa.array(held_rows(rows, self._holds_of(dataset))))
-                rows = rows.select(alike).append_column("bytes", rows["bytes"].cast(SUMMED))
-                for row in rows.group_by(alike).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
-                    when = row["policy"], row["marked_at"], row["due_at"], row["status"] == "SWEEPING"
-                    sums = row["count_all"], int(row["bytes_sum"] or 0)
-                    yield PendingGroup(*when, *sums, dataset, row["policy_version"], row["held"])
+            rows = pa.Table.from_batches([batch])
+            marks = zip(rows["dataset"].to_pylist(), rows["transaction"].to_pylist(), strict=True)
+            rows = rows.append_column("held", pa.array([self._hold_on(*mark) is not None for mark in marks]))
+            rows = rows.select(alike).append_column("bytes", rows["bytes"].cast(SUMMED))
+            for row in rows.group_by(alike).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+                when = row["policy"], row["marked_at"], row["due_at"], row["status"] == "SWEEPING"
+                sums = row["count_all"], int(row["bytes_sum"] or 0)
+                yield PendingGroup(*when, *sums, row["dataset"], row["policy_version"], row["held"])
+
+    def _hold_on(self, dataset: str, transaction: str) -> str | None:
+        return next((hold.name or "" for hold in self._holds_of(dataset) if hold.covers(transaction)), None)
 
     def of(self, mark: Mapping[str, Any], hidden: bool = False) -> Fate:
         status, due_at = mark["status"], mark["due_at"]
-        holds = self._holds_of(mark["dataset"]) if status in ("MARKED", "SWEEPING") else ()
-        hold = next((hold.name or "" for hold in holds if hold.covers(mark["transaction"])), None)
+        hold = self._hold_on(mark["dataset"], mark["transaction"]) if status in ("MARKED", "SWEEPING") else None
         at = due_at
         if status == "MARKED":
             at = self._due_of(*(mark[name] for name in ("dataset", "policy", "policy_version", "marked_at", "due_at")))
