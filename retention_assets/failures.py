@@ -32,7 +32,7 @@ _WORDS = {
     re.compile("Read-only file system"): _READ_ONLY,
     re.compile("database is locked|database table is locked"): _BUSY,
 }
-# Of other database errors only a missing privilege is no fault of this program.
+# every other database error but a missing privilege is a fault of this program
 _LACKS_RIGHT = "42501"
 # SQLite by the primary code, PostgreSQL by its SQLSTATE: no space, no privilege, read-only file.
 _DATABASE: dict[str | int | None, str] = {

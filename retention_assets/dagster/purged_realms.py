@@ -31,7 +31,7 @@ def close_purged_realms(
     """Make PURGED what is over, and say what is left of the others. `begun`: since when all logs are known."""
     status = {name: realm.status for name, realm in ledger.realms.all().items()}
     for name, some in left.items():
-        # What appears in it stays, and whoever purged it should know.
+        # new data in it stays, and the person who purged it should know
         if status.get(name) == "PURGED" and some:
             run.log.warning(
                 f"Realm {name} is PURGED, and {_in_words(some)} appeared in it since: kept until it is ACTIVE again."

@@ -67,7 +67,7 @@ class ForecastTerms:
     store: str
     can: Capabilities
     prices: Prices
-    # What follows a deleted transaction has no parent any more.
+    # a child of a deleted transaction has no parent any more
     begins_anew: bool = False
 
     @property

@@ -103,7 +103,7 @@ def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.Ch
     """A transaction that reuses the id of something swept counts by its verdict."""
     living = marks.filter(pc.is_in(marks["status"], pa.array(_LIVING)))
     mine = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
-    # Of two marks without times the newer counts.
+    # without times on either mark, the newer one counts
     newest = mine.take(pa.array(range(len(mine) - 1, -1, -1), pa.int64()))
     at = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
     verdict, status = verdicts.combine_chunks(), newest["status"].combine_chunks().take(at.combine_chunks())

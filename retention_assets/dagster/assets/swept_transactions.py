@@ -83,7 +83,7 @@ def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> di
 
 
 def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """One of the policies that can't be read could be one that keeps."""
+    """Refuse a store's datasets where its policies can't be read: one of them may keep data."""
     return {
         name: SweepResult(name, refused=f"nothing of {name} is swept: {why}")
         for store, why in loaded.unreadable.items()

@@ -74,7 +74,7 @@ class ChecksAlone(Step):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found: violations in all, and the first datasets that have any."""
+    """Violations in all, and the first datasets that have any."""
 
     expected: str
     violations: int
@@ -147,7 +147,7 @@ def stores_are_reachable(run: Step) -> CheckResult:
 
 
 def reachability(present: Listing) -> CheckResult:
-    """What the answers of all stores say."""
+    """Result over the answers of all stores."""
     return replace(check_result("Every store answers.", starmap(Violation, sorted(present.away.items()))), noun="store")
 
 
@@ -181,7 +181,7 @@ class JudgedDatasets:
 
 
 def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
-    """What this run judged, or else the newest there is, without datasets whose log was read anew since."""
+    """Verdicts of this run, or else the newest ones, without datasets whose log was read anew since."""
     key, log = run.sibling("candidate_marks"), run.sibling("transaction_log")
     sources = {one.folder: one.datasets for one in run.sources(ledger, "candidate_marks")}
     with ledger.database.reading() as connection:
@@ -278,9 +278,9 @@ def nothing_appears_in_purged_realms(run: Step) -> CheckResult:
 
 
 def nothing_deleted_is_back(run: Step) -> CheckResult:
-    """What was deleted, and a policy still selects, is not there again. What is, a backup may have brought back: its record
-    says that it is gone, so no policy marks it again. Remove it by hand, or give it other times in its log or table: then it is
-    judged as a new one.
+    """No transaction that was deleted, and that a policy still selects, is there again. A backup may have brought it back: the
+    record says that it is gone, so no policy marks it again. Remove it by hand, or give it other times in its log or table:
+    then it is judged as a new one.
     """
     violations: list[Violation] = []
     with run.retention.ledger() as ledger:
@@ -360,7 +360,7 @@ _OF_SWEPT: Mapping[str, tuple[str, SweptInvariant]] = {
 
 
 def before_a_sweep(ledger: Ledger, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, CheckResult]]:
-    """What the ledger itself can say about datasets that are about to be swept, by the names of the checks."""
+    """Checks that the ledger alone can make of datasets about to be swept, by name."""
     with ledger.database.reading() as connection:
         for name, (expected, invariant) in _EXPECTED.items():
             yield name, check_result(expected, invariant(connection, datasets))

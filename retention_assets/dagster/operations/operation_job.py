@@ -49,7 +49,7 @@ class ReasonForm(OperationForm):
 
 @dataclass(frozen=True)
 class OperationContext:
-    """What an operation works on, and where its run is. `actor` is who filled in the form, with the run."""
+    """Environment and run of an operation. `actor` names the person who filled in the form, with the run."""
 
     actor: str
     run_id: str

@@ -1,4 +1,4 @@
-"""Postponements: transactions that a store would have expired by itself and that must stay for now. Marks don't change."""
+"""Postponements: transactions that a store would have expired by itself and that must not go yet. Marks don't change."""
 
 import hashlib
 import json
