@@ -19,7 +19,7 @@ from retention_assets_tests.commands.conftest import ROOT
 
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 # The archive of the classes of a session, which `make test` names: most of them are those of other programs, too.
-QUICK_START = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ['SPARK_SUBMIT_OPTS']}"
+QUICK_START = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
 # What settings say of Spark for a program of this machine that has its tasks on such a cluster.
 ON_EXECUTORS = {
     "spark.pyspark.python": sys.executable,

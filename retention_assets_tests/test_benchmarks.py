@@ -4,6 +4,9 @@ Belongs here: agreement, the table and the file that come of a run, and the envi
 """
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +58,13 @@ def test_every_contender_gives_the_same_answers_and_the_table_is_printed(
     assert all(one["contender"] in printed for one in report["measurements"])
     assert all(case in printed for case in answers)
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+
+
+def test_benchmarks_need_no_variable_that_only_tests_set() -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
+    program = [sys.executable, "-m", "benchmarks", "--help"]
+    done = subprocess.run(program, cwd=Path(__file__).parents[1], env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
