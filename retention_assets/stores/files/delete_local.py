@@ -5,6 +5,7 @@ symlink or mounting something in it leads them nowhere. A removal stops before a
 retention itself or another store keeps.
 """
 
+import errno
 import os
 import stat
 from collections import Counter
@@ -22,11 +23,13 @@ _UNMOUNT = "Unmount it, or remove the folder by hand."
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # files and folders at which a removal stops
 Guarded = frozenset[Identity]
+# names of the folders and of everything else in a folder
+Entries = tuple[list[str], list[str]]
 
 
 def measure(root: str, folder: Folder, guarded: Guarded = frozenset()) -> FolderNote | None:
     with _open_folder(root, folder, guarded) as (_, here, home):
-        return None if here is None else _note_of(folder[-1], here, home, guarded)
+        return None if here is None else _look(folder[-1], here, home, guarded)[0]
 
 
 def remove_folder(
@@ -40,9 +43,9 @@ def remove_folder(
     with _open_folder(root, folder, guarded) as (above, top, home):
         if top is None:
             return None
-        note = _note_of(folder[-1], top, home, guarded)
+        note, entries = _look(folder[-1], top, home, guarded)
         check(note)
-        for _, folders, names, here in _walk(folder[-1], top, home):
+        for _, folders, names, here in _walk(folder[-1], top, home, entries):
             for name in names:
                 permit()
                 with suppress(FileNotFoundError):
@@ -81,8 +84,7 @@ def _open_folder(root: str, folder: Folder, guarded: Guarded) -> Iterator[tuple[
     try:
         home = top = mount_of(above)
         for segment in folder[:-1]:
-            below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=above) if _is_folder(segment, above) else None
-            if below is None:
+            if (below := _open_below(segment, above)) is None:
                 yield above, None, home
                 return
             os.close(above)
@@ -91,10 +93,9 @@ def _open_folder(root: str, folder: Folder, guarded: Guarded) -> Iterator[tuple[
             if (home := mount_of(above)) != top and home.device == top.device:
                 raise Refused(f"The folder {segment} of {root} is another folder of the same disk, mounted there. {_UNMOUNT}")
             check_unguarded(segment, os.fstat(above), guarded)
-        if not _is_folder(folder[-1], above):
+        if (here := _open_below(folder[-1], above)) is None:
             yield above, None, home
             return
-        here = os.open(folder[-1], _FOLDER | os.O_NOFOLLOW, dir_fd=above)
         try:
             _check_mount(folder[-1], here, home)
             yield above, here, home
@@ -123,14 +124,17 @@ def _open_root(root: str) -> int:
     return found
 
 
-def _is_folder(name: str, above: int) -> bool:
-    """Raises Refused if something other than a folder stands in its place."""
+def _open_below(name: str, above: int) -> int | None:
+    """Open a folder, or return None if nothing is there. Raises Refused if something else stands in its place."""
     try:
-        mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     except FileNotFoundError:
-        return False
-    if stat.S_ISDIR(mode):
-        return True
+        return None
+    except OSError as error:
+        # Linux answers ENOTDIR for a symlink as well, other systems ELOOP or EMLINK
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+            raise
+        mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
     what = "a symlink, which could lead out of the root" if stat.S_ISLNK(mode) else "no folder"
     raise Refused(f"{name} is {what}. Put the folder itself there, or remove it by hand.")
 
@@ -144,27 +148,29 @@ def check_unguarded(name: str, status: os.stat_result, guarded: Guarded) -> None
         )
 
 
-def _note_of(name: str, top: int, home: Mount, guarded: Guarded) -> FolderNote:
-    """Raises Refused for what is mounted or guarded in the folder."""
+def _look(name: str, top: int, home: Mount, guarded: Guarded) -> tuple[FolderNote, Entries]:
+    """Return the note of an open folder, and its own entries. Raises Refused for what is mounted or guarded in it."""
     # hard links seen inside the folder, per inode
-    seen: Counter[tuple[int, int]] = Counter()
+    seen: Counter[Identity] = Counter()
     freed = files = size = newest = 0
     own = os.fstat(top)
-    for folder, _, names, here in _walk(name, top, home):
+    entries: Entries = ([], [])
+    for folder, folders, names, here in _walk(name, top, home):
         check_unguarded(folder, own if here == top else os.fstat(here), guarded)
+        # the walk ends with the folder itself
+        entries = folders, names
         for file in names:
-            with suppress(FileNotFoundError):
+            try:
                 status = os.stat(file, dir_fd=here, follow_symlinks=False)
-                check_unguarded(file, status, guarded)
-                files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
-                links = status.st_nlink
-                if links > 1:
-                    seen[status.st_dev, status.st_ino] += 1
-                    links -= seen[status.st_dev, status.st_ino] - 1
-                # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
-                if links == 1 and stat.S_ISREG(status.st_mode):
-                    freed += status.st_size
-    return FolderNote(freed, files, size, newest, own.st_ino if keeps_numbers(home) else None)
+            except FileNotFoundError:
+                continue
+            check_unguarded(file, status, guarded)
+            files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
+            seen[status.st_dev, status.st_ino] += 1
+            # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
+            if seen[status.st_dev, status.st_ino] == status.st_nlink and stat.S_ISREG(status.st_mode):
+                freed += status.st_size
+    return FolderNote(freed, files, size, newest, own.st_ino if keeps_numbers(home) else None), entries
 
 
 def _check_mount(name: str, here: int, home: Mount) -> None:
@@ -172,16 +178,13 @@ def _check_mount(name: str, here: int, home: Mount) -> None:
         raise Refused(f"Something is mounted at {name} in the folder, so nothing of it is deleted. {_UNMOUNT}")
 
 
-def _walk(name: str, here: int, home: Mount) -> Iterator[tuple[str, list[str], list[str], int]]:
-    """Walk an open folder, deepest first, each step with an open descriptor.
-
-    Raises Refused at the first folder on another mount.
-    """
-    folders: list[str] = []
-    names: list[str] = []
-    with os.scandir(here) as entries:
-        for entry in entries:
-            (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+def _walk(name: str, here: int, home: Mount, entries: Entries | None = None) -> Iterator[tuple[str, list[str], list[str], int]]:
+    """Walk an open folder, deepest first, with open descriptors. Raises Refused at the first folder on another mount."""
+    folders, names = entries or ([], [])
+    if entries is None:
+        with os.scandir(here) as listed:
+            for entry in listed:
+                (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
     for folder in folders:
         below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
         try:
