@@ -52,7 +52,8 @@ def page() -> str:
     context = click.Context(retention, info_name="retention")
     lines, sections = ["| | command | what it does |", "| --- | --- | --- |"], []
     for title, group in GROUPS.items():
-        for name, command in _commands(click.Group(commands=group), context):
+        commands = [command for name in group if (command := retention.get_command(context, name))]
+        for name, command in _commands(click.Group(commands=commands), context):
             lines.append(f"| {title} | [`{name}`](#{name.replace(' ', '-')}) | {_first_sentence(command)} |")
             sections.append(_section(name, command))
             title = ""

@@ -2,101 +2,108 @@
 
 import io
 import os
-import re
 import sys
 import warnings
 from collections.abc import Mapping
+from importlib import import_module
 from typing import NoReturn
 
 import click
 
 from retention_assets import __version__
-from retention_assets.commands.common.options import config_option
-from retention_assets.commands.common.output import ExitCode, echo, say
-from retention_assets.commands.demo import demo
-from retention_assets.commands.evaluation import compare, explain, preview, schema, validate
-from retention_assets.commands.forecast import forecast
-from retention_assets.commands.history import history
-from retention_assets.commands.holds import hold, release
-from retention_assets.commands.housekeeping import housekeeping
-from retention_assets.commands.init import init
-from retention_assets.commands.keep import keep
-from retention_assets.commands.ledger import audit, clock
-from retention_assets.commands.marks import marks, unmark
-from retention_assets.commands.plan import plan
-from retention_assets.commands.policies import policies
-from retention_assets.commands.realms import realm
-from retention_assets.commands.report import report
-from retention_assets.commands.run import run
-from retention_assets.commands.scans import scans
-from retention_assets.commands.simulate import simulate
-from retention_assets.commands.visibility import advance, as_of, readable
 from retention_assets.errors import BadInput, Problem
 from retention_assets.failures import failure_text
+from retention_assets.people.common.options import config_option
+from retention_assets.people.common.output import ExitCode, echo, say
 from retention_assets.settings.secrets import masked_fault
 
 # Sections of the help: beginning, looking ahead, looking back, deciding, acting, and keeping the ledger. A new command is one
-# line.
-GROUPS: Mapping[str, tuple[click.Command, ...]] = {
-    "Start": (
-        init,
-        demo,
-        validate,
-        schema,
-    ),
-    "Look ahead": (
-        plan,
-        simulate,
-        forecast,
-        preview,
-        compare,
-    ),
-    "Look": (
-        explain,
-        history,
-        marks,
-        report,
-        scans,
-        as_of,
-        readable,
-    ),
-    "Decide": (
-        keep,
-        unmark,
-        hold,
-        release,
-        policies,
-        realm,
-        advance,
-    ),
-    "Act": (
-        run,
-        housekeeping,
-    ),
-    "Operate": (
-        clock,
-        audit,
-    ),
+# line: its name, where it is defined, and the beginning of its help, for which nothing has to be loaded.
+GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Start": {
+        "init": (
+            "commands.init:init",
+            "Write settings, a policy, the schema by which editors complete policies, and a .gitignore",
+        ),
+        "demo": ("commands.demo:demo", "Build a small environment, and show what retention does with it"),
+        "validate": ("commands.evaluation:validate", "Check policy files and print each policy as a sentence"),
+        "schema": ("commands.evaluation:schema", "Print the JSON Schema of policy files, for editors"),
+    },
+    "Look ahead": {
+        "plan": ("commands.plan:plan", "Show what a run would do now"),
+        "simulate": ("commands.simulate:simulate", "Live through the next days on a copy"),
+        "forecast": (
+            "commands.forecast:forecast",
+            "Foresee, day by day, what will be stored, marked and deleted, and what it costs",
+        ),
+        "preview": ("commands.evaluation:preview", "Show what policies would decide about a log"),
+        "compare": ("commands.evaluation:compare", "Show what another set of policies would newly mark and no longer mark"),
+    },
+    "Look": {
+        "explain": (
+            "commands.evaluation:explain",
+            "Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion",
+        ),
+        "history": ("commands.history:history", "Show the life of each transaction of DATASET, or of some"),
+        "marks": ("people.marks:marks", "List marks"),
+        "report": ("commands.report:report", "Show what was due for deletion on DATE and what became of it"),
+        "scans": (
+            "people.scans:scans",
+            "List the scans of stores of objects, accept a braked one, or export what one has found",
+        ),
+        "as-of": ("people.visibility:as_of", "Show what a reader of DATASET sees at the instant T"),
+        "readable": (
+            "people.visibility:readable",
+            "Say from when on the history of DATASET may be read, what was current at an instant, and whether that may be read",
+        ),
+    },
+    "Decide": {
+        "keep": ("people.marks:keep_command", "Keep transactions for good, or a dataset"),
+        "unmark": ("people.marks:unmark_command", "Take marks back"),
+        "hold": ("people.holds:hold_command", "Place a hold"),
+        "release": ("people.holds:release_command", "Release a hold"),
+        "policies": ("people.policies:policies", "Show the policy book"),
+        "realm": ("people.realms:realm_command", "List realms, show the realm NAME, or change it with --status"),
+        "advance": ("people.visibility:advance_command", "Raise the visibility mark of a dataset"),
+    },
+    "Act": {
+        "run": ("commands.run:run", "Read the stores, judge, mark what may go, sweep what is due, and report"),
+        "housekeeping": (
+            "people.housekeeping:housekeeping_command",
+            "Postpone what a store would expire too early, and show what expires tomorrow",
+        ),
+    },
+    "Operate": {
+        "clock": ("people.clock:clock", "Show the times by which the clock guard goes"),
+        "audit": ("people.audit:audit", "Verify or export the permanent record of every decision and act"),
+    },
 }
-COMMANDS: tuple[click.Command, ...] = tuple(command for commands in GROUPS.values() for command in commands)
+_COMMANDS = {name: entry for commands in GROUPS.values() for name, entry in commands.items()}
 # Commands without settings take no --config.
-WITHOUT_SETTINGS = (init, demo, schema)
+WITHOUT_SETTINGS = ("init", "demo", "schema")
 
 
 class RetentionGroup(click.Group):
-    """The commands, listed by what people want to do."""
+    """The commands, loaded when they are called, and listed by what people want to do."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        if name not in self.commands and name in _COMMANDS:
+            module, attribute = _COMMANDS[name][0].split(":")
+            command: click.Command = getattr(import_module(f"{__package__}.{module}"), attribute)
+            if name not in WITHOUT_SETTINGS:
+                _takes_config(command)
+            self.add_command(command)
+        return self.commands.get(name)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
         """List a section for each group, with a few words on each command."""
-        widest = max(map(len, self.commands))
+        widest = max(map(len, _COMMANDS))
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(f"{one.name:{widest}}", _few_words(one)) for one in commands])
-
-
-def _few_words(command: click.Command) -> str:
-    """First sentence of the help, up to a colon or the like."""
-    return re.split(r"[.:](?:\s|$)", command.help or "", maxsplit=1)[0]
+                formatter.write_dl([(f"{name:{widest}}", summary) for name, (_, summary) in commands.items()])
 
 
 @click.group(cls=RetentionGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[config_option()])
@@ -112,12 +119,6 @@ def _takes_config(command: click.Command) -> None:
     command.params.append(config_option())
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         _takes_config(below)
-
-
-for command in COMMANDS:
-    if command not in WITHOUT_SETTINGS:
-        _takes_config(command)
-    retention.add_command(command)
 
 
 def main() -> NoReturn:

@@ -70,8 +70,12 @@ IMPORTS: Mapping[str, set[str]] = {
         "clock", "datasets", "environment", "errors", "evaluation", "frames", "ledger", "outcomes", "pipeline",
         "pipeline.unrecorded_scans", "policy", "report", "settings", "settings.yaml", "stores", "sweep",
     },
+    "people": {
+        "clock", "datasets", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "operations", "pipeline",
+        "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores", "sweep",
+    },
     "dagster": {
-        "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes",
+        "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "operations", "outcomes", "people",
         "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.secrets",
         "settings.urls",
         "settings.yaml", "stores", "sweep",
@@ -80,9 +84,10 @@ IMPORTS: Mapping[str, set[str]] = {
     "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
     "commands": {
         "clock", "dagster", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger",
-        "operations", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores", "sweep",
+        "operations", "people", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores",
+        "sweep",
     },
-    "cli": {"commands", "errors", "failures", "settings.secrets"},
+    "cli": {"errors", "failures", "people", "settings.secrets"},
 }  # fmt: skip
 
 # Places whose modules know nothing of each other.
@@ -180,15 +185,16 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_530,
     "sweep": 2_900,
     "pipeline": 2_820,
-    "operations": 2_850,
-    "commands": 2_790,
+    "operations": 1_410,
+    "people": 3_140,
+    "commands": 1_190,
     "render": 2_450,
-    "dagster": 5_050,
+    "dagster": 4_560,
     "demo": 780,
-    "retention_assets_tests": 67_300,
+    "retention_assets_tests": 67_100,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 93, 1_465
+OPENINGS, ARROWS = 80, 1_461
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

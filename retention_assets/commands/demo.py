@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from retention_assets.commands.common.options import examples
-from retention_assets.commands.common.output import echo
 from retention_assets.errors import Refused
+from retention_assets.people.common.options import examples
+from retention_assets.people.common.output import echo
 
 
 @examples("retention demo", "retention demo --folder /tmp/demo --build-only")

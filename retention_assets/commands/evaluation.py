@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.common.logs import finish_judging, read_all, read_one
-from retention_assets.commands.common.options import AS_OF, FORMAT, LOG, POLICIES, STRICT, examples
-from retention_assets.commands.common.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say, say_next
-from retention_assets.commands.common.sources import find_environment, find_settings, instant, policies_of, rules_of
 from retention_assets.errors import BadInput, Refused
+from retention_assets.people.common.logs import finish_judging, read_all, read_one
+from retention_assets.people.common.options import AS_OF, FORMAT, LOG, POLICIES, STRICT, examples
+from retention_assets.people.common.output import ExitCode, echo, echo_json, print_json, print_tables, progress, say, say_next
+from retention_assets.people.common.sources import find_environment, find_settings, instant, policies_of, rules_of
 
 if TYPE_CHECKING:
     from retention_assets.policy.language import Policies

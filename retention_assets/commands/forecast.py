@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from retention_assets.commands.common.options import AS_OF, FORMAT, STRICT, examples
-from retention_assets.commands.common.output import ExitCode, finish, print_json, progress
-from retention_assets.commands.common.sources import find_environment
+from retention_assets.people.common.options import AS_OF, FORMAT, STRICT, examples
+from retention_assets.people.common.output import ExitCode, finish, print_json, progress
+from retention_assets.people.common.sources import find_environment
 
 
 @examples("retention forecast", "retention forecast --days 365 -p other-policies/ -f json")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.common.logs import read_one_if_any
-from retention_assets.commands.common.options import AS_OF, FORMAT, LOG, examples
-from retention_assets.commands.common.output import ExitCode, finish, print_rows, print_tables, say
-from retention_assets.commands.common.sources import find_environment, holds_of_files, instant, ledger_to_read
+from retention_assets.people.common.logs import read_one_if_any
+from retention_assets.people.common.options import AS_OF, FORMAT, LOG, examples
+from retention_assets.people.common.output import ExitCode, finish, print_rows, print_tables, say
+from retention_assets.people.common.sources import find_environment, holds_of_files, instant, ledger_to_read
 from retention_assets.policy.durations import text_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.common.options import examples
-from retention_assets.commands.common.output import echo, say, say_next
+from retention_assets.people.common.options import examples
+from retention_assets.people.common.output import echo, say, say_next
 
 if TYPE_CHECKING:
     from retention_assets.operations.new_folder import NewFolder

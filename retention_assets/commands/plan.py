@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.common.options import ACCEPT_LARGE, AS_OF, FORMAT, STRICT, examples
-from retention_assets.commands.common.output import ExitCode, finish, print_json, print_tables, print_words, progress, say
-from retention_assets.commands.common.sources import find_environment
+from retention_assets.people.common.options import ACCEPT_LARGE, AS_OF, FORMAT, STRICT, examples
+from retention_assets.people.common.output import ExitCode, finish, print_json, print_tables, print_words, progress, say
+from retention_assets.people.common.sources import find_environment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retention_assets.clock import now
-from retention_assets.commands.common.options import FORMAT, examples
-from retention_assets.commands.common.output import echo, print_json, print_tables, progress, say
-from retention_assets.commands.common.sources import find_environment, ledger_to_read
 from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.people.common.options import FORMAT, examples
+from retention_assets.people.common.output import echo, print_json, print_tables, progress, say
+from retention_assets.people.common.sources import find_environment, ledger_to_read
 
 if TYPE_CHECKING:
     from retention_assets.environment import Environment
@@ -166,7 +166,7 @@ def _report(
     if globs or (found.last or found.execution_date) < days[0]:
         # What is left of a realm is known of the present, and of all datasets together.
         return found
-    from retention_assets.operations.realms import reported_realms
+    from retention_assets.people.realms import reported_realms
 
     return replace(found, realms=reported_realms(ledger))
 

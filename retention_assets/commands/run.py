@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from retention_assets.commands.common.options import ACCEPT_LARGE, ACTOR, AS_OF, FORMAT, STRICT, examples
-from retention_assets.commands.common.output import (
+from retention_assets.commands.plan import deletions_of, find_plan, print_deletions, show_plan
+from retention_assets.people.common.options import ACCEPT_LARGE, ACTOR, AS_OF, FORMAT, STRICT, examples
+from retention_assets.people.common.output import (
     ExitCode,
     ask,
     finish,
@@ -23,8 +24,7 @@ from retention_assets.commands.common.output import (
     say,
     say_next,
 )
-from retention_assets.commands.common.sources import find_environment
-from retention_assets.commands.plan import deletions_of, find_plan, print_deletions, show_plan
+from retention_assets.people.common.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult

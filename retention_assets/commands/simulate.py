@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.common.options import FORMAT, STRICT, InstantParam, examples
-from retention_assets.commands.common.output import ExitCode, finish, print_json, print_tables, print_words, progress
-from retention_assets.commands.common.sources import find_environment
+from retention_assets.people.common.options import FORMAT, STRICT, InstantParam, examples
+from retention_assets.people.common.output import ExitCode, finish, print_json, print_tables, print_words, progress
+from retention_assets.people.common.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.operations.amounts import Amount

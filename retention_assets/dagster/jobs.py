@@ -19,10 +19,10 @@ from retention_assets.dagster.assets.swept_transactions import swept_transaction
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.checks.asset_checks import evaluate_checks
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.partition_events import WITHOUT_PAGES, partition_events
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig, SweepConfig, SweepListConfig
 from retention_assets.dagster.step import Step, resources_in
+from retention_assets.people.operation import Kind
 
 _JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
 _SWEEPING = (swept_transactions, purge_report)
@@ -35,19 +35,17 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
             "evaluate",
             _JUDGING,
             names,
-            JobKind.ACT,
+            Kind.ACT,
             "Load the policies, read the logs, compute views, judge every transaction, and mark what may go.",
         ),
         _job(
             "sweep",
             _SWEEPING,
             names,
-            JobKind.DELETE,
+            Kind.DELETE,
             "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
         ),
-        _job(
-            "cycle", (*_JUDGING, *_SWEEPING), names, JobKind.DELETE, "All of it: read, judge, mark, sweep what is due, report."
-        ),
+        _job("cycle", (*_JUDGING, *_SWEEPING), names, Kind.DELETE, "All of it: read, judge, mark, sweep what is due, report."),
         _report(names),
     ]
 
@@ -62,7 +60,7 @@ def _report(names: Names) -> dg.JobDefinition:
 
     what = "Put the report of a day together: what was to go, and what became of it so far."
 
-    @dg.graph(name=names.of("report"), description=JobKind.ACT.describe(what))
+    @dg.graph(name=names.of("report"), description=Kind.ACT.describe(what))
     def graph() -> None:
         op()
 
@@ -70,10 +68,10 @@ def _report(names: Names) -> dg.JobDefinition:
     def of_day(config: AsOfConfig) -> dg.RunConfig:
         return dg.RunConfig({op.name: config})
 
-    return graph.to_job(config=of_day, executor_def=dg.in_process_executor, tags=JobKind.ACT.tags)
+    return graph.to_job(config=of_day, executor_def=dg.in_process_executor, tags=Kind.ACT.tags)
 
 
-def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: JobKind, description: str) -> dg.JobDefinition:
+def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: Kind, description: str) -> dg.JobDefinition:
     ops = [_op(names, name, asset, is_first=not number) for number, asset in enumerate(assets)]
 
     @dg.graph(name=names.of(name), description=kind.describe(description))
@@ -98,7 +96,7 @@ def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: JobKin
     def sweep(config: SweepListConfig) -> dg.RunConfig:
         return everywhere(config)
 
-    mapping = sweep if kind is JobKind.DELETE else judge
+    mapping = sweep if kind is Kind.DELETE else judge
     return graph.to_job(config=mapping, executor_def=dg.in_process_executor, tags=kind.tags)
 
 

@@ -17,10 +17,10 @@ from retention_assets.dagster.assets.retention_policies import retention_policie
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.partitions import BY_STORE
 from retention_assets.dagster.run_config import DatasetsConfig
 from retention_assets.datasets import by_store
+from retention_assets.people.operation import Kind
 from retention_assets.settings.model import Settings
 
 # by the name of the job over a list that does the same work
@@ -32,7 +32,7 @@ _DESCRIPTIONS = {
     "evaluate": "Read, judge and mark the datasets of some partitions.",
     "sweep": "Delete what is due of the datasets of some partitions, after a last look at each; then report.",
 }
-_KINDS = {"evaluate": JobKind.ACT, "sweep": JobKind.DELETE}
+_KINDS = {"evaluate": Kind.ACT, "sweep": Kind.DELETE}
 # starting more runs than these would take longer than the work
 _MOST_RUNS = 3
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.commands.common.output import echo
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.environment import Environment
 from retention_assets.frames.lives import TIMES
 from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
+from retention_assets.people.common.output import echo
 from retention_assets.settings.model import Settings
 from retention_assets.sweep.confirmed import write_confirmed
 from retention_assets_tests.commands.terminals import at_terminal

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.commands.common.output import ExitCode, finish
+from retention_assets.people.common.output import ExitCode, finish
 from retention_assets_tests.commands.conftest import Run
 from retention_assets_tests.commands.logs import CYCLE, NOW, SOUND, write
 from retention_assets_tests.stores.records.environments import Units

@@ -10,7 +10,7 @@ import click
 import pytest
 from rich.cells import cell_len
 
-from retention_assets.cli import COMMANDS, GROUPS, retention
+from retention_assets.cli import GROUPS, retention
 from retention_assets.ledger import Ledger
 from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT, Run
 from retention_assets_tests.commands.logs import SOUND, write
@@ -23,22 +23,28 @@ SHORT = {
 }  # fmt: skip
 
 
+CONTEXT = click.Context(retention)
+
+
 def below(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     yield name, command
     for word, one in command.commands.items() if isinstance(command, click.Group) else ():
         yield from below(one, f"{name} {word}")
 
 
+COMMANDS = [command for name in retention.list_commands(CONTEXT) if (command := retention.get_command(CONTEXT, name))]
 ALL = [pytest.param(one, name, id=name) for command in COMMANDS for name, one in below(command, f"retention {command.name}")]
 
 
 def test_each_command_stands_in_one_group_of_the_help(run: Run) -> None:
-    assert sorted(retention.commands) == sorted(command.name or "" for command in COMMANDS)
+    assert [command.name for command in COMMANDS] == retention.list_commands(CONTEXT)
     code, out, _ = run("--help")
     assert code == 0
     titles = [line.removesuffix(":") for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert titles == ["Options", *GROUPS]
     for command in COMMANDS:
+        (summary,) = (text for texts in GROUPS.values() for name, (_, text) in texts.items() if name == command.name)
+        assert (command.help or "").startswith(summary)
         assert sum(line.startswith(f"  {command.name} ") for line in out.splitlines()) == 1
     assert max(map(cell_len, out.splitlines())) <= 80
     assert "..." not in out.partition("Start:")[2]
@@ -54,8 +60,8 @@ def test_each_command_has_examples_that_its_parser_takes(command: click.Command,
         assert " ".join(words).startswith("retention ")
         context, rest = click.Context(retention, info_name="retention"), words[1:]
         found: click.Command = retention
-        while isinstance(found, click.Group) and rest and rest[0] in found.commands:
-            found = found.commands[rest.pop(0)]
+        while isinstance(found, click.Group) and rest and (inner := found.get_command(CONTEXT, rest[0])):
+            found, rest = inner, rest[1:]
             context = (
                 found.make_context(found.name, list(rest), parent=context) if not isinstance(found, click.Group) else context
             )

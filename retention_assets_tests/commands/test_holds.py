@@ -44,8 +44,9 @@ def test_a_hold_is_read_back_as_a_sentence(run: Run) -> None:
     code, out, err = run(*PLACE)
     assert (code, err) == (0, f"store 'lake' of 'lake/raw.*' is not in the settings.\n{NOTHING_JUDGED}{ENDS}")
     assert out == (
-        "h\n  Holds everything of the datasets lake/raw.*: nothing of it is marked or swept until it is released, because:"
-        " lawsuit (owner ann).\n"
+        "The hold h is placed.\nHolds everything of the datasets lake/raw.*: nothing of it is marked or swept until it is"
+        " released, because: lawsuit (owner ann).\nWhat of it is marked stays marked, and the sweep spares it; `keep` takes the"
+        " marks back as well.\n"
     )
 
 

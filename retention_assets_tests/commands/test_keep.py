@@ -38,9 +38,9 @@ def test_what_is_kept_is_neither_swept_nor_marked_again(lake: Lake, command: Run
     assert command("keep", "lake/a", "S1", *WHY) == (
         0,
         "1 transaction of lake/a is kept until the hold is released.\n"
-        "  1 mark was taken back.\n"
-        "  The hold keep-lake/a-S1 was placed: no policy marks or sweeps what it holds.\n"
-        "  To end it: `retention release keep-lake/a-S1 --reason …`, or the job `release`. From then on policies alone decide.\n",
+        "1 mark was taken back.\n"
+        "The hold keep-lake/a-S1 was placed: no policy marks or sweeps what it holds.\n"
+        "To end it: `retention release keep-lake/a-S1 --reason …`, or the job `release`. From then on policies alone decide.\n",
         "",
     )
     assert lake.marks() == 0
@@ -103,7 +103,7 @@ def test_a_name_with_signs_of_a_glob_is_kept_alone(lake: Lake, printed: Json) ->
             ("lake/a", "--until", "2001-01-01"),
             "until: is past (found 2001-01-01T00:00:00Z); expected an instant to come, such as 'in 30d'\n",
         ),
-        (("lake/a", " "), "transactions: is empty; expected the ids of transactions\n"),
+        (("lake/a", " "), "transactions: is empty (found (' ',)); expected the ids of transactions\n"),
     ],
 )
 def test_what_is_nowhere_is_not_kept(arguments: tuple[str, ...], words: str, lake: Lake, command: Run) -> None:
@@ -116,7 +116,7 @@ def test_where_the_log_cannot_be_read_it_is_kept_all_the_same(lake: Lake, comman
     """A hold can be released again, and what is deleted can't be brought back."""
     (lake.folder / "log").rename(lake.folder / "away")
     code, out, err = command("keep", "lake/a", "S1", *WHY)
-    assert (code, out.splitlines()[1]) == (0, "  1 mark was taken back.")
+    assert (code, out.splitlines()[1]) == (0, "1 mark was taken back.")
     assert err.startswith("The log can't be read, so nobody has looked whether the names are right. ")
 
 
@@ -125,7 +125,7 @@ def test_a_dataset_whose_log_is_not_sound_is_kept(lake: Lake, command: Run) -> N
     with (lake.folder / "log" / "lake-a.jsonl").open("a") as log:
         log.write(json.dumps({**line, "status": "OPEN"}) + "\n")
     code, out, err = command("keep", "lake/a", *WHY)
-    assert (code, out.splitlines()[1]) == (0, "  2 marks were taken back.")
+    assert (code, out.splitlines()[1]) == (0, "2 marks were taken back.")
     assert "lake/a is refused: unknown parent: S8" in err
 
 

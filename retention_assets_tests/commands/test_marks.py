@@ -6,12 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from retention_assets.commands.marks import STATUSES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.unmarking import AGAIN
 from retention_assets.ledger.schema import MARKS
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
+from retention_assets.people.marks import STATUSES
 from retention_assets.sql import streams
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept
@@ -130,7 +130,7 @@ def test_the_statuses_that_one_may_ask_for_are_those_of_the_ledger() -> None:
 
 def test_unmark_takes_back_and_says_what_comes_next(marked: Ledger, run: Run) -> None:
     code, out, err = run("unmark", "lake/d", "T2", "--reason", "audit of the year")
-    assert (code, out, err) == (0, "1 mark taken back.\n", f"{AGAIN}\n")
+    assert (code, out, err) == (0, "1 mark taken back.\n", f"Next: w{AGAIN[1:]}\n")
     assert statuses(marked) == {"T1": "UNMARKED", "T2": "UNMARKED"}
     [row] = [row for row in marked.marks.table(["lake/d"]).to_pylist() if row["transaction"] == "T2"]
     assert (row["changed_by"], row["why"]) == ("ann", "audit of the year")

@@ -167,7 +167,7 @@ def test_the_command_and_the_job_accept_a_scan_alike(ledger: Ledger, found: Json
     assert [(deed, without_run(actor), reason) for deed, actor, reason in acts(ledger)] == [
         ("ACCEPT_SCAN", "ann", "the prefix moved")
     ] * 2
-    assert "What looked odd: 9 of 10 references name nothing." in by_job["answer"]
+    assert "is accepted, though 9 of 10 references name nothing." in by_job["answer"]
 
 
 def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Ledger, run: Run) -> None:
@@ -189,7 +189,7 @@ def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Led
         (braked, ("blobs", "accept", "9", *WHY), {"store": "blobs", "scan": 9}, "blobs has no scan 9. `retention scans blobs` lists", 1),
         (braked, ("blob", "accept", "1", *WHY), {"store": "blob", "scan": 1}, "store: is no store that is scanned (found blob); expected one of blobs, my objects. Did you mean blobs?", 2),
         (braked, ("lake", "accept", "1", *WHY), {"store": "lake", "scan": 1}, "store: is no store that is scanned (found lake)", 2),
-        (braked, ("blobs", "accept", "1", "-r", " ", "--actor", "ann"), {"store": "blobs", "scan": 1, "reason": " "}, "reason: is empty; expected some words", 2),
+        (braked, ("blobs", "accept", "1", "-r", " ", "--actor", "ann"), {"store": "blobs", "scan": 1, "reason": " "}, "reason: is empty (found ' '); expected some words", 2),
     ],
     ids=("kept", "superseded", "other settings", "no longer purged", "the system", "not there", "a wrong name", "not scanned", "no reason"),
 )  # fmt: skip

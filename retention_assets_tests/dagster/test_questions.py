@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.operations.job_kinds import KIND_TAG
 from retention_assets.definitions import build_defs
+from retention_assets.people.operation import KIND_TAG
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets.settings.model import Settings

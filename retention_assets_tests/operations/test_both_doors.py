@@ -144,14 +144,14 @@ def nothing(_: Place) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One request through both doors; `shown` makes of the command's JSON what the run shows of the same result."""
+    """One request through both doors; `shown` makes of the command's JSON what the run shows, where that is less."""
 
     command: tuple[str, ...]
     job: str
     config: Mapping[str, Any]
-    shown: Callable[[Any], Mapping[str, Any]]
     acts: tuple[tuple[str, str, str | None], ...] = ()
     prepare: Callable[[Place], object] = nothing
+    shown: Callable[[Any], Mapping[str, Any]] = lambda printed: {name: one for name, one in printed.items() if one is not None}
 
 
 WHY = ("--reason", "a test", "--actor", "ann")
@@ -167,15 +167,6 @@ def counts_of_preview(printed: Any) -> Mapping[str, Any]:
         "as_of": printed["as_of"], "refused": len(printed["refused"]), "would_mark": len(printed["newly_marked"]),
         "would_delete": len(printed["deleted"]), "would_free": printed["totals"]["deleted"]["bytes"],
         "would_spare": len(printed["spared"]),
-    }  # fmt: skip
-
-
-def counts_of_housekeeping(printed: Any) -> Mapping[str, Any]:
-    rows = printed["datasets"]
-    return {
-        "as_of": printed["as_of"], "datasets": len(rows), "postponed": sum(row["postponed"] for row in rows),
-        "left_for_the_next_time": sum(row["left"] for row in rows),
-        "expires_tomorrow": sum(kind["transactions"] for row in rows for kind in row["tomorrow"]),
     }  # fmt: skip
 
 
@@ -219,137 +210,107 @@ def braked(place: Place) -> None:
         ledger.leases.give_up(lease)
 
 
-KEPT = pick("dataset", "transactions", "hold", "placed", "unmarked", "sweeping", "swept", "release")
-UNMARKED = pick("unmarked", "sweeping", "swept", "note")
-VERSION = ("name", "version", "written_by", "revoked")
 POSTPONED = ("POSTPONE", "ann", "They are unfinished, not archived, or held.")
 DONE: dict[str, Case] = {
     "unmark some": Case(
         ("unmark", "lake/a", "S1", "S2", *WHY),
-        "unmark", {"dataset": "lake/a", "transactions": ["S1", "S2"], **SAID}, UNMARKED, (("UNMARK", "ann", "a test"),),
-    ),
-    "unmark a policy in a dataset": Case(
-        ("unmark", "--policy", "old", "--dataset", "lake/b", *WHY),
-        "unmark", {"policy": "old", "dataset": "lake/b", **SAID}, UNMARKED, (("UNMARK", "ann", "a test"),),
+        "unmark", {"dataset": "lake/a", "transactions": ["S1", "S2"], **SAID}, (("UNMARK", "ann", "a test"),),
     ),
     "keep some": Case(
         ("keep", "lake/a", "S2", "S1", "S3", *WHY),
-        "keep", {"dataset": "lake/a", "transactions": ["S2", "S1", "S3"], **SAID}, KEPT,
+        "keep", {"dataset": "lake/a", "transactions": ["S2", "S1", "S3"], **SAID},
         (("UNMARK", "ann", "a test"), ("HOLD", "ann", "a test")),
     ),
     "keep a dataset until a day": Case(
         ("keep", "lake/b", "--until", "2999-01-01", "--name", "all of b", *WHY),
-        "keep", {"dataset": "lake/b", "until": "2999-01-01", "name": "all of b", **SAID}, KEPT,
+        "keep", {"dataset": "lake/b", "until": "2999-01-01", "name": "all of b", **SAID},
         (("UNMARK", "ann", "a test"), ("HOLD", "ann", "a test")),
-    ),
-    "keep what is kept": Case(
-        ("keep", "lake/a", "S1", *WHY), "keep", {"dataset": "lake/a", "transactions": ["S1"], **SAID}, KEPT, (), kept_before,
     ),
     "explain what is marked": Case(
         ("explain", "lake/a", "S1", *DAY),
         "explain", {"dataset": "lake/a", "transaction": "S1", "as_of": text_of(DUE)},
-        pick("dataset", "transaction", "as_of", "verdict", "policy", "message", "mark"),
+        shown=pick("dataset", "transaction", "as_of", "verdict", "policy", "message", "mark"),
     ),
     "history": Case(
         ("history", "lake/a", *DAY), "history", {"dataset": "lake/a", "as_of": text_of(DUE)},
-        lambda printed: {**pick("dataset", "as_of")(printed), "transactions": len(printed["transactions"])},
+        shown=lambda printed: {**pick("dataset", "as_of")(printed), "transactions": len(printed["transactions"])},
     ),
     "hold": Case(
         ("hold", "--name", "h", "--dataset", "lake/*", "--transaction", "S*", "--until", "2999-01-01", *WHY),
         "hold", {"name": "h", "datasets": ["lake/*"], "transactions": ["S*"], "until": "2999-01-01", **SAID},
-        pick("name"), (("HOLD", "ann", "a test"),),
-    ),
-    "hold for an owner": Case(
-        ("hold", "--name", "h", "--dataset", "lake/*", "--owner", " legal ", *WHY),
-        "hold", {"name": "h", "datasets": ["lake/*"], "owner": " legal ", **SAID}, pick("name"), (("HOLD", "ann", "a test"),),
+        (("HOLD", "ann", "a test"),),
     ),
     "release": Case(
         ("release", "held", *WHY),
-        "release", {"name": "held", **SAID}, pick("name", "released_by"), (("RELEASE", "ann", "a test"),),
+        "release", {"name": "held", **SAID}, (("RELEASE", "ann", "a test"),),
     ),
     "advance": Case(
         ("advance", "lake/a", "--retention", "30d", "--as-of", text_of(AS_OF), "--actor", "ann"),
         "advance_visibility", {"dataset": "lake/a", "retention": "30d", "as_of": text_of(AS_OF), "actor": "ann"},
-        pick("dataset", "visible_from", "raised"), (("ADVANCE", "ann", "retention of 30 days as of 2026-03-31T12:00:00Z"),),
-    ),
-    "advance past the newest transaction": Case(
-        ("advance", "lake/a", "--retention", "1h", "--as-of", "2036-01-01", "--actor", "ann"),
-        "advance_visibility", {"dataset": "lake/a", "retention": "1h", "as_of": "2036-01-01", "actor": "ann"},
-        pick("dataset", "visible_from", "raised"), (("ADVANCE", "ann", "retention of 1 hour as of 2036-01-01T00:00:00Z"),),
+        (("ADVANCE", "ann", "retention of 30 days as of 2026-03-31T12:00:00Z"),),
     ),
     "advance by the policy files, which say nothing of it": Case(
         ("advance", "--as-of", text_of(AS_OF), "--actor", "ann"),
         "advance_visibility", {"as_of": text_of(AS_OF), "actor": "ann"},
-        lambda printed: {"datasets": len(printed["datasets"]), "raised": 0, "waiting": 0}, (),
     ),
     "realm": Case(
         ("realm", "acme", "--status", "INACTIVE", "--grace", "9d", *WHY),
         "change_realm", {"name": "acme", "status": "INACTIVE", "grace": "9d", **SAID},
-        pick("name", "status", "grace"), (("REALM", "ann", "a test"),),
+        (("REALM", "ann", "a test"),),
     ),
     "purge a realm": Case(
         ("realm", "acme", "--status", "PURGING", "--yes", *WHY),
         "change_realm", {"name": "acme", "status": "PURGING", "yes": True, **SAID},
-        pick("name", "status", "grace"), (("REALM", "ann", "a test"),), purging_has_a_grace,
-    ),
-    "purge a realm that nobody knows": Case(
-        ("realm", "acm", "--status", "PURGING", "--yes", "--anyway", *WHY),
-        "change_realm", {"name": "acm", "status": "PURGING", "yes": True, "anyway": True, **SAID},
-        pick("name", "status", "grace"), (("REALM", "ann", "a test"),), has_a_realm,
+        (("REALM", "ann", "a test"),), purging_has_a_grace,
     ),
     "overwrite a policy": Case(
         ("policies", "overwrite", "old", *WHY),
-        "policy_overwrite", {"name": "old", **SAID}, pick(*VERSION), (("POLICY", "ann", "a test"),), revoked,
+        "policy_overwrite", {"name": "old", **SAID}, (("POLICY", "ann", "a test"),), revoked,
     ),
     "revoke a policy": Case(
         ("policies", "revoke", "old", *WHY),
         "policy_revoke", {"name": "old", **SAID},
-        lambda printed: {**pick(*VERSION)(printed), "orphaned_marks": 4}, (("POLICY", "ann", "a test"),),
+        (("POLICY", "ann", "a test"),),
     ),
     "verify": Case(
         ("audit", "verify", "--actor", "ann"),
-        "audit_verify", {"actor": "ann"}, pick("rows", "members"), (("VERIFY", "ann", None),),
+        "audit_verify", {"actor": "ann"}, (("VERIFY", "ann", None),),
     ),
     "accept": Case(
         ("audit", "accept", *WHY),
         "audit_accept", {**SAID},
-        lambda printed: {"ledger": printed["ledger"], "position": printed["position"], "accepted_rows": len(printed["faults"])},
         (("HEAD", "ann", None), ("ACCEPT", "ann", "a test")),
     ),
     "accept a row that was changed": Case(
         ("audit", "accept", *WHY),
-        "audit_accept", {**SAID}, lambda printed: {"accepted_rows": len(printed["faults"])}, (("HEAD", "ann", None), ("ACCEPT", "ann", "a test")),
+        "audit_accept", {**SAID}, (("HEAD", "ann", None), ("ACCEPT", "ann", "a test")),
         changed_past_ledger,
     ),
     "vouch for the clock": Case(
         ("clock", "accept", *DAY, "--actor", "ann"),
-        "clock_accept", {"as_of": text_of(DUE), "actor": "ann"}, pick("newest_seen_at", "accepted_until"),
+        "clock_accept", {"as_of": text_of(DUE), "actor": "ann"},
         (("CLOCK", "ann", None),),
-    ),
-    "vouch for the clock and say why": Case(
-        ("clock", "accept", *DAY, *WHY),
-        "clock_accept", {"as_of": text_of(DUE), **SAID}, pick("newest_seen_at", "accepted_until"), (("CLOCK", "ann", "a test"),),
     ),
     "reset the clock": Case(
         ("clock", "reset", "--as-of", text_of(AS_OF - timedelta(days=1)), *WHY),
-        "clock_reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID}, pick("reset_to", "unmarked", "sweeping"),
+        "clock_reset", {"as_of": text_of(AS_OF - timedelta(days=1)), **SAID},
         (("UNMARK", "ann", "a test"), ("CLOCK", "ann", "a test")),
     ),
     "accept a scan": Case(
         ("scans", "blobs", "accept", "1", *WHY), "scan_accept", {"store": "blobs", "scan": 1, **SAID},
-        pick("id", "store", "status", "reason", "accepted_by", "accept_reason"), (("ACCEPT_SCAN", "ann", "a test"),), braked,
+        (("ACCEPT_SCAN", "ann", "a test"),), braked,
     ),
     "preview": Case(
         ("run", "--dry-run", *DAY, "--dataset", "lake/*"),
-        "preview", {"as_of": text_of(DUE), "datasets": ["lake/*"]}, counts_of_preview, prepare=a_branch_keeps_one,
+        "preview", {"as_of": text_of(DUE), "datasets": ["lake/*"]}, shown=counts_of_preview, prepare=a_branch_keeps_one,
     ),
     "housekeeping": Case(
         ("housekeeping", *DAY, "--actor", "ann"),
-        "housekeeping", {"as_of": text_of(DUE), "actor": "ann"}, counts_of_housekeeping, (POSTPONED,),
+        "housekeeping", {"as_of": text_of(DUE), "actor": "ann"}, (POSTPONED,),
     ),
     "housekeeping of one store, dry": Case(
         ("housekeeping", *DAY, "--store", "ods", "--dry-run"),
-        "housekeeping", {"as_of": text_of(DUE), "stores": ["ods"], "dry_run": True}, counts_of_housekeeping,
+        "housekeeping", {"as_of": text_of(DUE), "stores": ["ods"], "dry_run": True},
     ),
 }  # fmt: skip
 
@@ -364,7 +325,7 @@ def test_both_doors_do_the_same(place: Place, case: Case) -> None:
     place.begin(case.prepare)
     shown, refused = place.job(case.job, case.config)
     assert refused is None
-    expected = case.shown(printed)
+    expected = {name: value for name, value in case.shown(printed).items() if not name.endswith("_at")}
     assert {name: shown[name] for name in expected} == expected
     assert place.record() == by_command
     assert tuple(place.acts()) == tuple(acts) == case.acts
@@ -419,33 +380,17 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("keep", "lake/a", "S1", "S3", *WHY), "keep", {"dataset": "lake/a", "transactions": ["S1", "S3"], **SAID},
         "its bytes are gone, and no mark can bring them back.\nNothing was changed.", swept,
     ),
-    "keeping what is nowhere": (
-        ("keep", "lake/a", "S1", "S9", *WHY), "keep", {"dataset": "lake/a", "transactions": ["S1", "S9"], **SAID},
-        "transaction 'S9' was never marked, and is not in the log of lake/a. Did you mean S3, S2 or S1?", nothing,
-    ),
-    "keeping no dataset": (
-        ("keep", "a", *WHY), "keep", {"dataset": "a", **SAID},
-        "dataset: the settings have no store named a (found 'a'). Did you mean lake/a, lake/b or lake/odd?", nothing,
-    ),
     "keeping under the name of another hold": (
         ("keep", "lake/a", "--name", "held", *WHY), "keep", {"dataset": "lake/a", "name": "held", **SAID},
         "A hold named held is in force, and is about something else.", nothing,
-    ),
-    "keeping until yesterday": (
-        ("keep", "lake/a", "--until", "2001-01-01", *WHY), "keep", {"dataset": "lake/a", "until": "2001-01-01", **SAID},
-        "until: is past (found 2001-01-01T00:00:00Z); expected an instant to come", nothing,
     ),
     "explaining a name that is near": (
         ("explain", "lake/a", "S4"), "explain", {"dataset": "lake/a", "transaction": "S4"},
         "transaction 'S4' is not in the log of lake/a. Did you mean S3, S2 or S1?", nothing,
     ),
-    "no such policy": (
-        ("unmark", "--policy", "other", *WHY), "unmark", {"policy": "other", **SAID},
-        "There is no mark of policy other that can be taken back. Nothing was taken back.", nothing,
-    ),
     "a blank reason": (
         ("unmark", "--policy", "old", "--reason", " "), "unmark", {"policy": "old", "reason": " "},
-        "reason: is empty; expected some words. The record keeps who did what, and why.", nothing,
+        "reason: is empty (found ' '); expected some words. The record keeps who did what, and why.", nothing,
     ),
     "a name of the system's": (
         ("release", "held", "--reason", "r", "--actor", "::system"), "release", {"name": "held", "reason": "r", "actor": "::system"},
@@ -463,24 +408,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("hold", "--name", "h", "--dataset", "a", *WHY), "hold", {"name": "h", "datasets": ["a"], **SAID},
         "hold: datasets.include[0]: ", nothing,
     ),
-    "a second hold of a name": (
-        ("hold", "--name", "held", "--dataset", "lake/a", *WHY), "hold", {"name": "held", "datasets": ["lake/a"], **SAID},
-        "A hold named held is in force. Release it first, or take another name.", nothing,
-    ),
     "a record that was changed": (
         ("audit", "verify", "--actor", "ann"), "audit_verify", {"actor": "ann"},
         "1 faults: the record does not say what was written.", changed_past_ledger,
     ),
-    "no ledger to vouch for": (
-        ("audit", "accept", *WHY), "audit_accept", {**SAID}, "no ledger yet at sqlite:///", no_ledger,
-    ),
     "a scan that is kept": (
         ("scans", "blobs", "accept", "1", *WHY), "scan_accept", {"store": "blobs", "scan": 1, **SAID},
         "Scan 1 of blobs is kept: only a braked one waits for somebody to accept it.", kept_scan,
-    ),
-    "a scan of a store that is not scanned": (
-        ("scans", "lake", "accept", "1", *WHY), "scan_accept", {"store": "lake", "scan": 1, **SAID},
-        "store: is no store that is scanned (found lake); expected one of blobs", nothing,
     ),
     "no such hold": (
         RELEASE, "release", {"name": "none", **SAID},
@@ -494,18 +428,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("advance", "laek/a", "--retention", "1d"), "advance_visibility", {"dataset": "laek/a", "retention": "1d"},
         "dataset: the settings have no store named laek (found 'laek/a'). Did you mean lake?", nothing,
     ),
-    "visibility of no dataset": (
-        ("advance", "lake/zzzzzzzz", "--retention", "1d"), "advance_visibility", {"dataset": "lake/zzzzzzzz", "retention": "1d"},
-        "dataset 'lake/zzzzzzzz' is not in store lake", nothing,
-    ),
-    "visibility of an odd log": (
-        ("advance", "lake/odd", "--retention", "1d"), "advance_visibility", {"dataset": "lake/odd", "retention": "1d"},
-        "lake/odd is refused: unknown parent: T1 (transaction T2). Mend its log first.", nothing,
-    ),
-    "visibility of nothing": (
-        ("advance", "lake/none", "--retention", "1d"), "advance_visibility", {"dataset": "lake/none", "retention": "1d"},
-        "Nothing of lake/none was ever committed: there is no view to keep visible.", nothing,
-    ),
     "purging in passing": (
         ("realm", "acme", "--status", "PURGING", "--grace", "9d", *WHY),
         "change_realm", {"name": "acme", "status": "PURGING", "grace": "9d", **SAID},
@@ -518,10 +440,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         "Nothing was changed. No store knows a realm acm. Did you mean acme? If it is meant all the same, say --anyway, or set"
         " `anyway: true` in a launchpad.", has_a_realm,
     ),
-    "a realm of the system's": (
-        ("realm", "::all", "--status", "INACTIVE", *WHY), "change_realm", {"name": "::all", "status": "INACTIVE", **SAID},
-        "::all is the system's: realms whose names begin with :: are not changed.", nothing,
-    ),
     "overwriting from no file": (
         ("policies", "overwrite", "odl", *WHY), "policy_overwrite", {"name": "odl", **SAID},
         "name: 'odl' is not in the policy files. Did you mean old?", nothing,
@@ -530,15 +448,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], str, Mapping[str, Any], str, Callable[
         ("policies", "revoke", "odl", *WHY), "policy_revoke", {"name": "odl", **SAID},
         "No policy named odl is in force. `retention policies` lists those that are.", nothing,
     ),
-    "resetting the clock of nothing": (
-        ("clock", "reset", *WHY), "clock_reset", SAID, "no ledger yet", no_ledger,
-    ),
     "a preview by broken policies": (
         ("run", "--dry-run", *DAY), "preview", {"as_of": text_of(DUE)}, "Did you mean older_than?", broken_policies,
-    ),
-    "housekeeping of no store": (
-        ("housekeeping", "--store", "od"), "housekeeping", {"stores": ["od"]},
-        "store: is no store of the settings (found od); expected one of lake, ods, blobs. Did you mean ods?", nothing,
     ),
     "housekeeping where nothing expires": (
         ("housekeeping", "--store", "lake"), "housekeeping", {"stores": ["lake"]},

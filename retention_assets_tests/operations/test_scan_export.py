@@ -16,8 +16,8 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanStatus, scan_lease
-from retention_assets.operations import scans as operation
-from retention_assets.operations.scans import ExportRequest, export_scan
+from retention_assets.people import scans as operation
+from retention_assets.people.scans import ExportRequest, export_scan
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import scan_totals
 from retention_assets.pipeline.warehouse import Warehouse

@@ -20,11 +20,11 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.heads import LedgerHead, head_of
 from retention_assets.ledger.publications import Publication
-from retention_assets.operations.audit import AcceptRequest, VerifyRequest, accept_ledger, verify_audit
-from retention_assets.operations.holds import HoldRequest, place_hold
-from retention_assets.operations.marks import UnmarkRequest, unmark
-from retention_assets.operations.realms import RealmRequest, change_realm
-from retention_assets.operations.request import NamedRequest
+from retention_assets.people.audit import AcceptRequest, VerifyRequest, audit_accept, audit_verify
+from retention_assets.people.holds import HoldRequest, ReleaseRequest, release
+from retention_assets.people.holds import hold as place_hold
+from retention_assets.people.marks import UnmarkRequest, unmark
+from retention_assets.people.realms import RealmRequest, Status, change_realm
 from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.sql.engines import sqlite_file
@@ -62,7 +62,7 @@ ACTS: dict[str, Callable[[Lake], object]] = {
         UnmarkRequest(actor="ann", reason="r", dataset="lake/d"), Environment(lake.settings)
     ),
     "a realm": lambda lake: change_realm(
-        RealmRequest(actor="ann", reason="r", name="acme", status="INACTIVE"), Environment(lake.settings)
+        RealmRequest(actor="ann", reason="r", name="acme", status=Status.INACTIVE), Environment(lake.settings)
     ),
     "a publication": publish,
 }  # fmt: skip
@@ -155,7 +155,7 @@ def test_a_ledger_that_is_not_the_newest_sweeps_nothing_until_somebody_vouches_f
     # A ledger of the same id, which went on by itself, stands beside it.
     assert (lake.folder / "warehouse" / "HEAD.json").read_text().startswith(before)
     assert checked(lake)
-    accepted = accept_ledger(WHY, Environment(lake.settings))
+    accepted = audit_accept(WHY, Environment(lake.settings))
     assert checked(lake) is None
     assert noted(lake) == LedgerHead(accepted.ledger, accepted.position, noted(lake).hash)  # type: ignore[union-attr]
     with lake.opened() as ledger:
@@ -172,10 +172,10 @@ def test_accepting_seals_rows_as_they_are_and_says_which(lake: Lake) -> None:
     with lake.opened() as ledger, ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         connection.exec_driver_sql("UPDATE holds SET owner = 'x'")
     environment = Environment(lake.settings)
-    assert verify_audit(VerifyRequest(actor="ann"), environment).faults
-    (fault,) = accept_ledger(WHY, environment).faults
+    assert audit_verify(VerifyRequest(actor="ann"), environment).result.faults
+    (fault,) = audit_accept(WHY, environment).faults
     assert "of holds was changed past the ledger" in fault
-    assert verify_audit(VerifyRequest(actor="ann"), environment).faults == ()
+    assert audit_verify(VerifyRequest(actor="ann"), environment).result.faults == ()
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
@@ -190,7 +190,7 @@ def test_a_warehouse_that_is_away_is_a_warning_of_the_hold_and_stops_the_sweep(
     with lake.opened() as ledger:
         assert [one.name for one in ledger.holds.in_force(AS_OF)] == ["h"]
     with pytest.raises(Refused, match="can't be written"):
-        accept_ledger(WHY, Environment(lake.settings))
+        audit_accept(WHY, Environment(lake.settings))
 
 
 def test_two_ledgers_with_one_warehouse_remove_nothing_of_each_other(lake: Lake, tmp_path: Path) -> None:
@@ -247,9 +247,8 @@ def test_the_note_is_read_as_it_was_written_wherever_the_warehouse_is(tmp_path: 
 
 
 def test_releasing_a_hold_is_noted_too(lake: Lake) -> None:
-    from retention_assets.operations.holds import release_hold
 
     hold(lake)
     before = noted(lake)
-    release_hold(NamedRequest(actor="ann", reason="over", name="h"), Environment(lake.settings))
+    release(ReleaseRequest(actor="ann", reason="over", name="h"), Environment(lake.settings))
     assert noted(lake) != before

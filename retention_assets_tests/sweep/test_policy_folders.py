@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.operations.audit import AcceptRequest, accept_ledger
+from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.policy.model import Hold
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, FIVE
@@ -39,7 +39,7 @@ def test_a_folder_with_nothing_in_common_sweeps_nothing_until_it_is_accepted(lak
     with lake.opened() as ledger:
         assert [one.name for one in ledger.policy_book.in_force()] == ["old"]
         assert [one.name for one in ledger.holds.of_files()] == ["legal"]
-    accept_ledger(AcceptRequest(actor="ann", reason="moved", policies=True), lake.environment)
+    audit_accept(AcceptRequest(actor="ann", reason="moved", policies=True), lake.environment)
     lake.sweeps()
     # Now the other files count: what was loaded before is revoked, so its marks are spared.
     assert lake.there() == ALL
@@ -88,7 +88,7 @@ def test_whoever_accepts_policies_vouches_for_nothing_else(lake: Lake) -> None:
             connection.exec_driver_sql("UPDATE holds SET content = replace(content, 'lake/*', 'lake/none')")
     request = AcceptRequest(actor="ann", reason="moved", policies=True)
     with pytest.raises(Refused, match="nothing to accept"):
-        accept_ledger(request, lake.environment)
+        audit_accept(request, lake.environment)
     other(lake, f"policies: [{OTHER}]")
-    assert accept_ledger(request, lake.environment).faults == ()
+    assert audit_accept(request, lake.environment).faults == ()
     assert any("was changed past the ledger" in fault for fault in lake.verified())

@@ -10,7 +10,7 @@ from retention_assets.dagster.run_config import AsOfConfig
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger.marks.pending import Waiting
-from retention_assets.operations.realms import reported_realms
+from retention_assets.people.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import DATA, plot_metadata, strip_metadata

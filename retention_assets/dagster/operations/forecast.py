@@ -6,13 +6,13 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import OperationContext, operation_job
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata
 from retention_assets.evaluation.forecast import Forecast
 from retention_assets.operations.forecast import ForecastRequest
 from retention_assets.operations.forecast import forecast as foresee
+from retention_assets.people.operation import Kind
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import plot_metadata, table
@@ -33,7 +33,7 @@ class ForecastForm(JudgingConfig):
     )
 
 
-@operation_job(ForecastForm, JobKind.LOOK)
+@operation_job(ForecastForm, Kind.LOOK)
 def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
     """Foresee, day by day, what will be stored, marked and deleted, and what it costs.
 

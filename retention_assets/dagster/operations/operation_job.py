@@ -3,33 +3,28 @@
 A refusal ends as a failed run, with the sentence that the command would print.
 """
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any, Generic, TypeVar
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
 from retention_assets.clock import now
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.run_config import refuse_variables
 from retention_assets.dagster.step import Metadata, actor_of, masking_faults, resources_in, show_unseen
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.failures import failure_text
+from retention_assets.people.operation import Kind, Operation, Place, RequestField, fields_of
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.durations import (
-    EXPECTED_DURATION,
-    EXPECTED_MOMENT,
-    Duration,
-    parse_duration,
-    parse_moment,
-)
-from retention_assets.render.markdown import Answer
+from retention_assets.policy.durations import EXPECTED_MOMENT, parse_moment, text_of
+from retention_assets.render.markdown import Answer, with_code
 
-V = TypeVar("V")
 # rows of a table in a run
 MOST_SHOWN = 1000
 
@@ -38,13 +33,6 @@ class OperationForm(dg.Config):
     """What every operation asks for."""
 
     actor: str = Field(default="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run.")
-
-
-class ReasonForm(OperationForm):
-    """What an operation asks for that changes something."""
-
-    # Has a default, because Dagster puts only fields with one into an empty form. An empty reason is refused.
-    reason: str = Field(default="", description="Why it is done: the record keeps it. Such as: the audit of 2026 needs it.")
 
 
 @dataclass(frozen=True)
@@ -74,7 +62,7 @@ class OperationJob(Generic[F]):
     """An operation with its form, before an environment has given its job a name."""
 
     form: type[F]
-    kind: JobKind
+    kind: Kind
     run: Callable[[OperationContext, F], Metadata]
 
     def job(self, names: Names) -> dg.JobDefinition:
@@ -115,7 +103,7 @@ class OperationJob(Generic[F]):
         return op
 
 
-def operation_job(form: type[F], kind: JobKind) -> Callable[[Callable[[OperationContext, F], Metadata]], OperationJob[F]]:
+def operation_job(form: type[F], kind: Kind) -> Callable[[Callable[[OperationContext, F], Metadata]], OperationJob[F]]:
     """Make a job of a function that runs an operation, by the form that is filled in for it."""
     return lambda run: OperationJob(form, kind, run)
 
@@ -133,23 +121,56 @@ def typed_name(text: str) -> str:
     return text.strip()
 
 
-def typed_duration(text: str, key: str) -> Duration:
-    """A duration, as policies have it."""
-    return _parsed(text, key, parse_duration, EXPECTED_DURATION)
-
-
-def typed_instant(text: str, key: str) -> datetime:
-    """An instant that names its zone, or one so far from the present."""
-    return _parsed(text, key, lambda typed: parse_moment(typed, now()), EXPECTED_MOMENT)
-
-
-def typed_instant_if_any(text: str, key: str = "as_of") -> datetime | None:
-    """An instant that may be left out."""
-    return typed_instant(text, key) if text.strip() else None
-
-
-def _parsed(text: str, key: str, parse: Callable[[str], V], expected: str) -> V:
+def typed_instant(text: str, key: str = "as_of") -> datetime | None:
+    """An instant that names its zone, or one so far from the present; it may be left out."""
     try:
-        return parse(text.strip())
+        return parse_moment(text.strip(), now()) if text.strip() else None
     except (ValueError, OverflowError) as fault:
-        raise BadInput(Problem(str(fault), key=key, value=f"'{text}'", expected=expected)) from None
+        raise BadInput(Problem(str(fault), key=key, value=f"'{text}'", expected=EXPECTED_MOMENT)) from None
+
+
+# --- jobs of declared operations ---
+
+
+def declared(operation: Operation[Any, Any]) -> OperationJob[Any]:
+    """Make a job of a declared operation: its form has the fields of the request, its answer the sentences of the result."""
+    fields = [field for field in fields_of(operation.request) if field.place is not Place.COMMAND]
+    form = create_model(
+        f"{operation.request.__name__}Form", __base__=OperationForm, __doc__=operation.request.__doc__,
+        **{field.name: _form_field(field) for field in fields},
+    )  # fmt: skip
+
+    def run(context: OperationContext, filled: dg.Config) -> Metadata:
+        typed = {field.name: value for field in fields if _is_given(field, value := getattr(filled, field.name))}
+        result = operation(operation.request(actor=context.actor, **typed), context.environment)
+        log = context.log.error if result.failed else context.log.warning
+        for remark in (*result.remarks(), *(result.sentences() if result.failed else ())):
+            log(remark)
+        if result.failed:
+            raise Refused(result.headline)
+        sentences = map(with_code, (*result.remarks(), *result.sentences(), result.next))
+        return context.answer(Answer(result.headline, tuple(sentences)), _metadata(result.as_dict()))
+
+    run.__name__, run.__doc__ = operation.name, operation.help
+    return OperationJob(form, operation.kind, run)
+
+
+def _form_field(field: RequestField) -> Any:
+    """Every field but a choice has a default, because Dagster puts only fields with one into an empty form."""
+    if issubclass(field.type, Enum):
+        return field.type, Field(description=field.help)
+    if field.many:
+        return list[str], Field(default=[], description=field.help)
+    kind = field.type if field.type in (bool, int) else str
+    return kind, Field(default=kind(), description=field.help)
+
+
+def _is_given(field: RequestField, value: Any) -> bool:
+    """Tell whether a field of a form was filled in. The request itself refuses an empty one that it needs."""
+    return field.required or not (value == [] or (isinstance(value, str) and not value.strip()))
+
+
+def _metadata(result: Mapping[str, Any]) -> Metadata:
+    """Fields of a result, without those that are unknown."""
+    plain = json.loads(json.dumps(result, default=lambda value: text_of(value) if isinstance(value, datetime) else str(value)))
+    return {name: value for name, value in plain.items() if value is not None}

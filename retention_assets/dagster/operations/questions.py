@@ -8,13 +8,12 @@ from heapq import nlargest
 import dagster as dg
 from pydantic import Field
 
-from retention_assets.dagster.operations.job_kinds import JobKind
 from retention_assets.dagster.operations.operation_job import (
     MOST_SHOWN,
     OperationContext,
     metadata_table,
     operation_job,
-    typed_instant_if_any,
+    typed_instant,
     typed_name,
 )
 from retention_assets.dagster.step import Metadata
@@ -27,6 +26,7 @@ from retention_assets.operations.questions import (
     open_history,
     show_upcoming,
 )
+from retention_assets.people.operation import Kind
 from retention_assets.policy.durations import text_of
 from retention_assets.render.answers import dataset_answer, history_answer, transaction_answer, upcoming_answer
 from retention_assets.render.markdown import Answer
@@ -44,10 +44,10 @@ class UpcomingForm(dg.Config):
     as_of: str = Field(default="", description=_AS_OF)
 
 
-@operation_job(UpcomingForm, JobKind.LOOK)
+@operation_job(UpcomingForm, Kind.LOOK)
 def upcoming(context: OperationContext, form: UpcomingForm) -> Metadata:
     """What goes next week? Whatever is marked and falls due in some days, by name and size, without what a hold keeps."""
-    at = typed_instant_if_any(form.as_of)
+    at = typed_instant(form.as_of)
     request = UpcomingRequest(days=form.days, datasets=tuple(form.datasets), as_of=at, most=MOST_SHOWN)
     found = show_upcoming(request, context.environment)
     columns = {"due": "string", "dataset": "string", "transaction": "string", "bytes": "int", "policy": "string"}
@@ -76,10 +76,10 @@ class ExplainForm(dg.Config):
     as_of: str = Field(default="", description=_AS_OF)
 
 
-@operation_job(ExplainForm, JobKind.LOOK)
+@operation_job(ExplainForm, Kind.LOOK)
 def explain(context: OperationContext, form: ExplainForm) -> Metadata:
     """Why is it kept or marked? One transaction with each branch and each policy; or a dataset in a summary."""
-    dataset, transaction, at = typed_name(form.dataset), form.transaction.strip(), typed_instant_if_any(form.as_of)
+    dataset, transaction, at = typed_name(form.dataset), form.transaction.strip(), typed_instant(form.as_of)
     try:
         return _explained(context, dataset, transaction, at)
     except UnsoundLog as fault:
@@ -108,12 +108,12 @@ class HistoryForm(dg.Config):
     as_of: str = Field(default="", description=_AS_OF)
 
 
-@operation_job(HistoryForm, JobKind.LOOK)
+@operation_job(HistoryForm, Kind.LOOK)
 def history(context: OperationContext, form: HistoryForm) -> Metadata:
     """What happened? Each transaction of a dataset, or some: marked and due, taken back, spared, deleted, held."""
     dataset, names = typed_name(form.dataset), [one.strip() for one in form.transactions]
     counts: Counter[str] = Counter()
-    with open_history(context.environment, dataset, typed_instant_if_any(form.as_of)) as opened:
+    with open_history(context.environment, dataset, typed_instant(form.as_of)) as opened:
         found = opened.lives
         lives = found.named(names) if names else found.all(opened.visible_from)
         first = nlargest(MOST_SHOWN, _counted(lives, counts), key=_changed_at)

@@ -30,8 +30,8 @@ from retention_assets.environment import Environment
 from retention_assets.ledger.audit.heads import LedgerHead
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.publications import Publication
-from retention_assets.operations.audit import AcceptRequest, accept_ledger
 from retention_assets.outcomes import Outcome
+from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
@@ -344,7 +344,7 @@ def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: L
     with lake.opened() as ledger:
         assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
     assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
-    accept_ledger(AcceptRequest(actor="ann", reason="restored"), Environment(lake.settings))
+    audit_accept(AcceptRequest(actor="ann", reason="restored"), Environment(lake.settings))
     assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
 
 

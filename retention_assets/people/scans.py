@@ -1,4 +1,4 @@
-"""List scans of stores of objects, accept a braked one, and export what one found.
+"""Lists scans of stores of objects, accepts a braked one, and exports what one found.
 
 Modules that read a scan are imported where they are needed: listing takes none of them.
 """
@@ -6,18 +6,26 @@ Modules that read a scan are imported where they are needed: listing takes none 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from shlex import quote
+from typing import Annotated, Any
 
+import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.scans import ScanRecord, ScanStatus
-from retention_assets.operations.request import ReasonedRequest
+from retention_assets.people.command import ask, show
+from retention_assets.people.common.options import ACTOR, FORMAT, NonEmptyText, examples
+from retention_assets.people.common.output import echo, print_json, print_rows, print_tables, progress, say, say_next
+from retention_assets.people.common.sources import find_environment
+from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Result, Text, operation
+from retention_assets.render.ledger_tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -33,12 +41,28 @@ EVERYTHING = pa.schema([*_ABOUT, pa.field("class", pa.string())])
 ROWS_PER_FILE = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
 class AcceptScanRequest(ReasonedRequest):
     """Acceptance of a braked scan."""
 
-    store: str
-    scan: int
+    store: Annotated[Text, Flags()] = Field(description="A store of kind objects, such as blobs.")
+    scan: Annotated[int, Flags()] = Field(description="The number of its braked scan, such as 12, as `scans` shows it.")
+
+
+class AcceptedScan(Result):
+    """Braked scan that may mark."""
+
+    scan: ScanRecord
+
+    @property
+    def headline(self) -> str:
+        return f"Scan {self.scan.id} of {self.scan.store} is accepted, though {self.scan.reason}."
+
+    @property
+    def next(self) -> str:
+        return "the next `retention run` judges it, and marks what its policies select."
+
+    def as_dict(self) -> dict[str, Any]:
+        return scan_dict(self.scan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +120,16 @@ def detailed(environment: Environment, scans: Sequence[ScanRecord]) -> Iterator[
             yield scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id))
 
 
-def accept_scan(request: AcceptScanRequest, environment: Environment) -> ScanRecord:
-    """Let a braked scan mark: the next run judges it. Refused if it would be judged otherwise by now."""
+@operation(Kind.ACT, "retention scans blobs accept 12 -r 'the prefix moved'")
+def scan_accept(request: AcceptScanRequest, environment: Environment) -> AcceptedScan:
+    """Let a braked scan mark, though its numbers look odd: the next run judges it. Only the newest scan of a store can be.
+
+    Refused if the scan would be judged otherwise by now.
+    """
     store = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
         _refuse_outdated(ledger, store, request.scan)
-        return ledger.scans.accept(store.name, request.scan, request.actor, request.reason)
+        return AcceptedScan(scan=ledger.scans.accept(store.name, request.scan, request.actor, request.reason))
 
 
 def _refuse_outdated(ledger: Ledger, store: ObjectsSettings, scan: int) -> None:
@@ -224,3 +252,81 @@ def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
     lengths = pc.fill_null(pc.binary_length(realms), -1).cast(pa.string())
     text = pc.binary_join_element_wise(lengths, pc.fill_null(realms, ""), names, "/")
     return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
+
+
+@examples(
+    "retention scans",
+    "retention scans blobs accept 12 -r 'the prefix moved'",
+    "retention scans blobs export --realm acme --to acme-objects",
+)
+@click.command()
+@click.argument("store", required=False)
+@click.argument("action", required=False, type=click.Choice(["accept", "export"]), metavar="[accept|export]")
+@click.argument("scan", required=False, type=click.IntRange(min=1))
+@click.option("-r", "--reason", help="Why a braked scan may mark: the record keeps it.")
+@click.option("--realm", metavar="NAME", help="Export only this realm and what is below it.")
+@click.option("--all", "everything", is_flag=True, help="Export every object with its class, and not what is retained alone.")
+@click.option("--to", type=NonEmptyText(), metavar="FOLDER", help="Export Parquet files into this new folder.")
+@ACTOR
+@FORMAT
+def scans(
+    store: str | None,
+    action: str | None,
+    scan: int | None,
+    reason: str | None,
+    realm: str | None,
+    everything: bool,
+    to: str | None,
+    actor: str,
+    format_: str,
+) -> None:
+    """List the scans of stores of objects, accept a braked one, or export what one has found.
+
+    Without an action the newest scans of STORE are listed, or those of all stores.
+
+    A scan is braked when its numbers look odd. Nothing of it is marked until `accept SCAN` lets the next run judge it; a newer
+    scan takes its place otherwise. `export` writes object, realm, kind, size and witness of what is retained. It is about the
+    last whole scan, or about SCAN as long as its listing is kept.
+    """
+    if action != "export" and (realm is not None or everything or to is not None):
+        raise click.UsageError("--realm, --all and --to say what is exported: retention scans STORE export --to FOLDER.")
+    if action != "accept" and reason is not None:
+        raise click.UsageError("--reason says why a scan is accepted: retention scans STORE accept SCAN --reason TEXT.")
+    environment = find_environment()
+    if action is None:
+        _list(environment, store, format_)
+    elif action == "accept":
+        if scan is None or reason is None:
+            raise click.UsageError("To accept a scan, name it and say why: retention scans STORE accept SCAN --reason TEXT.")
+        show(ask(scan_accept, actor=actor, reason=reason, store=store, scan=scan), format_)
+    else:
+        if to is None:
+            raise click.UsageError("To export a scan, say where: retention scans STORE export --to FOLDER.")
+        request = ExportRequest(store=store or "", scan=scan, realm=realm, everything=everything, to=to)
+        _export(environment, request, format_)
+
+
+def _list(environment: Environment, store: str | None, format_: str) -> None:
+    found = list_scans(environment, store)
+    if format_ == "json":
+        print_rows(detailed(environment, found))
+        return
+    print_tables([scan_table(found)])
+    newest: dict[str, ScanRecord] = {}
+    for one in found:
+        if one.ended_at and one.status != "superseded":
+            newest.setdefault(one.store, one)
+    for one in newest.values():
+        if one.status == "braked" and one.accepted_at is None:
+            say_next(f"`retention scans {quote(one.store)} accept {one.id} -r …` lets it mark.")
+
+
+def _export(environment: Environment, request: ExportRequest, format_: str) -> None:
+    with progress("writing what the scan found"):
+        done = export_scan(request, environment)
+    if format_ == "json":
+        print_json(done.as_dict())
+        return
+    echo(f"{done.objects:,} objects of scan {done.scan} of {done.store}, in {done.files:,} files in {done.folder}.")
+    if done.without_witness:
+        say(f"{done.without_witness:,} of them were referred to when they were scanned, and nothing refers to them any more.")

@@ -1,12 +1,17 @@
 """Change and describe realms. Purging marks everything in one, so it needs a confirmation, and a name that a store knows."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from shlex import quote
+from typing import Annotated, Any
 
+import click
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -16,28 +21,74 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.realms import own_realms, realm_rows
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.realms import INITIAL, Realm
-from retention_assets.operations.request import NamedRequest
+from retention_assets.people.command import ask, options, show
+from retention_assets.people.common.options import FORMAT, examples
+from retention_assets.people.common.output import ExitCode, print_json, print_tables, say
+from retention_assets.people.common.sources import find_environment, ledger_to_read
+from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Result, Span, Text, operation
 from retention_assets.pipeline.realm_counts import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, read_datasets, read_transactions
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import REALM, is_realm_name, is_within
+from retention_assets.render.ledger_tables import realm_table
+from retention_assets.render.text import visible
 from retention_assets.report import ReportedRealm
 from retention_assets.stores.logs import choose_datasets, read_share, shares_of
 
 PURGING = "PURGING"
 
 
-@dataclass(frozen=True, kw_only=True)
-class RealmRequest(NamedRequest):
-    """Request to change a realm. Without `grace` the grace of the marks that purging makes stays as it is.
+class Status(Enum):
+    """What a person may say of a realm."""
 
-    Purging has to be `confirmed`; and where no store knows the realm, it is done `anyway` or not at all.
-    """
+    ACTIVE = "ACTIVE"
+    INACTIVE = "INACTIVE"
+    PURGING = "PURGING"
 
-    status: str
-    grace: Duration | None = None
-    confirmed: bool = False
-    anyway: bool = False
+
+class RealmRequest(ReasonedRequest):
+    """Change of a realm. Purging has to be confirmed; and where no store knows the realm, it is done `anyway` or not at all."""
+
+    name: Annotated[Text, Flags()] = Field(description="A realm, such as acme, or a catalog in it, such as acme/sales.")
+    status: Annotated[Status, Flags("-s", "--status")] = Field(
+        description="ACTIVE and INACTIVE are retained; of PURGING everything is marked."
+    )
+    grace: Span | None = Field(
+        default=None, description="The grace of the marks that purging makes, such as 7d; realms.min_grace unless set."
+    )
+    yes: Annotated[bool, Flags("-y", "--yes")] = Field(
+        default=False, description="Confirm that purging marks everything of the realm."
+    )
+    anyway: bool = Field(default=False, description="Purge also a realm that no store knows.")
+
+
+class ChangedRealm(Result):
+    """Changed realm, and one above it that counts for it as well."""
+
+    realm: Realm
+    above: Realm | None
+
+    @property
+    def headline(self) -> str:
+        grace = self.realm.grace.words()
+        return f"{self.realm.name} is {self.realm.status}; marks that purging makes have a grace of {grace}."
+
+    def remarks(self) -> Sequence[str]:
+        if self.above is None:
+            return ()
+        return (f"{self.above.name} is {self.above.status}, and {self.realm.name} with it, whatever its own status.",)
+
+    @property
+    def next(self) -> str:
+        if self.realm.status != PURGING:
+            return "it is retained: the policies decide."
+        return (
+            "the next `retention run` marks everything of it;"
+            f" `retention realm {quote(self.realm.name)} -s ACTIVE -r …` stops that."
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.realm.as_dict()
 
 
 @dataclass(frozen=True)
@@ -174,30 +225,64 @@ def _realms_of(datasets: pa.Table, logs: Iterable[Log]) -> set[str]:
     return found
 
 
-def change_realm(request: RealmRequest, environment: Environment) -> Realm:
-    """Change a realm. Purging is refused unless it was confirmed, and unless a store knows the realm, or it is to be anyway.
+@operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")
+def change_realm(request: RealmRequest, environment: Environment) -> ChangedRealm:
+    """Change a realm. ACTIVE and INACTIVE realms are retained. PURGING marks everything of a realm, whatever the policies say.
 
-    A realm gets at least the grace that the settings ask for.
+    Holds still stop it. A realm is PURGED once a later run over everything finds nothing of it; what appears in it then is
+    kept, until it is ACTIVE again. Names are paths: PURGING acme purges acme/sales as well, and not acme-eu.
     """
     _check_grace(request.grace, environment)
-    if request.status == PURGING and not request.anyway:
+    purges = request.status is Status.PURGING
+    if purges and not request.anyway:
         refuse_unknown(request.name, environment)
-    if request.status == PURGING and not request.confirmed:
+    if purges and not request.yes:
         warning = purge_warning(request.name, request.grace, environment)
         raise Refused(f"Nothing was changed. {warning} If that is meant, say --yes, or set `yes: true` in a launchpad.")
     with environment.ledger() as ledger:
         grace = request.grace
-        if request.status == PURGING:
+        if purges:
+            # at least what the settings ask for
             grace = environment.settings.realms.grace_of(grace if grace is not None else ledger.realms.of(request.name).grace)
-        return ledger.realms.change(request.name, request.status, request.actor, request.reason, grace)
+        realm = ledger.realms.change(request.name, request.status.value, request.actor, request.reason, grace)
+        return ChangedRealm(realm=realm, above=ledger.realms.above(request.name))
 
 
-def unseen_realm(name: str) -> RealmState:
-    return RealmState(Realm(name, INITIAL, Duration()))
+@examples(*change_realm.examples)
+@click.command("realm", help=f"List realms, show the realm NAME, or change it with --status.\n\n{change_realm.help}")
+@options(change_realm, optional=True)
+@FORMAT
+def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
+    name, status, reason, grace = given["name"], given["status"], given["reason"], given["grace"]
+    yes, anyway = given["yes"], given["anyway"]
+    if status is None:
+        if grace is not None or reason is not None or yes or anyway:
+            raise click.UsageError("--grace, --reason, --yes and --anyway change a realm: they go with --status.")
+        return _show(name, format_)
+    if name is None or reason is None:
+        raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
+    if (yes or anyway) and status != PURGING:
+        raise click.UsageError("--yes and --anyway confirm that a realm is purged: they go with --status PURGING.")
+    environment = find_environment()
+    if status == PURGING and not anyway:
+        refuse_unknown(name, environment)
+    if status == PURGING and (yes or sys.stdin.isatty()):
+        say(purge_warning(name, grace, environment))
+        if not yes and not click.confirm(visible(f"Purge {name}?"), err=True):
+            raise Refused("Nothing was changed.")
+        given["yes"] = True
+    # unknown names were refused above
+    return show(ask(change_realm, actor=actor, **{**given, "anyway": True}), format_)
 
 
-def note_above(name: str, environment: Environment) -> str | None:
-    """Note for a realm of which one above it counts as well."""
-    with environment.ledger_if_any() as ledger:
-        above = ledger.realms.above(name) if ledger else None
-    return f"{above.name} is {above.status}, and {name} with it, whatever its own status." if above else None
+def _show(name: str | None, format_: str) -> ExitCode:
+    with ledger_to_read(find_environment()) as ledger:
+        states = realm_states(ledger, name) if ledger else []
+        if name is not None and not states:
+            states = [RealmState(Realm(name, INITIAL, Duration()))]
+    if format_ == "json":
+        rows = [state.as_dict() for state in states]
+        print_json(rows if name is None else rows[0])
+    else:
+        print_tables([realm_table([(state.realm, state.words) for state in states])])
+    return ExitCode.DONE

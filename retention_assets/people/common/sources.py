@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from retention_assets.commands.common.options import CONFIG_NOTE
-from retention_assets.commands.common.output import say
 from retention_assets.errors import BadInput, Problem
+from retention_assets.people.common.options import CONFIG_NOTE
+from retention_assets.people.common.output import say
 
 if TYPE_CHECKING:
     from retention_assets.environment import Environment

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retention_assets.commands.common.output import ExitCode, finish, progress
 from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.people.common.output import ExitCode, finish, progress
 
 if TYPE_CHECKING:
     import pyarrow as pa

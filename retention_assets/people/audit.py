@@ -1,0 +1,320 @@
+"""Verifies and exports the record, and vouches for a ledger that differs from it: an older one put back, or a changed row.
+
+A head that is kept where nobody who can write the ledger can write proves that the whole chain was not written anew.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import pyarrow as pa
+from pydantic import Field
+
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
+from retention_assets.evaluation.rules_in_force import folders_of_policies, policies_to_accept, read_policies
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.audit.chain import GENESIS
+from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, noted_places, remember_places
+from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+from retention_assets.people.command import command, options, show
+from retention_assets.people.common.options import FORMAT, examples
+from retention_assets.people.common.output import echo_json, progress, say
+from retention_assets.people.common.sources import find_environment, ledger_to_read
+from retention_assets.people.operation import Flags, Kind, Place, ReasonedRequest, Request, Result, Text, operation
+from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
+
+_EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
+_HASH_LENGTH = 64
+
+
+class VerifyRequest(Request):
+    """Verification of all, or of what came after the last one without a fault; `known` is a head kept elsewhere."""
+
+    known: Annotated[ChainHead | None, Place.PROGRAM] = None
+    only_new: Annotated[bool, Flags("--new")] = Field(
+        default=False, description="Only what came after the last verification that found no fault."
+    )
+
+
+class Verified(Result):
+    """Sound record, or its faults."""
+
+    result: AuditResult
+
+    @property
+    def headline(self) -> str:
+        if self.result.faults:
+            return self.result.summary
+        return f"The record is sound: {self.result.rows:,} rows with {self.result.members:,} members say what was written."
+
+    def sentences(self) -> Sequence[str]:
+        remarks = (f"remark: {remark}" for remark in self.result.remarks)
+        return [*self.result.faults, *remarks, f"head: {self.result.head.position} {self.result.head.hash}"]
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.result.faults)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self.result)
+
+
+@operation(
+    Kind.ACT,
+    "retention audit verify",
+    "retention audit verify --known /safe/head.json --save-head /safe/head.json",
+)
+def audit_verify(request: VerifyRequest, environment: Environment) -> Verified:
+    """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
+    # where there is no ledger, its record is sound
+    with environment.ledger_if_any() as ledger:
+        if ledger is not None:
+            return Verified(result=ledger.verify_and_record(request.actor, request.known, request.only_new))
+    known = request.known
+    lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
+    return Verified(result=AuditResult(0, 0, ChainHead(0, GENESIS), lost))
+
+
+class AcceptRequest(ReasonedRequest):
+    """Parts of a ledger to accept; when none is chosen, the ledger with its heads and its rows."""
+
+    head: Annotated[bool, Flags("--head")] = Field(
+        default=False, description="Only that a noted head is missing, or ahead of the ledger."
+    )
+    store: Annotated[Text | None, Flags("--store", metavar="NAME")] = Field(
+        default=None, description="Only that a store is at another place, or that its data was another ledger's."
+    )
+    policies: Annotated[bool, Flags("-p", "--policies")] = Field(
+        default=False, description="Only the policies, which share none with what was loaded last."
+    )
+
+
+class AcceptResult(Result):
+    """Accepted parts of a ledger: a noted head that it does not hold, and rows that stay as they are."""
+
+    # beginning of the sentence
+    accepted: str
+    ledger: str
+    position: int
+    noted: LedgerHead | None
+    faults: tuple[str, ...]
+    # faults of noted heads, or of the place of a store
+    places: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        return f"{self.accepted}, up to row {self.position} of its record."
+
+    def sentences(self) -> Sequence[str]:
+        return [f"accepted: {fault}" for fault in (*self.faults, *self.places)]
+
+    @property
+    def next(self) -> str:
+        return "`retention run` sweeps again. No mark was touched."
+
+    def as_dict(self) -> dict[str, Any]:
+        about = {"ledger": self.ledger, "position": self.position, "noted": asdict(self.noted) if self.noted else None}
+        return {**about, "faults": list(self.faults), "places": list(self.places)}
+
+
+@operation(
+    Kind.ACT,
+    "retention audit accept -r 'the backup of Monday was put back'",
+    "retention audit accept --head -r 'the warehouse was lost'",
+    "retention audit accept --store lake -r 'its data moved to another disk'",
+)
+def audit_accept(request: AcceptRequest, environment: Environment) -> AcceptResult:
+    """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
+
+    Sweeps go on from then. The record keeps who vouched, why, and for what.
+    """
+    if sum((request.head, request.store is not None, request.policies)) > 1:
+        raise BadInput(Problem("stand beside each other", key="head, store, policies", remedy="Accept one after the other."))
+    with environment.existing_ledger() as ledger:
+        if request.store is not None:
+            return _accept_store(request.store, request, environment, ledger)
+        if request.policies:
+            return _accept_policies(request, environment, ledger)
+        faults = environment.head_faults(ledger)
+        if request.head and not faults:
+            raise Refused(
+                "This ledger holds every head that was noted: there is nothing to accept. `retention audit verify` looks for"
+                " rows that were changed."
+            )
+        files = [file for file in environment.head_files() if _is_written(file, ledger)]
+        present = [NotedPlace(file.key, file.store, True) for file in files]
+        with ledger.database.reading() as connection:
+            known = noted_places(connection)
+        gone = _given_up(request, (known[key] for key in faults.keys() & known.keys() - {file.key for file in files}))
+        noted, fault = _noted(files), " ".join(faults.values()) or None
+        accepted = ledger.accept(
+            request.actor,
+            request.reason,
+            asdict(noted) if noted else None,
+            fault,
+            [*present, *gone],
+            with_rows=not request.head,
+        )
+        head = accepted.head
+        _write(files, head)
+    words = f"Ledger {head.ledger} is accepted as it is"
+    return _accepted(words, head, noted, accepted.faults, tuple(faults.values()))
+
+
+def _accepted(
+    accepted: str, head: LedgerHead, noted: LedgerHead | None, faults: tuple[str, ...], places: tuple[str, ...] = ()
+) -> AcceptResult:
+    return AcceptResult(
+        accepted=accepted, ledger=head.ledger, position=head.position, noted=noted, faults=faults, places=places
+    )
+
+
+def _given_up(request: AcceptRequest, places: Iterable[NotedPlace]) -> list[NotedPlace]:
+    return [place._replace(noted=False, fault=f"Given up: {request.reason}") for place in places]
+
+
+def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+    settings = environment.settings
+    files = read_policies(settings)
+    about = policies_to_accept(ledger, files, settings)
+    if about is None:
+        raise Refused(
+            "The policies have something in common with what was loaded last: there is nothing to accept. `retention run` loads"
+            " them."
+        )
+    ledger.holds.note_files(files.holds, request.actor, folders_of_policies(settings), ends=False, takes_over=True)
+    accepted = ledger.accept(request.actor, request.reason, None, with_rows=False, policies=about)
+    head = accepted.head
+    return _accepted(f"The policies are accepted by ledger {head.ledger}", head, None, accepted.faults)
+
+
+def _is_written(file: HeadFile, ledger: Ledger) -> bool:
+    """Only the warehouse's, and those at writable roots that belong to no other ledger."""
+    heads: list[LedgerHead] = []
+    # a damaged one is written anew
+    with suppress(Refused):
+        heads = file.heads()
+    if file.store is None or heads:
+        return file.store is None or all(head.ledger == ledger.id for head in heads)
+    with suppress(OSError):
+        return file.write()
+    return False
+
+
+def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
+    for file in files:
+        try:
+            file.write(head)
+        except (OSError, pa.ArrowException) as away:
+            raise Refused(
+                f"{file.path} can't be written: {away}. The record has your word; sweeps go on once the file has it too. Mend"
+                " the access to it and say it again."
+            ) from None
+
+
+def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
+    """None where nobody can read it."""
+    with suppress(Refused):
+        return next(iter(files[0].heads()), None)
+    return None
+
+
+def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+    """Accept a store's present place. Its earlier marks are spared; a head of another ledger beside its data is replaced."""
+    store = environment.stores([name]).get(name)
+    if store is None:
+        names = [one.name for one in environment.settings.stores]
+        remedy = did_you_mean(name, names) or f"The settings have {', '.join(names) or 'no store'}."
+        raise BadInput(Problem("is no store of the settings", key="store", value=f"'{name}'", remedy=remedy))
+    known = ledger.places.newest()
+    fault, place = other_place(ledger, store, known.get(name)), place_of_store(store, claim=True)
+    if fault is None or place is None:
+        raise Refused(
+            f"{name} is where this ledger knows it, or has not joined yet: there is nothing to accept. `retention run` notes a"
+            " store that is new."
+        )
+    ledger.places.note({name: place}, request.actor, request.reason, known)
+    file = head_file_of(store)
+    with ledger.database.reading() as connection:
+        head = head_of(connection)
+        earlier = [one for one in noted_places(connection).values() if one.store == name and one.noted]
+    if gone := _given_up(request, (one for one in earlier if not file or one.place != file.key)):
+        ledger.database.write(lambda tx: remember_places(tx, gone, request.actor))
+    if file is not None and file.other_owner(ledger.database) is not None:
+        _write([file], head)
+    if file is not None:
+        file.note(ledger.database)
+    words = f"{name} is accepted where it is by ledger {head.ledger}"
+    return _accepted(words, head, None, (), (fault,))
+
+
+@examples("retention audit verify", "retention audit verify --new")
+@click.group()
+def audit() -> None:
+    """Verify or export the permanent record of every decision and act."""
+
+
+@examples(*audit_verify.examples)
+@audit.command(help=audit_verify.help)
+@click.option("--known", type=click.Path(path_type=Path), help="A head saved earlier: the record must contain it.")
+@click.option(
+    "--save-head", "saved", type=click.Path(path_type=Path), help="Write the head to this file if the record is sound."
+)
+@options(audit_verify)
+@FORMAT
+def verify(known: Path | None, saved: Path | None, actor: str, only_new: bool, format_: str) -> None:
+    request = VerifyRequest(actor=actor, only_new=only_new, known=_head_of(known) if known else None)
+    environment = find_environment()
+    with ledger_to_read(environment):
+        # says on stderr where there is none
+        pass
+    with progress("verifying the audit"):
+        verified = audit_verify(request, environment)
+    show(verified, format_)
+    if verified.failed:
+        unsaved = f" {saved} was not written." if saved else ""
+        raise Refused(f"{verified.result.summary}{unsaved}")
+    if saved:
+        _save(verified.result.head, saved)
+
+
+audit.add_command(command(audit_accept, "accept"))
+
+
+def _head_of(file: Path) -> ChainHead:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise BadInput(Problem("is not there", file=str(file), expected=_EXPECTED)) from None
+    except ValueError:
+        raise BadInput(Problem("is no JSON", file=str(file), expected=_EXPECTED)) from None
+    match found:
+        case {"position": int(position), "hash": str(digest)} if position >= 0 and len(digest) == _HASH_LENGTH:
+            return ChainHead(position, digest)
+    raise BadInput(Problem("is no head of an audit", file=str(file), expected=_EXPECTED))
+
+
+def _save(head: ChainHead, file: Path) -> None:
+    """At once or not at all: half a head would look like a fault of the ledger."""
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(asdict(head)) + "\n")
+    os.replace(name, file)
+    say(f"the head is in {file}; keep it where nobody who can write the ledger can write it")
+
+
+@examples("retention audit export > record.jsonl", "retention audit export --after 1200")
+@audit.command()
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only rows after position N.")
+def export(after: int) -> None:
+    """Print the record as JSON lines, from which anybody can compute its hashes again."""
+    with ledger_to_read(find_environment()) as ledger:
+        for line in ledger.audit_lines(after) if ledger else ():
+            echo_json(line)

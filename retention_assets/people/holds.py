@@ -1,0 +1,302 @@
+"""Place a hold, so that nothing it covers is marked or swept, and release it.
+
+A hold is placed first and checked afterwards: the last verdicts may be old.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import click
+import pyarrow as pa
+from pydantic import Field, TypeAdapter, ValidationError
+
+from retention_assets.clock import now
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.evaluation.rules_in_force import files_of, read_policies
+from retention_assets.frames.grouping import holds_dataset
+from retention_assets.ledger import Ledger
+from retention_assets.people.command import ask, command, missing, options, show
+from retention_assets.people.common.options import FORMAT, examples
+from retention_assets.people.common.output import ExitCode, print_json, print_tables
+from retention_assets.people.common.sources import find_environment, holds_of_files, ledger_to_read
+from retention_assets.people.operation import Flags, Instant, Kind, Place, ReasonedRequest, Result, Text, operation
+from retention_assets.pipeline.stage import read_output
+from retention_assets.policy.datahub import escape_glob
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.errors import problems_of
+from retention_assets.policy.fields import Glob
+from retention_assets.policy.globs import is_literal, protecting
+from retention_assets.policy.model import Hold
+from retention_assets.policy.sentences import hold_sentence
+from retention_assets.render.ledger_tables import hold_table
+from retention_assets.settings.model import Settings
+from retention_assets.settings.yaml import Document
+
+
+class HoldRequest(ReasonedRequest):
+    """Hold as somebody asks for it."""
+
+    name: Text = Field(description="The name of the hold, such as audit-2026; it is released by this name.")
+    datasets: Annotated[tuple[str, ...], Flags("-d", "--dataset", metavar="GLOB")] = Field(
+        description="Hold these datasets, such as 'lake/raw.*'; several may be given."
+    )
+    transactions: Annotated[tuple[str, ...], Flags("-x", "--transaction", metavar="GLOB")] = Field(
+        default=(), description="Only these transactions, such as 'T1*'; several may be given."
+    )
+    owner: Text | None = Field(default=None, description="Who answers for the hold, such as legal; the actor when left out.")
+    until: Annotated[Instant | None, Flags("-u", "--until")] = Field(
+        default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
+    )
+    at: Annotated[datetime, Place.PROGRAM] = Field(default_factory=now)
+
+    def hold(self) -> Hold:
+        """Build the hold, or raise BadInput with every fault."""
+        if self.until is not None and self.until <= self.at:
+            raise BadInput(
+                Problem("is past", key="until", value=text_of(self.until), expected="an instant to come, such as 'in 30d'")
+            )
+        typed = {
+            "name": self.name,
+            "datasets": {"include": _globs_of(self.datasets)},
+            **({"transactions": _globs_of(self.transactions)} if self.transactions else {}),
+            "reason": self.reason,
+            "owner": self.owner or self.actor,
+            **({"until": text_of(self.until)} if self.until else {}),
+        }
+        try:
+            return Hold.model_validate(typed)
+        except ValidationError as error:
+            raise BadInput(problems_of(error, Document("hold", typed, {}), Hold)) from None
+
+
+_GLOBS = TypeAdapter(Glob)
+
+
+def _globs_of(texts: Sequence[str]) -> list[str]:
+    """Invalid globs are taken for names; a character that no glob may have becomes `?`, and both readings are meant: a hold
+    may only become wider.
+    """
+    found: list[str] = []
+    for text in texts:
+        if _is_glob(text):
+            found.append(text)
+        else:
+            found += [glob for glob in (_with_any_signs(text), _with_any_signs(escape_glob(text))) if _is_glob(glob)] or [text]
+    return found
+
+
+def _is_glob(text: str) -> bool:
+    try:
+        _GLOBS.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _with_any_signs(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+class HoldResult(Result):
+    """Placed hold, and the transactions of the last evaluation that it covers; unknown where nothing was judged yet.
+
+    `sweeping` are those being swept right now, by datasets.
+    """
+
+    hold: Hold
+    datasets: int | None
+    transactions: int | None
+    sweeping: tuple[str, ...]
+    unknown_stores: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        return f"The hold {self.hold.name} is placed."
+
+    def sentences(self) -> Sequence[str]:
+        about = f"{self.datasets:,} datasets and {self.transactions:,} transactions" if self.datasets is not None else ""
+        return (
+            hold_sentence(self.hold),
+            *([f"It is about {about} of the last evaluation."] if about else []),
+            "What of it is marked stays marked, and the sweep spares it; `keep` takes the marks back as well.",
+        )
+
+    @property
+    def next(self) -> str:
+        return f"`retention release {shlex.quote(self.hold.name or '')} --reason …` ends it."
+
+    def remarks(self) -> Sequence[str]:
+        remarks = list(self.unknown_stores)
+        if self.datasets is None:
+            remarks.append("Nothing was judged yet, so nobody can say how much this hold is about. It is placed.")
+        elif self.is_empty:
+            remarks.append(
+                f"This hold is about {self.datasets:,} datasets and none of the transactions of the last evaluation. It is"
+                " placed; check its names."
+            )
+        if self.sweeping:
+            names = ", ".join(self.sweeping)
+            remarks.append(
+                f"{names}: being swept right now. The hold stops it before its next batch; what went before is gone."
+            )
+        return remarks
+
+    @property
+    def is_empty(self) -> bool:
+        """Something was judged, and the hold covers none of it."""
+        return self.transactions == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        counts = {"datasets": self.datasets, "transactions": self.transactions, "sweeping": list(self.sweeping)}
+        return {**hold_row(self.hold, "ledger"), **counts}
+
+
+def hold_row(hold: Hold, source: str) -> dict[str, Any]:
+    """`scope` shows in globs what the hold covers."""
+    datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {
+        "name": hold.name,
+        "source": source,
+        "scope": {"datasets": datasets, "transactions": hold.transactions},
+        "reason": hold.reason,
+        "owner": hold.owner,
+        "until": hold.until,
+    }
+
+
+@operation(
+    Kind.ACT, "retention hold --list", "retention hold --name audit -d 'lake/raw.*' -r 'the auditors asked' --until 'in 90d'"
+)
+def hold(request: HoldRequest, environment: Environment) -> HoldResult:
+    """Place a hold: no policy marks or sweeps what it holds, until it ends or is released.
+
+    It says how many datasets and transactions of the last evaluation the hold is about. One that is about none is placed as
+    well.
+    """
+    placed = request.hold()
+    with environment.ledger() as ledger:
+        ledger.holds.place(placed, request.actor)
+        folders = ledger.publications.named("candidate_marks")
+        covered = {name: folder for name, folder in folders.items() if _is_about(placed, name)}
+        return HoldResult(
+            hold=placed,
+            datasets=len(covered) if folders else None,
+            transactions=_count(placed, covered, ledger) if folders else None,
+            sweeping=tuple(lease.dataset for lease in ledger.leases.held() if _is_about(placed, lease.dataset)),
+            unknown_stores=tuple(_unknown_stores(placed, environment.settings)),
+        )
+
+
+def _is_about(hold: Hold, dataset: str) -> bool:
+    # A hold that a person places asks for no attributes.
+    return holds_dataset(hold, dataset, {})
+
+
+def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
+    """Count verdicts; marks where a folder can't be read."""
+    by_folder: dict[str, list[str]] = {}
+    for dataset, folder in folders.items():
+        by_folder.setdefault(folder, []).append(dataset)
+    total = 0
+    for folder, datasets in by_folder.items():
+        try:
+            rows = read_output(folder, "candidate_marks", datasets, ["transaction"])
+        except (OSError, pa.ArrowInvalid):
+            rows = ledger.marks.table(datasets)
+        total += len(rows) if hold.transactions is None else sum(protecting(rows["transaction"].to_pylist(), hold.transactions))
+    return total
+
+
+def _unknown_stores(hold: Hold, settings: Settings) -> Iterator[str]:
+    """A hold on a store that is not there holds nothing; but a team's ledger may know more stores than these settings."""
+    known = [store.name for store in settings.stores]
+    for glob in hold.datasets.include:
+        store, slash, _ = glob.partition("/")
+        if slash and is_literal(store) and store not in known:
+            guess = nearest(store, known)
+            yield f"store '{store}' of '{glob}' is not in the settings." + (f" Did you mean {guess}?" if guess else "")
+
+
+class ReleaseRequest(ReasonedRequest):
+    """Name of the hold to release."""
+
+    name: Annotated[Text, Flags()] = Field(description="The name of the hold, such as audit-2026.")
+
+
+class ReleaseResult(Result):
+    """Released hold, who released it and why."""
+
+    name: str
+    released_by: str
+    reason: str
+
+    @property
+    def headline(self) -> str:
+        return f"{self.name} is released. From the next evaluation on, policies alone decide about what it held."
+
+    @property
+    def next(self) -> str:
+        return "`retention preview` shows what policies decide."
+
+
+@operation(Kind.ACT, "retention release audit -r 'the audit is over'")
+def release(request: ReleaseRequest, environment: Environment) -> ReleaseResult:
+    """Release a hold. From the next evaluation on, policies alone decide about what it held.
+
+    A hold of a policy file is released by taking it out of the file. `retention hold --list` lists both.
+    """
+    try:
+        with environment.existing_ledger() as ledger:
+            ledger.holds.release(request.name, request.actor, request.reason)
+    except Refused:
+        if _is_in_files(request.name, environment.settings):
+            raise Refused(
+                f"The hold {request.name} stands in a policy file: it is released by taking it out of the file."
+            ) from None
+        raise
+    return ReleaseResult(name=request.name, released_by=request.actor, reason=request.reason)
+
+
+def _is_in_files(name: str, settings: Settings) -> bool:
+    return bool(files_of(settings)) and any(hold.name == name for hold in read_policies(settings).holds)
+
+
+release_command = command(release, "release")
+
+
+@examples(*hold.examples)
+@click.command(
+    "hold", help=f"{hold.help} The exit code is then 1, unless --anyway is given. With --list, list the holds in force."
+)
+@click.option("--list", "lists", is_flag=True, help="List the holds in force, and place none.")
+@options(hold, optional=True)
+@click.option("--anyway", is_flag=True, help="Exit with 0 also where the hold is about nothing that was judged.")
+@FORMAT
+def hold_command(lists: bool, anyway: bool, actor: str, format_: str, **given: Any) -> ExitCode:
+    if lists:
+        if any((anyway, *given.values())):
+            raise click.UsageError("--list lists the holds in force and places none: give it alone.")
+        return _list(format_)
+    if option := missing(hold, given):
+        raise click.UsageError(f"A hold needs {option}. `retention hold --list` lists those in force.")
+    placed = ask(hold, actor=actor, **given)
+    show(placed, format_)
+    return ExitCode.FAILED if placed.is_empty and not anyway else ExitCode.DONE
+
+
+def _list(format_: str) -> ExitCode:
+    environment, at = find_environment(), now()
+    of_files = list(holds_of_files(environment.settings))
+    with ledger_to_read(environment) as ledger:
+        # Other folders of policies have brought more.
+        of_files += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in of_files]
+        rows = [hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
+    rows += [hold_row(each, "file") for each in of_files if each.is_live(at)]
+    if format_ == "json":
+        print_json(rows)
+    else:
+        print_tables([hold_table(rows)])
+    return ExitCode.DONE

@@ -1,0 +1,227 @@
+"""Declares an operation once: a request, a function and a result.
+
+The command (command.py), the Dagster job with its form (dagster/operations), the JSON of both and their documentation are made
+from the declaration. Messages for the command line and for Dagster are the same sentences.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from inspect import getdoc
+from types import NoneType, UnionType
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from retention_assets.clock import now
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, InvalidValue
+from retention_assets.policy.durations import EXPECTED_DURATION, EXPECTED_MOMENT, Duration, parse_duration, parse_moment
+from retention_assets.policy.errors import problems_of
+from retention_assets.settings.yaml import Document
+
+_SYSTEM = "::"
+
+
+KIND_TAG = "retention/kind"
+
+
+class Kind(Enum):
+    """What a person has to know of an operation before asking for it."""
+
+    LOOK = "look"
+    ACT = "act"
+    DELETE = "delete"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Tag of the Dagster job and of its runs."""
+        return {KIND_TAG: self.value}
+
+    def describe(self, text: str) -> str:
+        """Begin a description with the kind."""
+        return f"{_BEGINNINGS[self]} {text}"
+
+
+_BEGINNINGS = {
+    Kind.LOOK: "Looks, and changes nothing.",
+    Kind.ACT: "Changes the record, and deletes nothing.",
+    Kind.DELETE: "DELETES DATA.",
+}
+
+
+class Flags:
+    """Names of a field on the command line. Without names it is an argument."""
+
+    def __init__(self, *names: str, metavar: str | None = None) -> None:
+        self.names, self.metavar = names, metavar
+
+
+class Place(Enum):
+    """Restriction of a field to one way of asking."""
+
+    COMMAND = "the command line alone"
+    FORM = "Dagster's forms alone"
+    PROGRAM = "neither"
+
+
+def _text(value: str) -> str:
+    if not (text := value.strip()):
+        raise InvalidValue("is empty", "some words", "The record keeps who did what, and why.")
+    return text
+
+
+def _not_of_the_system(value: str) -> str:
+    if value.startswith(_SYSTEM):
+        raise InvalidValue(f"begins with {_SYSTEM}, as only the system's names do")
+    return value
+
+
+def _instant(value: datetime | str) -> datetime:
+    return value if isinstance(value, datetime) else _parsed(value, lambda text: parse_moment(text, now()), EXPECTED_MOMENT)
+
+
+def _duration(value: Duration | str) -> Duration:
+    return value if isinstance(value, Duration) else _parsed(value, parse_duration, EXPECTED_DURATION)
+
+
+V = TypeVar("V")
+
+
+def _parsed(text: str, parse: Callable[[str], V], expected: str) -> V:
+    try:
+        return parse(text.strip())
+    except (ValueError, OverflowError) as fault:
+        raise InvalidValue(str(fault), expected) from None
+
+
+Text = Annotated[str, AfterValidator(_text)]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
+Span = Annotated[Duration, BeforeValidator(_duration)]
+
+
+class Request(BaseModel):
+    """Request of a person or a run. The audit keeps actor and reason for ever, so neither may be empty."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    actor: Annotated[Text, AfterValidator(_not_of_the_system)]
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise BadInput(problems_of(error, Document("", given, {}), type(self))) from None
+
+
+class ReasonedRequest(Request):
+    """Request that needs a reason, because it changes what is kept or deleted."""
+
+    reason: Annotated[Text, Flags("-r", "--reason")] = Field(description="Why: the record keeps it.")
+
+
+class Result(BaseModel):
+    """Outcome of an operation, as JSON and as sentences."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    @property
+    def headline(self) -> str:
+        """One sentence that answers."""
+        raise NotImplementedError
+
+    def sentences(self) -> Sequence[str]:
+        """Further sentences; names of commands and jobs stand between backticks."""
+        return ()
+
+    @property
+    def next(self) -> str:
+        """Sentence about what comes next."""
+        return ""
+
+    def remarks(self) -> Sequence[str]:
+        """Warnings, also for those who read the JSON."""
+        return ()
+
+    @property
+    def failed(self) -> bool:
+        """True if a command has to end with an exit code other than 0."""
+        return False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields}
+
+
+R = TypeVar("R", bound=Request)
+A = TypeVar("A", bound=Result)
+
+
+@dataclass(frozen=True)
+class Operation(Generic[R, A]):
+    """A function with what asks for it."""
+
+    run: Callable[[R, Environment], A]
+    request: type[R]
+    kind: Kind
+    examples: tuple[str, ...]
+    # shown on a terminal while it runs
+    progress: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the Dagster job."""
+        return self.run.__name__
+
+    @property
+    def help(self) -> str:
+        return getdoc(self.run) or ""
+
+    def __call__(self, request: R, environment: Environment) -> A:
+        return self.run(request, environment)
+
+
+def operation(
+    kind: Kind, *examples: str, progress: str | None = None
+) -> Callable[[Callable[[R, Environment], A]], Operation[R, A]]:
+    """Declare an operation, by the type of the request that its function takes."""
+
+    def declare(run: Callable[[R, Environment], A]) -> Operation[R, A]:
+        return Operation(run, run.__annotations__["request"], kind, examples, progress)
+
+    return declare
+
+
+@dataclass(frozen=True)
+class RequestField:
+    """Field of a request, as something to be typed."""
+
+    name: str
+    # of one value, where many may be given
+    type: type[Any]
+    many: bool
+    required: bool
+    help: str
+    flags: Flags
+    place: Place | None
+
+
+def fields_of(request: type[Request]) -> list[RequestField]:
+    """Describe the fields that a person types, without the actor; the reason is the last."""
+    fields = []
+    for name, field in request.model_fields.items():
+        flags = next((each for each in field.metadata if isinstance(each, Flags)), Flags(f"--{name.replace('_', '-')}"))
+        place = next((each for each in field.metadata if isinstance(each, Place)), None)
+        if name != "actor" and place is not Place.PROGRAM:
+            kind = _plain(field.annotation)
+            many = get_origin(kind) is tuple
+            kind = _plain(get_args(kind)[0]) if many else kind
+            fields.append(RequestField(name, kind, many, field.is_required(), field.description or "", flags, place))
+    return sorted(fields, key=lambda field: field.name == "reason")
+
+
+def _plain(annotation: Any) -> Any:
+    """Drop None and what an annotation adds to a type."""
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(each for each in get_args(annotation) if each is not NoneType)
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
