@@ -6,14 +6,19 @@ Belongs here: whole commands against each kind of silent server, plugins, and fi
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target
+from retention_assets_tests.sweep.lakes import Lake
 
 LINE = {"dataset": "lake/d", "transaction": "T1", "type": "SNAPSHOT", "status": "COMMITTED"}
 TIMES = {"opened_at": "2020-01-01T00:00:00Z", "closed_at": "2020-01-01T01:00:00Z"}
@@ -138,3 +143,56 @@ def test_a_pipe_among_references_is_refused_at_once(tmp_path: Path) -> None:
     environment(tmp_path, {"name": "far", **store})
     done = retention(tmp_path, "run", "--dry-run", "--as-of", "2021-01-01T00:00:00Z")
     assert "refs/pipe.jsonl: is a pipe, a device or a socket; expected a regular file" in done.stderr
+
+
+class Sleeper:
+    """Store of another package that says nothing while it deletes, until it is woken."""
+
+    def __init__(self, store: Store) -> None:
+        self.store_below, self.woken, self.done, self.swept = store, Event(), Event(), list[SweptTarget]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store_below, name)
+
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
+        self.woken.wait()
+        self.swept = self.store_below.sweep(dataset, targets, parallelism, permit)
+        self.done.set()
+        return self.swept
+
+
+def test_a_store_that_wakes_after_its_time_deletes_nothing(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@1d=10", "lake/a")
+    lake.marks()
+    settings = json.loads(lake.settings_file.read_text())
+    lake.settings_file.write_text(json.dumps({**settings, "timeout": "1s"}))
+    sleeper = Sleeper(lake.stores["lake"])
+    (result,) = lake.sweeps(stores={"lake": sleeper}).values()
+    assert (result.outcomes, lake.statuses("lake/a")) == ({Outcome.FAILED: 1}, {"S1": "MARKED"})
+    assert SENTENCE in lake.why("S1", "lake/a")
+    sleeper.woken.set()
+    sleeper.done.wait(60)
+    assert [(target.outcome, target.error) for target in sleeper.swept] == [
+        (Outcome.WITHHELD, f"nobody waits any longer: {SENTENCE}")
+    ]
+    assert lake.there("lake/a") == {"S1", "S2"}
+
+
+def test_a_database_that_falls_silent_after_it_let_one_in_is_named(tmp_path: Path) -> None:
+    def message(kind: bytes, body: bytes) -> bytes:
+        return kind + struct.pack("!I", len(body) + 4) + body
+
+    def serve() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(1000)
+            connection.sendall(message(b"R", struct.pack("!I", 0)) + message(b"Z", b"I"))
+            while connection.recv(1000):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=serve, daemon=True).start()
+        url = f"postgresql://u:p@127.0.0.1:{server.getsockname()[1]}/d?sslmode=disable&gssencmode=disable"
+        environment(tmp_path, {"name": "far", "kind": "records", "url": url, "root": ROOT})
+        done = retention(tmp_path, "preview", "--format", "json", "--as-of", "2021-01-01T00:00:00Z")
+    assert SENTENCE in done.stderr
+    assert [row["transaction"] for row in json.loads(done.stdout)["transactions"]] == ["T1"]
