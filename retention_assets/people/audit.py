@@ -27,7 +27,7 @@ from retention_assets.people.command import command, options, show
 from retention_assets.people.common.options import FORMAT, examples
 from retention_assets.people.common.output import echo_json, progress, say
 from retention_assets.people.common.sources import find_environment, ledger_to_read
-from retention_assets.people.operation import Flags, Kind, Place, ReasonedRequest, Request, Result, Text, operation
+from retention_assets.people.operation import Flags, Kind, Only, ReasonedRequest, Request, Result, Text, operation
 from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
 
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
@@ -37,7 +37,7 @@ _HASH_LENGTH = 64
 class VerifyRequest(Request):
     """Verification of all, or of what came after the last one without a fault; `known` is a head kept elsewhere."""
 
-    known: Annotated[ChainHead | None, Place.PROGRAM] = None
+    known: Annotated[ChainHead | None, Only.PROGRAM] = None
     only_new: Annotated[bool, Flags("--new")] = Field(
         default=False, description="Only what came after the last verification that found no fault."
     )

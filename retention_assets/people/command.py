@@ -11,7 +11,7 @@ import click
 from retention_assets.people.common.options import ACTOR, FORMAT, DurationParam, InstantParam, examples
 from retention_assets.people.common.output import ExitCode, echo, print_json, progress, say, say_next
 from retention_assets.people.common.sources import find_environment
-from retention_assets.people.operation import A, Operation, Place, RequestField, Result, fields_of
+from retention_assets.people.operation import A, Only, Operation, RequestField, Result, fields_of
 from retention_assets.policy.durations import Duration
 
 _TYPES: dict[Any, Any] = {
@@ -39,7 +39,7 @@ def options(operation: Operation[Any, Any], *, optional: bool = False) -> Callab
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         function = ACTOR(function)
         for field in reversed(fields_of(operation.request)):
-            if field.place is not Place.FORM:
+            if field.only is not Only.FORM:
                 function = _parameter(field, optional)(function)
         return function
 

@@ -1,4 +1,4 @@
-"""Place a hold, so that nothing it covers is marked or swept, and release it.
+"""Only a hold, so that nothing it covers is marked or swept, and release it.
 
 A hold is placed first and checked afterwards: the last verdicts may be old.
 """
@@ -22,7 +22,7 @@ from retention_assets.people.command import ask, command, missing, options, show
 from retention_assets.people.common.options import FORMAT, examples
 from retention_assets.people.common.output import ExitCode, print_json, print_tables
 from retention_assets.people.common.sources import find_environment, holds_of_files, ledger_to_read
-from retention_assets.people.operation import Flags, Instant, Kind, Place, ReasonedRequest, Result, Text, operation
+from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Result, Text, operation
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
@@ -50,7 +50,7 @@ class HoldRequest(ReasonedRequest):
     until: Annotated[Instant | None, Flags("-u", "--until")] = Field(
         default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
     )
-    at: Annotated[datetime, Place.PROGRAM] = Field(default_factory=now)
+    at: Annotated[datetime, Only.PROGRAM] = Field(default_factory=now)
 
     def hold(self) -> Hold:
         """Build the hold, or raise BadInput with every fault."""
@@ -171,7 +171,7 @@ def hold_row(hold: Hold, source: str) -> dict[str, Any]:
     Kind.ACT, "retention hold --list", "retention hold --name audit -d 'lake/raw.*' -r 'the auditors asked' --until 'in 90d'"
 )
 def hold(request: HoldRequest, environment: Environment) -> HoldResult:
-    """Place a hold: no policy marks or sweeps what it holds, until it ends or is released.
+    """Only a hold: no policy marks or sweeps what it holds, until it ends or is released.
 
     It says how many datasets and transactions of the last evaluation the hold is about. One that is about none is placed as
     well.

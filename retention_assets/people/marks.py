@@ -28,7 +28,7 @@ from retention_assets.people.common.options import AS_OF, DATASETS, FORMAT, exam
 from retention_assets.people.common.output import ExitCode, print_rows, print_tables
 from retention_assets.people.common.sources import find_environment, instant, ledger_to_read
 from retention_assets.people.holds import HoldRequest
-from retention_assets.people.operation import Flags, Instant, Kind, Place, ReasonedRequest, Result, Text, operation
+from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Result, Text, operation
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, matching
@@ -61,7 +61,7 @@ class KeepRequest(ReasonedRequest):
         default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
     )
     name: Text | None = Field(default=None, description="The name of the hold; one is made up when left out.")
-    at: Annotated[datetime, Place.PROGRAM] = Field(default_factory=now)
+    at: Annotated[datetime, Only.PROGRAM] = Field(default_factory=now)
 
     def hold(self) -> Hold:
         """Hold on just these transactions."""
@@ -178,7 +178,7 @@ class UnmarkRequest(ReasonedRequest):
     dataset: Annotated[str | None, Flags("-d", "--dataset", metavar="NAME")] = Field(
         default=None, description="Take back every mark of this dataset, such as lake/raw.events."
     )
-    transactions: Annotated[tuple[str, ...], Place.FORM] = Field(
+    transactions: Annotated[tuple[str, ...], Only.FORM] = Field(
         default=(), description="Ids, such as ['T1', 'T2']: only these of the dataset, all of them or none."
     )
     policy: Annotated[str | None, Flags("-p", "--policy", metavar="NAME")] = Field(

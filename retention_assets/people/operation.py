@@ -58,7 +58,7 @@ class Flags:
         self.names, self.metavar = names, metavar
 
 
-class Place(Enum):
+class Only(Enum):
     """Restriction of a field to one way of asking."""
 
     COMMAND = "the command line alone"
@@ -68,14 +68,21 @@ class Place(Enum):
 
 def _text(value: str) -> str:
     if not (text := value.strip()):
-        raise InvalidValue("is empty", "some words", "The record keeps who did what, and why.")
+        raise InvalidValue("is empty", "some words")
     return text
 
 
-def _not_of_the_system(value: str) -> str:
-    if value.startswith(_SYSTEM):
+def _recorded(value: str) -> str:
+    try:
+        return _text(value)
+    except InvalidValue as fault:
+        raise InvalidValue(fault.what, fault.expected, "The record keeps who did what, and why.") from None
+
+
+def _actor(value: str) -> str:
+    if (actor := _recorded(value)).startswith(_SYSTEM):
         raise InvalidValue(f"begins with {_SYSTEM}, as only the system's names do")
-    return value
+    return actor
 
 
 def _instant(value: datetime | str) -> datetime:
@@ -106,7 +113,7 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    actor: Annotated[Text, AfterValidator(_not_of_the_system)]
+    actor: Annotated[str, AfterValidator(_actor)]
 
     def __init__(self, **given: Any) -> None:
         try:
@@ -118,7 +125,7 @@ class Request(BaseModel):
 class ReasonedRequest(Request):
     """Request that needs a reason, because it changes what is kept or deleted."""
 
-    reason: Annotated[Text, Flags("-r", "--reason")] = Field(description="Why: the record keeps it.")
+    reason: Annotated[str, AfterValidator(_recorded), Flags("-r", "--reason")] = Field(description="Why: the record keeps it.")
 
 
 class Result(BaseModel):
@@ -203,7 +210,7 @@ class RequestField:
     required: bool
     help: str
     flags: Flags
-    place: Place | None
+    only: Only | None
 
 
 def fields_of(request: type[Request]) -> list[RequestField]:
@@ -211,12 +218,12 @@ def fields_of(request: type[Request]) -> list[RequestField]:
     fields = []
     for name, field in request.model_fields.items():
         flags = next((each for each in field.metadata if isinstance(each, Flags)), Flags(f"--{name.replace('_', '-')}"))
-        place = next((each for each in field.metadata if isinstance(each, Place)), None)
-        if name != "actor" and place is not Place.PROGRAM:
+        only = next((each for each in field.metadata if isinstance(each, Only)), None)
+        if name != "actor" and only is not Only.PROGRAM:
             kind = _plain(field.annotation)
             many = get_origin(kind) is tuple
             kind = _plain(get_args(kind)[0]) if many else kind
-            fields.append(RequestField(name, kind, many, field.is_required(), field.description or "", flags, place))
+            fields.append(RequestField(name, kind, many, field.is_required(), field.description or "", flags, only))
     return sorted(fields, key=lambda field: field.name == "reason")
 
 

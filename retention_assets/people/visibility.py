@@ -34,7 +34,7 @@ from retention_assets.people.common.logs import read_one
 from retention_assets.people.common.options import AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
 from retention_assets.people.common.output import ExitCode, echo, print_json, print_tables, progress, say
 from retention_assets.people.common.sources import find_environment, ledger_to_read
-from retention_assets.people.operation import Flags, Instant, Kind, Place, Request, Result, Span, operation
+from retention_assets.people.operation import Flags, Instant, Kind, Only, Request, Result, Span, operation
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.scope import rules_reaching
@@ -50,11 +50,11 @@ class AdvanceRequest(Request):
     dataset: Annotated[str, Flags()] = Field(
         default="", description="A dataset, such as lake/raw.events; all that the policy files name when left out."
     )
-    datasets: Annotated[tuple[str, ...], Flags("-d", "--dataset"), Place.COMMAND] = Field(
+    datasets: Annotated[tuple[str, ...], Flags("-d", "--dataset"), Only.COMMAND] = Field(
         default=("*",), description="Only these of the datasets that the policy files name: a glob."
     )
     retention: Span | None = Field(default=None, description="How long the history of the dataset stays readable, such as 30d.")
-    log: Annotated[Path | None, Flags("-l", "--log"), Place.COMMAND] = Field(
+    log: Annotated[Path | None, Flags("-l", "--log"), Only.COMMAND] = Field(
         default=None, description="Read this log, a file or folder in the exchange format, instead of the stores."
     )
     as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(

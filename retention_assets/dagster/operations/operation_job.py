@@ -20,7 +20,7 @@ from retention_assets.dagster.step import Metadata, actor_of, masking_faults, re
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.failures import failure_text
-from retention_assets.people.operation import Kind, Operation, Place, RequestField, fields_of
+from retention_assets.people.operation import Kind, Only, Operation, RequestField, fields_of
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import EXPECTED_MOMENT, parse_moment, text_of
 from retention_assets.render.markdown import Answer, with_code
@@ -134,7 +134,7 @@ def typed_instant(text: str, key: str = "as_of") -> datetime | None:
 
 def declared(operation: Operation[Any, Any]) -> OperationJob[Any]:
     """Make a job of a declared operation: its form has the fields of the request, its answer the sentences of the result."""
-    fields = [field for field in fields_of(operation.request) if field.place is not Place.COMMAND]
+    fields = [field for field in fields_of(operation.request) if field.only is not Only.COMMAND]
     form = create_model(
         f"{operation.request.__name__}Form", __base__=OperationForm, __doc__=operation.request.__doc__,
         **{field.name: _form_field(field) for field in fields},
