@@ -22,7 +22,7 @@ from retention_assets.settings.secrets import masked_fault
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
         "init": (
-            "commands.init:init",
+            "people.init:init",
             "Write settings, a policy, the schema by which editors complete policies, and a .gitignore",
         ),
         "demo": ("commands.demo:demo", "Build a small environment, and show what retention does with it"),

@@ -71,7 +71,7 @@ IMPORTS: Mapping[str, set[str]] = {
         "pipeline.unrecorded_scans", "policy", "report", "settings", "settings.yaml", "stores", "sweep",
     },
     "people": {
-        "clock", "datasets", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "operations", "pipeline",
+        "clock", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "operations", "pipeline",
         "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores", "sweep",
     },
     "dagster": {
@@ -185,16 +185,16 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_530,
     "sweep": 2_900,
     "pipeline": 2_820,
-    "operations": 1_410,
-    "people": 3_140,
-    "commands": 1_190,
+    "operations": 1_260,
+    "people": 3_310,
+    "commands": 1_130,
     "render": 2_450,
     "dagster": 4_560,
     "demo": 780,
-    "retention_assets_tests": 67_100,
+    "retention_assets_tests": 67_160,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 80, 1_461
+OPENINGS, ARROWS = 80, 1_462
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

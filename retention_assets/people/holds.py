@@ -1,4 +1,4 @@
-"""Only a hold, so that nothing it covers is marked or swept, and release it.
+"""Place a hold, so that nothing it covers is marked or swept, and release it.
 
 A hold is placed first and checked afterwards: the last verdicts may be old.
 """
@@ -171,7 +171,7 @@ def hold_row(hold: Hold, source: str) -> dict[str, Any]:
     Kind.ACT, "retention hold --list", "retention hold --name audit -d 'lake/raw.*' -r 'the auditors asked' --until 'in 90d'"
 )
 def hold(request: HoldRequest, environment: Environment) -> HoldResult:
-    """Only a hold: no policy marks or sweeps what it holds, until it ends or is released.
+    """Place a hold: no policy marks or sweeps what it holds, until it ends or is released.
 
     It says how many datasets and transactions of the last evaluation the hold is about. One that is about none is placed as
     well.

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from retention_assets.operations.new_folder import POLICIES, SETTINGS, NewFolderRequest, write_folder
+from retention_assets.people.init import POLICIES, SETTINGS, write_folder
 from retention_assets.policy.schema import policy_schema
 from retention_assets.settings.model import load_settings
 from retention_assets_tests.commands.conftest import Json, Run
@@ -127,8 +127,8 @@ def test_the_log_of_the_sample_says_how_large_its_data_is(empty: Run) -> None:
 
 
 def test_two_who_begin_at_once_do_not_write_over_each_other(tmp_path: Path) -> None:
-    first = write_folder(NewFolderRequest(folder=tmp_path))
-    second = write_folder(NewFolderRequest(folder=tmp_path, settings="theirs\n"))
+    first = write_folder(tmp_path)
+    second = write_folder(tmp_path, "theirs\n")
     assert (set(first.written), set(second.kept), second.written) == (FILES, FILES, [])
     assert (tmp_path / "retention.yaml").read_text() == SETTINGS
     assert POLICIES in (tmp_path / "policies/retention.yaml").read_text()

@@ -1,12 +1,16 @@
-"""Create starter files: settings, a policy, the schema for editors, and .gitignore. Existing files are never overwritten,
+"""Creates starter files: settings, a policy, the schema for editors, and .gitignore. Existing files are never overwritten,
 not even by two processes at once.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.people.common.options import examples
+from retention_assets.people.common.output import echo, say, say_next
 from retention_assets.policy.schema import policy_schema
 
 SETTINGS = """\
@@ -79,41 +83,31 @@ _IGNORED = "/.retention/"
 _IGNORE = f"# The ledger and the warehouse: data, never source.\n{_IGNORED}\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewFolderRequest:
-    """Folder and starter files. A sample belongs to its settings and policies, so it is written whole or not at all."""
-
-    folder: Path
-    settings: str = SETTINGS
-    policies: str = POLICIES
-    sample: Mapping[str, bytes] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class NewFolder:
     """Written files, existing files that were left alone, and what a person has to do about these."""
 
-    folder: Path
     written: Sequence[str]
     kept: Sequence[str]
     warnings: Sequence[str]
 
 
-def write_folder(request: NewFolderRequest) -> NewFolder:
-    """Write the files that are missing."""
-    folder = request.folder
+def write_folder(
+    folder: Path, settings: str = SETTINGS, policies: str = POLICIES, sample: Mapping[str, bytes] | None = None
+) -> NewFolder:
+    """Write the files that are missing. A sample belongs to its settings and policies: it is written whole or not at all."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(Problem("is not a folder", file=str(folder), expected="a folder, or a name that is free"))
-    if request.sample:
-        _check_free(folder, request.sample)
+    if sample:
+        _check_free(folder, sample)
     files = {
-        SETTINGS_FILE: request.settings.encode(), POLICY_FILE: f"{_MODELINE}{request.policies}".encode(),
-        SCHEMA_FILE: policy_schema().encode(), IGNORE_FILE: _IGNORE.encode(), **request.sample,
+        SETTINGS_FILE: settings.encode(), POLICY_FILE: f"{_MODELINE}{policies}".encode(),
+        SCHEMA_FILE: policy_schema().encode(), IGNORE_FILE: _IGNORE.encode(), **(sample or {}),
     }  # fmt: skip
     written, kept = list[str](), list[str]()
     for name, content in files.items():
         (written if _write(folder / name, content) else kept).append(name)
-    return NewFolder(folder, written, kept, _warnings(folder, kept))
+    return NewFolder(written, kept, _warnings(folder, kept))
 
 
 def _check_free(folder: Path, sample: Mapping[str, bytes]) -> None:
@@ -143,3 +137,34 @@ def _warnings(folder: Path, kept: Sequence[str]) -> list[str]:
     text = (folder / IGNORE_FILE).read_text("utf-8", "replace")
     lines = {line.strip().strip("/") for line in text.splitlines()}
     return [] if _IGNORED.strip("/") in lines else [f"Add {_IGNORED} to {IGNORE_FILE}: the ledger and the warehouse are there."]
+
+
+@examples("retention init", "retention init my-lake --sample")
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("."), metavar="[DIR]")
+@click.option("--sample", is_flag=True, help="Write also a small lake, in which something may go today.")
+def init(folder: Path, sample: bool) -> None:
+    """Write settings, a policy, the schema by which editors complete policies, and a .gitignore.
+
+    They go into DIR, or the folder that one is in. Nothing that is there is written over.
+    """
+    if sample:
+        from retention_assets.clock import now
+        from retention_assets.demo.sample import POLICIES, SETTINGS, sample_files
+
+        new = write_folder(folder, SETTINGS, POLICIES, sample_files(now()))
+    else:
+        new = write_folder(folder)
+    purposes = {
+        SETTINGS_FILE: "where things are", POLICY_FILE: "what may go", SCHEMA_FILE: "by which editors complete policies",
+        IGNORE_FILE: "keeps the ledger and the warehouse out of git",
+    }  # fmt: skip
+    for name, purpose in purposes.items():
+        echo(f"{name:24}{purpose}" if name in new.written else f"{name:24}was there already, and is as it was")
+    if sample:
+        echo(f"{'lake/':24}a sample: a log, and the data of {sum('/data/' in name for name in new.written)} transactions")
+    for warning in new.warnings:
+        say(warning)
+    there = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
+    then = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
+    say_next(f"{there}{then}; `retention validate` says in sentences what the policies mean.")
