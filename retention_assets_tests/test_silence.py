@@ -155,7 +155,7 @@ class Sleeper:
         return getattr(self.store_below, name)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-        self.woken.wait()
+        self.woken.wait(60)
         self.swept = self.store_below.sweep(dataset, targets, parallelism, permit)
         self.done.set()
         return self.swept
