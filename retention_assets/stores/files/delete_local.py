@@ -166,9 +166,12 @@ def _look(name: str, top: int, home: Mount, guarded: Guarded) -> tuple[FolderNot
                 continue
             check_unguarded(file, status, guarded)
             files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
-            seen[status.st_dev, status.st_ino] += 1
+            links = status.st_nlink
+            if links > 1:
+                seen[status.st_dev, status.st_ino] += 1
+                links -= seen[status.st_dev, status.st_ino] - 1
             # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
-            if seen[status.st_dev, status.st_ino] == status.st_nlink and stat.S_ISREG(status.st_mode):
+            if links == 1 and stat.S_ISREG(status.st_mode):
                 freed += status.st_size
     return FolderNote(freed, files, size, newest, own.st_ino if keeps_numbers(home) else None), entries
 
