@@ -24,7 +24,11 @@ class ForecastDay:
     bytes_waiting: int = 0
     marked: int = 0
     bytes_marked: int = 0
+    # marks whose grace is over when the sweep begins
+    due: int = 0
+    bytes_due: int = 0
     spared: int = 0
+    bytes_spared: int = 0
     deleted: int = 0
     bytes_deleted: int = 0
     # Amounts, where there are prices: a month of what is there, a month of what goes that day, the requests that delete it, and
@@ -42,6 +46,8 @@ class ForecastDay:
 
 
 MONEY = ("month", "saved", "requests", "early")
+# shown by a simulation alone
+_SIMULATED = {"due", "bytes_due", "bytes_spared"}
 
 
 @dataclass
@@ -55,6 +61,8 @@ class ForecastDays:
     marked: Counter[str] = field(default_factory=Counter)
     deleted: Counter[str] = field(default_factory=Counter)
     bytes_deleted: Counter[str] = field(default_factory=Counter)
+    # number of spared marks by reason
+    spared_because: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def starting(cls, policies: str, as_of: datetime, days: int) -> "ForecastDays":
@@ -112,7 +120,7 @@ class Forecast:
         return {"policies": one.policies, "datasets": one.datasets, "start": start, "days": days, "by_policy": by_policy}
 
     def _day(self, day: ForecastDay) -> dict[str, Any]:
-        found = asdict(day) | {"date": day.date.isoformat()}
+        found = {name: value for name, value in asdict(day).items() if name not in _SIMULATED} | {"date": day.date.isoformat()}
         for name in MONEY:
             amount = found.pop(name)
             found |= {name: round(amount, 6)} if self.currency else {}

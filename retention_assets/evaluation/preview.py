@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import integers, join_chunks
-from retention_assets.frames.log import SUMMED, Log
+from retention_assets.frames.log import SUMMED, Log, refusals_of
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
@@ -33,11 +33,7 @@ class Preview:
     @property
     def refused(self) -> dict[str, dict[str, str | None]]:
         """Unsound datasets, each with its fault and place."""
-        unsound = self.log.datasets.filter(pc.is_valid(self.log.datasets["fault"]))
-        return {
-            row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]}
-            for row in unsound.select(["dataset", "fault", "fault_transaction"]).to_pylist()
-        }
+        return refusals_of(self.log.datasets)
 
     @property
     def marked(self) -> pa.Table:

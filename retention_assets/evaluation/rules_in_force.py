@@ -274,6 +274,13 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
 
 
+def rulebook_of_files(ledger: Ledger, settings: Settings, files: Policies, as_of: datetime) -> Rulebook:
+    """Foresee the book if these files were all of it."""
+    decisions = compare(ledger.policy_book.newest(), [as_loaded(item) for item in items_of(files)], True, _aspects(settings))
+    book = (one.written("", as_of) if one.outcome is LoadOutcome.WRITTEN else one.stored for one in decisions if one.loaded)
+    return Rulebook(ledger, settings, files, tuple(decisions), tuple(one for one in book if one))
+
+
 def read_policies(settings: Settings) -> Policies:
     return load_policies(settings.policies, settings.branches, settings.needing_grace, settings.branches)
 

@@ -86,10 +86,15 @@ class Log:
     datasets: pa.Table
 
 
+def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:
+    """Refused datasets by name, each with its fault and the transaction to blame, for JSON."""
+    refused = datasets.filter(pc.is_valid(datasets["fault"])).select(["dataset", "fault", "fault_transaction"])
+    return {row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]} for row in refused.to_pylist()}
+
+
 def faults_of(datasets: pa.Table) -> dict[str, str]:
     """Refused datasets by name, each with its fault and the transaction to blame."""
-    refused = datasets.filter(pc.is_valid(datasets["fault"])).select(["dataset", "fault", "fault_transaction"])
     return {
-        row["dataset"]: row["fault"] + (f" (transaction {row['fault_transaction']})" if row["fault_transaction"] else "")
-        for row in refused.to_pylist()
+        name: f"{fault['fault']} (transaction {fault['transaction']})" if fault["transaction"] else str(fault["fault"])
+        for name, fault in refusals_of(datasets).items()
     }

@@ -1,16 +1,17 @@
-"""Rehearse a run: mark and sweep a copy of the ledger, over stores that record instead of deleting.
+"""Rehearse a run on a copy of the ledger, over stores that record instead of deleting; or walk over the days to come.
 
-Marking and sweeping are a run's own code, so a rehearsal finds what a run does.
+Marking, re-check and sweep are a run's own code, so a rehearsal finds what a run does.
 """
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,29 +19,36 @@ from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.datahub_policies import load_rules
+from retention_assets.evaluation.days import RecheckAt, WalkTerms, walk
+from retention_assets.evaluation.forecast import ForecastDays
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files
 from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import DATASETS, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.copies import copy_due_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.marks.marking import MarkResult
+from retention_assets.ledger.marks.marking import MARK_ROWS, MarkResult
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
+from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import CascadingStore, Store, call_store, error_text
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.recheck import Recheck
 
 _ACTOR = "rehearsal"
+# transactions per batch of a walk; a longer dataset is a batch by itself
+_ROWS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,40 @@ class Rehearsal:
             if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
         }
 
+    def walk(self, sets: Sequence[tuple[ForecastDays, Rulebook]], as_of: datetime) -> pa.Table:
+        """Add the days of the chosen datasets under sets of policies; return what logs say of the refused ones."""
+        rechecks = [self._recheck_at(rulebook, as_of) for _, rulebook in sets]
+        refused, silent = [DATASETS.empty_table()], dict[str, Exception]()
+        for one in self.chosen:
+            if not one.datasets:
+                continue
+            terms = self._terms(one.store, as_of)
+            for log in _batches(read_share(one.store, share, silent) for share in shares_of(one)):
+                refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
+                for part in _parts(log):
+                    names = part.datasets["dataset"].to_pylist()
+                    marks = self._marks(names)
+                    for (days, rulebook), recheck_at in zip(sets, rechecks, strict=True):
+                        walk(days, part, marks, rulebook.rules(names, as_of), recheck_at, terms)
+        return pa.concat_tables(refused)
+
+    def _recheck_at(self, rulebook: Rulebook, as_of: datetime) -> RecheckAt:
+        book = self.copy.policy_book.in_force() if rulebook.book is None else rulebook.book
+        holds = (*rulebook.files.holds, *rulebook.kept_holds)
+        recheck = Recheck(self.copy, self.settings, as_of, lambda: holds, files=rulebook.files, book=book)
+        return lambda at: replace(recheck, as_of=at)
+
+    def _terms(self, store: Store, as_of: datetime) -> WalkTerms:
+        # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
+        begins_anew = isinstance(self.settings.store(store.name), IcebergSettings)
+        return WalkTerms(as_of, store.name, call_store(store, lambda: store.capabilities), self.settings.prices, begins_anew)
+
+    def _marks(self, datasets: Sequence[str]) -> pa.Table:
+        """Open or swept marks of some datasets. A mark that is only hidden, and is to be marked again, is neither."""
+        if self.source is None:
+            return MARK_ROWS.empty_table()
+        return self.source.marks.table(datasets, ("MARKED", "SWEEPING", "SWEPT"), hidden_again=self.settings.hidden_again)
+
     def _other_clocks(self) -> Iterator[datetime]:
         """The copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well."""
         return filter(None, (self.source.clock.server_time(),) if self.source else ())
@@ -144,38 +186,40 @@ class Rehearsal:
 def rehearse(
     environment: Environment,
     datasets: Sequence[str],
-    due_by: datetime,
+    due_by: datetime | None = None,
     *,
-    remembers: bool = False,
     as_of: datetime | None = None,
-    simulated: bool = False,
+    scans: bool = True,
+    may_be_empty: bool = False,
 ) -> Iterator[Rehearsal]:
-    """Copy the ledger with what is due by an instant. Where there is no ledger yet, the copy is empty.
+    """Copy the ledger, with the marks that are due by an instant. Where there is no ledger yet, the copy is empty.
 
-    Stores of objects are scanned once, as of `as_of` or now, without a record. Ahead of the present, where a sweep may not
-    go, the copy has a simulated clock; so has one that is to be `simulated`.
+    Stores of objects are scanned once, as of `as_of` or now, without a record; without `scans` they are read in this process.
+    Ahead of the present, where a sweep may not go, the copy has a simulated clock.
     """
     settings = environment.settings
     if not settings.stores:
         raise Refused("The settings name no store. Add one to retention.yaml, then run again.")
     wanted = DatasetFilter(tuple(datasets))
-    simulated = simulated or settings.clock.simulated or due_by > environment.present()
+    present = environment.present()
+    simulated = settings.clock.simulated or (due_by or present) > present
     with ExitStack() as stack:
         source = stack.enter_context(environment.ledger_if_any())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="retention-rehearsal-"))
         url = f"sqlite:///{Path(folder) / 'ledger.db'}"
         copy = stack.enter_context(open_ledger(url, simulated=None if source else simulated))
         if source:
-            copy_due_marks(source, copy, wanted.select(source.marks.datasets_to_sweep(due_by)), due_by, simulated)
-        scanned, unread = _scan(environment, source, wanted, as_of, stack)
-        stores, away = _open(environment, remembers, scanned)
+            due = wanted.select(source.marks.datasets_to_sweep(due_by)) if due_by else ()
+            copy_due_marks(source, copy, due, due_by or present, simulated)
+        scanned, unread = _scan(environment, source, wanted, as_of, stack) if scans else ({}, {})
+        stores, away = _open(environment, scanned)
         for name, fault in place_faults(source, environment.stores(stores).values()).items() if source else ():
             if not is_away(fault):
                 away[name] = str(fault)
                 del stores[name]
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
-        if not (wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
+        if not (may_be_empty or wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
             names = [name for one in choose_datasets(stores.values(), DatasetFilter()) for name in one.datasets]
             guess = did_you_mean(datasets[0], names, most=1) or ""
             raise Refused(f"No store has a dataset of {', '.join(datasets)}. {guess}".rstrip())
@@ -213,15 +257,12 @@ def _scan(
     return found, unread
 
 
-def _open(
-    environment: Environment, remembers: bool, scanned: Mapping[str, Store]
-) -> tuple[dict[str, RecordingStore], dict[str, str]]:
+def _open(environment: Environment, scanned: Mapping[str, Store]) -> tuple[dict[str, RecordingStore], dict[str, str]]:
     """Recording stores; and why one could not even be opened."""
     stores, away = dict[str, RecordingStore](), dict[str, str]()
     for one in environment.settings.stores:
         try:
-            store = scanned.get(one.name) or environment.stores([one.name])[one.name]
-            stores[one.name] = RecordingStore(store, remembers=remembers)
+            stores[one.name] = RecordingStore(scanned.get(one.name) or environment.stores([one.name])[one.name])
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
             away[one.name] = error_text(fault)
     return stores, away
@@ -237,3 +278,34 @@ def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], 
         faults = chain(rule_faults(connection), due_mark_faults(connection, datasets, at))
         _, words = next(faults, ("", ""))
     return f"Nothing would be swept. {words} `retention audit verify` names everything that was changed." if words else None
+
+
+def _batches(logs: Iterable[Log]) -> Iterator[Log]:
+    """Join small logs."""
+    waiting: list[Log] = []
+    for log in logs:
+        waiting.append(log)
+        if sum(len(one.transactions) for one in waiting) >= _ROWS_AT_ONCE:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(logs: Sequence[Log]) -> Log:
+    rows = pa.concat_tables([log.transactions for log in logs]).unify_dictionaries().combine_chunks()
+    return Log(rows, pa.concat_tables([log.datasets for log in logs]))
+
+
+def _parts(log: Log) -> Iterator[Log]:
+    """Batches of datasets, without those that have no transaction."""
+    if not len(log.transactions):
+        return
+    bounds = bounds_of(log.transactions)
+    begin = 0
+    while begin < len(bounds) - 1:
+        end = max(begin + 1, int(np.searchsorted(bounds, bounds[begin] + _ROWS_AT_ONCE, side="right")) - 1)
+        rows = log.transactions.slice(bounds[begin], bounds[end] - bounds[begin])
+        about = pc.is_in(log.datasets["dataset"], value_set=pc.unique(rows["dataset"].cast(pa.string())))
+        yield Log(rows, log.datasets.filter(about))
+        begin = end

@@ -1,27 +1,22 @@
-"""Simulate the cycle day by day on a copy, so that one sees marks come due and a sweep without waiting.
+"""Simulate the cycle day by day, so that one sees marks come due and a sweep without waiting.
 
 The history is what the stores have now: nothing new arrives.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
-from retention_assets.frames.log import SUMMED, Log, faults_of
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.evaluation.forecast import IN_FORCE, ForecastDays
+from retention_assets.frames.log import faults_of
 from retention_assets.operations.amounts import NOTHING, Amount
-from retention_assets.operations.rehearsal import Rehearsal, rehearse
+from retention_assets.operations.rehearsal import rehearse
 from retention_assets.policy.durations import text_of
 
 MOST_DAYS = 3_660
-_DAY = timedelta(days=1)
-_FOREVER = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,70 +77,27 @@ class Simulation:
 
 
 def simulate(request: SimulationRequest, environment: Environment) -> Simulation:
-    """Live through the days on a copy of the ledger that is thrown away. The stores are read, each once."""
+    """Live through the days. Nothing is written; the stores are read, each once."""
     begin = request.begin or environment.present()
-    instants = [begin + number * _DAY for number in range(request.days)]
-    with rehearse(environment, request.datasets, _FOREVER, remembers=True, simulated=True) as rehearsed:
+    days = ForecastDays.starting(IN_FORCE, begin, request.days)
+    with rehearse(environment, request.datasets) as rehearsed:
         newest = rehearsed.copy.clock.times().newest_mark_at
         if newest and begin < newest:
             raise Refused(
                 f"The newest mark of the ledger is of {text_of(newest)}: a simulation begins then or later, and not at"
                 f" {text_of(begin)}. Leave --from out to begin now."
             )
-        logs = [(log, _swept(rehearsed.known(rehearsed.source, log))) for log in rehearsed.logs()]
-        refused = {name: why for log, _ in logs for name, why in faults_of(log.datasets).items()}
-        days = tuple(_live(rehearsed, logs, instants, refused))
-        spared = rehearsed.copy.marks.table(statuses=["SPARED"])
-        counts = {row["values"]: row["counts"] for row in pc.value_counts(spared["why"].combine_chunks()).to_pylist()}
-    return Simulation(days, dict(sorted(refused.items())), rehearsed.away, dict(sorted(counts.items())))
-
-
-def _live(
-    rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], instants: Sequence[datetime], refused: dict[str, str]
-) -> Iterator[SimulatedDay]:
-    """Each day: judge and mark, then sweep what is due."""
-    gone = 0
-    for at in instants:
-        marked = _mark(rehearsed, logs, at)
-        due = _pending(rehearsed, at)
-        spared_before = _amount(rehearsed.copy.marks.table(statuses=["SPARED"]))
-        for result in rehearsed.sweep_copy(at):
-            if result.refused:
-                refused.setdefault(result.dataset, result.refused)
-        recorded = rehearsed.recorded()
-        deleted = sum((Amount(1, one.bytes or 0) for one in recorded[gone:]), NOTHING)
-        gone = len(recorded)
-        spared = _amount(rehearsed.copy.marks.table(statuses=["SPARED"]))
-        yield SimulatedDay(
-            as_of=at,
-            newly_marked=marked,
-            due=due,
-            deleted=deleted,
-            spared=Amount(spared.transactions - spared_before.transactions, spared.bytes - spared_before.bytes),
-            waiting=_pending(rehearsed, _FOREVER),
+        refused = faults_of(rehearsed.walk([(days, rehearsed.rulebook)], begin))
+        away = rehearsed.away
+    simulated = (
+        SimulatedDay(
+            as_of=begin + timedelta(days=number),
+            newly_marked=Amount(day.marked, day.bytes_marked),
+            due=Amount(day.due, day.bytes_due),
+            deleted=Amount(day.deleted, day.bytes_deleted),
+            spared=Amount(day.spared, day.bytes_spared),
+            waiting=Amount(day.waiting, day.bytes_waiting),
         )
-
-
-def _mark(rehearsed: Rehearsal, logs: Sequence[tuple[Log, pa.Table]], at: datetime) -> Amount:
-    """Judge as of a day and mark on the copy; returns what is new."""
-    rules, parts = rehearsed.rules(at), [CANDIDATES.empty_table()]
-    for log, before in logs:
-        known = pa.concat_tables([before, rehearsed.known(rehearsed.copy, log)])
-        parts.append(rehearsed.candidates(log, known, rules, at))
-    candidates = pa.concat_tables(parts)
-    if len(candidates):
-        rehearsed.mark(candidates, at)
-    return _amount(candidates)
-
-
-def _swept(known: pa.Table) -> pa.Table:
-    # The copy has the open marks: what it spares can be marked again.
-    return known.filter(known["swept"])
-
-
-def _pending(rehearsed: Rehearsal, by: datetime) -> Amount:
-    return sum((Amount(one.marks, one.bytes) for one in rehearsed.copy.pending.waiting() if one.is_due(by)), NOTHING)
-
-
-def _amount(rows: pa.Table) -> Amount:
-    return Amount(len(rows), int(pc.sum(rows["bytes"].cast(SUMMED)).as_py() or 0))
+        for number, day in enumerate(days.days)
+    )
+    return Simulation(tuple(simulated), dict(sorted(refused.items())), away, dict(sorted(days.spared_because.items())))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import (
@@ -48,15 +47,11 @@ class RecordingStore:
 
     store: Store
     recorded: list[RecordedDeletion] = field(default_factory=list)
-    # read each log once, so that a history over many days is that of the first day
-    remembers: bool = field(default=False, kw_only=True)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
-    _logs: list[tuple[frozenset[str], pa.Table]] = field(default_factory=list)
-    _tokens: dict[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # set on the instance, so that isinstance() with SelectiveStore answers as for the wrapped store
-        if isinstance(self.store, SelectiveStore) and not self.remembers:
+        if isinstance(self.store, SelectiveStore):
             self.read_some = self.store.read_some
 
     @property
@@ -78,22 +73,10 @@ class RecordingStore:
         return self.store.shares(datasets)
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        if not self.remembers:
-            return self.store.read(datasets)
-        names = frozenset[str]().union(*(names for names, _ in self._logs))
-        if new := [name for name in datasets if name not in names]:
-            self._logs.append((frozenset(new), self.store.read(new)))
-        wanted = pa.array(datasets, pa.string())
-        tables = [lines for names, lines in self._logs if not names.isdisjoint(datasets)]
-        return pa.concat_tables([lines.filter(pc.is_in(lines["dataset"], wanted)) for lines in tables])
+        return self.store.read(datasets)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        if not self.remembers:
-            return self.store.tokens(datasets)
-        if new := [name for name in datasets if name not in self._tokens]:
-            tokens = self.store.tokens(new)
-            self._tokens |= {name: tokens.get(name) for name in new}
-        return {name: token for name in datasets if (token := self._tokens[name]) is not None}
+        return self.store.tokens(datasets)
 
     def present(self) -> datetime | None:
         return self.store.present() if isinstance(self.store, ServedStore) else None

@@ -134,6 +134,8 @@ class Recheck:
     confirmed: pa.Table | None = None
     # policy files of the run: where they differ from the book, both have to select
     files: Policies = field(default_factory=Policies)
+    # book as it would be, where it is only foreseen; otherwise the ledger is asked
+    book: Sequence[Stored] | None = None
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
     # entries of the files in comparable form: made once for all leases
     _loaded: list[Loaded] = field(default_factory=list)
@@ -194,7 +196,7 @@ class Recheck:
 
     @cached_property
     def _book(self) -> list[Stored]:
-        return self.ledger.policy_book.in_force()
+        return self.ledger.policy_book.in_force() if self.book is None else list(self.book)
 
     @cached_property
     def _drifted(self) -> frozenset[str]:
@@ -214,7 +216,11 @@ class Recheck:
 
     def _item(self, version: Version) -> Policy | AspectEntry | None:
         if version not in self._versions:
-            stored = {one.version: one for one in self.ledger.policy_book.versions(version[0])}.get(version[1])
+            versions = (
+                *self.ledger.policy_book.versions(version[0]),
+                *(one for one in self.book or () if one.name == version[0]),
+            )
+            stored = {one.version: one for one in versions}.get(version[1])
             item = item_of(stored.name, stored.content) if stored else None
             # only these make marks
             self._versions[version] = item if isinstance(item, Policy | AspectEntry) else None

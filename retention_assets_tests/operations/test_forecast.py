@@ -113,6 +113,15 @@ def test_what_comes_again_under_the_name_of_what_is_marked_is_spared_and_marked_
     assert (said(found.days, "spared"), said(found.days, "marked"), said(found.days, "deleted")) == ({8: 1}, {9: 1}, {16: 1})
 
 
+def test_marks_that_no_log_has_any_more_are_spared_when_they_are_due(lake: Lake) -> None:
+    lake.marks()
+    rewritten = to_lines([history("main: B:SNAPSHOT@40d=90 - C:APPEND@39d=8", dataset="lake/d")])
+    (lake.folder / "log" / "lake-d.jsonl").write_text("".join(f"{line}\n" for line in rewritten))
+    found = foreseen(lake).in_force
+    assert (found.start.waiting, said(found.days, "spared"), said(found.days, "deleted")) == (0, {1 + GRACE: 1}, {})
+    assert found.spared_because == {"The store's log does not have it any more.": 1}
+
+
 def test_a_realm_that_is_purged_goes_whole(lake: Lake) -> None:
     lake._log("lake/d", ['{"dataset":"lake/d","realm":"acme"}'])
     with lake.opened() as ledger:
@@ -209,5 +218,5 @@ def test_many_datasets_are_foreseen_some_at_a_time_with_one_result(lake: Lake, m
     (lake.folder / "log" / "many.jsonl").write_text("".join(f"{line}\n" for line in to_lines(drawn)))
     whole = foreseen(lake).as_dict()
     assert sum(day["deleted"] for day in whole["days"]) == 8
-    monkeypatch.setattr("retention_assets.operations.forecast._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("retention_assets.operations.rehearsal._ROWS_AT_ONCE", 7)
     assert foreseen(lake).as_dict() == whole

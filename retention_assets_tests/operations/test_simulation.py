@@ -3,6 +3,7 @@
 Belongs here: simulations of lakes with real bytes. How one looks is commands/test_simulate.py's.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -50,6 +51,9 @@ def test_each_day_is_as_it_is_then_lived(lake: Lake) -> None:
         new, done = lake.marks(at), lake.sweeps(at).values()
         lived.append((at, new, *(sum(one.outcomes[what] for one in done) for what in (Outcome.DELETED, Outcome.SPARED))))
     assert counts(found.days) == lived
+    with lake.opened() as ledger:
+        spared = ledger.marks.table(statuses=["SPARED"])["why"].to_pylist()
+    assert found.reasons == Counter(spared)
     assert all(sum(amounts) > 0 for amounts in list(zip(*lived, strict=True))[1:])
 
 

@@ -69,7 +69,7 @@ def read_everywhere(store: Store) -> list[dict[str, str | None]]:
     return [
         realms_of(sound_log(read_lines(store, names))), realms_of(read_share(store, chosen.datasets)),
         realms_of(read_fresh(store, names).log), realms_of(sound_log(read_lines(RecordingStore(store), names))),
-        realms_of(sound_log(read_lines(RecordingStore(store, remembers=True), names))), alone,
+        alone,
     ]  # fmt: skip
 
 

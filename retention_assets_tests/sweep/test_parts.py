@@ -125,8 +125,6 @@ def test_a_recording_store_reads_some_transactions_only_where_the_store_behind_d
     assert isinstance(RecordingStore(Selective()), SelectiveStore)
     assert RecordingStore(Selective()).read_some({}) == "rows"
     assert not isinstance(RecordingStore(Store()), SelectiveStore)
-    # What it read on the first day is the history of all days.
-    assert not isinstance(RecordingStore(Selective(), remembers=True), SelectiveStore)
 
 
 def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or_record() -> None:
@@ -137,16 +135,6 @@ def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or
     passed_on = {"name", "capabilities", "datasets", "shares", "read", "read_some", "tokens", "warnings"}
     passed_on |= {"prepare", "present", "place", "remains"}
     assert {name for name in names if hasattr(RecordingStore(Selective()), name)} == {*passed_on, "sweep", "expire"}
-
-
-def test_a_remembering_store_reads_each_log_once() -> None:
-    store = Store()
-    recording = RecordingStore(store, remembers=True)
-    first = recording.read(["lake/a"]), recording.tokens(["lake/a", "lake/gone"])
-    store.token = "2"
-    assert (recording.read(["lake/a"]), recording.tokens(["lake/a", "lake/gone"])) == first == (first[0], {"lake/a": "1"})
-    assert recording.tokens(["lake/b"]) == {"lake/b": "2"}
-    assert recording.read(["lake/b", "lake/a"])["dataset"].to_pylist() == ["lake/a", "lake/b"]
 
 
 # --- looks ---

@@ -1,0 +1,314 @@
+"""Walk over coming days: each day one evaluation, which marks, and one sweep of what is due, by the sweep's own re-check.
+
+Nothing new arrives. Stores that fail, people who act and the other limits in docs/forecast.md are left out.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.evaluation.forecast import ForecastDay, ForecastDays
+from retention_assets.evaluation.rules_in_force import RulesInForce
+from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
+from retention_assets.frames.grouping import bounds_of
+from retention_assets.frames.lives import is_in_log
+from retention_assets.frames.log import LOG, Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.policy.durations import from_micros, micros
+from retention_assets.policy.model import Sweep
+from retention_assets.settings.prices import Price, Prices
+from retention_assets.stores.protocol import Capabilities
+
+DAY = 86_400_000_000
+_NONE, _MARKED, _SWEPT = 0, 1, 2
+_MARK = "mark"
+_CLASS = "storage_class"
+_LOW = (1 << 31) - 1
+# ids of marks that the walk makes: above those of any ledger
+_FIRST_ID = 1 << 48
+
+
+class RecheckResult(Protocol):
+    """Ids of the marks that a sweep deletes, and why it spares others. What is in neither waits."""
+
+    @property
+    def go(self) -> Collection[int]: ...
+
+    @property
+    def spared(self) -> Mapping[int, str]: ...
+
+
+class Recheck(Protocol):
+    """Re-check of a sweep at an instant."""
+
+    def check(self, log: Log, marks: pa.Table, capabilities: Capabilities) -> RecheckResult: ...
+
+    def sweeps_of(self, marks: pa.Table) -> Mapping[int, Sweep]: ...
+
+
+RecheckAt = Callable[[datetime], Recheck]
+
+
+@dataclass(frozen=True)
+class WalkTerms:
+    """Facts that all datasets of a store share."""
+
+    as_of: datetime
+    store: str
+    can: Capabilities
+    prices: Prices
+    # a child of a deleted transaction has no parent any more
+    begins_anew: bool = False
+
+
+def walk(result: ForecastDays, log: Log, marks: pa.Table, rules: RulesInForce, recheck_at: RecheckAt, terms: WalkTerms) -> None:
+    """Add the days of some datasets of one store. `marks` are their open and swept marks in the ledger."""
+    begin = micros(terms.as_of)
+    datasets = _WalkedDatasets(log, marks, rules, recheck_at, terms)
+    result.datasets += int(datasets.remaining.dataset[-1]) + 1
+    result.start.add(datasets.stock(result.start.date, datasets.remaining.current()[0]))
+    for number, day in enumerate(result.days):
+        day.add(datasets.live_through(day.date, begin + number * DAY, result))
+
+
+class RemainingLog:
+    """Whole datasets of a sound log without the transactions that were deleted so far."""
+
+    def __init__(self, rows: pa.Table, begins_anew: bool = False) -> None:
+        bounds = bounds_of(rows)
+        starts = np.repeat(bounds[:-1], np.diff(bounds))
+        parent = integers(rows["parent_ordinal"], -1).astype(np.int64)
+        self.rows = rows
+        # History begins anew at a gap, instead of joining what is left.
+        self.begins_anew = begins_anew
+        self.dataset = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        self._parent = np.where(parent < 0, -1, parent + starts)
+        self._present = np.ones(len(rows), dtype=bool)
+        self._table: pa.Table | None = None
+
+    def take_out(self, rows: Ints) -> None:
+        """Remove deleted transactions, by their row in the whole log."""
+        if len(rows):
+            self._present[rows] = False
+            self._table = None
+
+    def current(self) -> tuple[Ints, pa.Table]:
+        """Return the log as it is now, and the row of each of its rows in the whole log."""
+        if self._table is None:
+            self._table = self.rows if self._present.all() else self._without_deleted()
+        return np.flatnonzero(self._present), self._table
+
+    def _without_deleted(self) -> pa.Table:
+        rows = np.flatnonzero(self._present)
+        place = np.cumsum(self._present) - 1
+        dataset = self.dataset[rows]
+        starts = np.searchsorted(dataset, dataset)
+        parent = self._remaining_parents()[rows]
+        table = self.rows.take(pa.array(rows)).combine_chunks()
+        columns = {
+            "ordinal": np.arange(len(rows)) - starts,
+            "parent_ordinal": np.where(parent < 0, -1, place[parent] - starts),
+        }
+        for name, column in columns.items():
+            table = table.set_column(table.column_names.index(name), LOG.field(name), pa.array(column.astype(np.int32)))
+        return table
+
+    def _remaining_parents(self) -> Ints:
+        if self.begins_anew:
+            return np.where((self._parent >= 0) & self._present[self._parent], self._parent, -1)
+        # -1 stands at the end, and leads to itself
+        up = np.append(np.where(self._present, np.arange(len(self._present)), self._parent), -1)
+        while not np.array_equal(further := up[up], up):
+            up = further
+        return up[self._parent]
+
+
+class _WalkedDatasets:
+    """Datasets on their way through the days: rows that are marked, until when and by which policy.
+
+    Rows past those of the log are marks whose transaction it does not have.
+    """
+
+    def __init__(self, log: Log, marks: pa.Table, rules: RulesInForce, recheck_at: RecheckAt, terms: WalkTerms) -> None:
+        self.remaining = RemainingLog(log.transactions, terms.begins_anew)
+        self.datasets, self.rules, self.recheck_at, self.terms = log.datasets, rules, recheck_at, terms
+        self.rows = len(log.transactions)
+        graces = {policy.name: policy.grace for policy in reversed(rules.policies)}
+        names = list(dict.fromkeys(policy.name for policy in rules.policies))
+        self.graces = [graces[name] for name in names]
+        self.number = {name: number for number, name in enumerate(names)}
+        self.limited = any(policy.limits for policy in rules.policies)
+        # A store that can't drop branches keeps what the policy alone would mark.
+        drops = {policy.name for policy in rules.policies if policy.drops_refs and not terms.can.drops_refs}
+        self.drops = np.array([*(name in drops for name in names), False], dtype=bool)
+        # No sweep deletes what its store should expire and can't.
+        expires = {policy.name for policy in rules.policies if policy.sweep.mode == "ttl" and not terms.can.expiry}
+        self.deletes = np.array([name not in expires for name in names], dtype=bool)
+
+        is_swept = pc.equal(marks["status"], "SWEPT")
+        swept, self.marks = marks.filter(is_swept), marks.filter(pc.invert(is_swept)).combine_chunks()
+        keys = keys_of(log.transactions)
+        at = np.array(integers(pc.index_in(keys_of(self.marks), value_set=keys), -1), dtype=np.int64)
+        missing = at < 0
+        at[missing] = self.rows + np.arange(missing.sum())
+        size = self.rows + int(missing.sum())
+        self.status = np.full(size, _NONE, dtype=np.int8)
+        gone = swept.filter(pa.array(is_in_log(swept, log.transactions)))
+        self.status[: self.rows][flags(pc.is_in(keys, value_set=keys_of(gone)))] = _SWEPT
+        self.status[at] = _MARKED
+        self.due, self.marked_at = np.full(size, NEVER), np.full(size, NEVER)
+        # A sweep that has begun is continued, whatever the due time.
+        self.due[at] = np.where(flags(pc.equal(self.marks["status"], "SWEEPING")), NEVER, as_micros(self.marks["due_at"]))
+        # row of the ledger's mark; -1 for marks of the walk
+        self.mark, self.policy = np.full(size, -1), np.full(size, -1)
+        self.mark[at] = np.arange(len(at))
+        self.names = list(dict.fromkeys([*names, *self.marks["policy"].to_pylist()]))
+        self.policy[at] = integers(pc.index_in(self.marks["policy"], value_set=pa.array(self.names, pa.string())), -1)
+        self.can_go = np.ones(size, dtype=bool)
+        if len(at) and not terms.can.expiry:
+            sweeps = recheck_at(terms.as_of).sweeps_of(self.marks)
+            self.can_go[at] = [sweeps[mark].mode == "delete" for mark in self.marks["id"].to_pylist()]
+
+        self.bytes = np.concatenate([integers(log.transactions["bytes"], 0), integers(self.marks["bytes"], 0)[missing]])
+        self.files = np.maximum(integers(log.transactions["files"], 1), 1)
+        self.closed = as_micros(log.transactions["closed_at"])
+        self.born = np.where(self.closed == NEVER, as_micros(log.transactions["opened_at"]), self.closed)
+        self.prices, self.price = _prices(log.transactions, terms)
+
+    def stock(self, day: date, rows: Ints) -> ForecastDay:
+        status = self.status[rows]
+        there, waiting = rows[status != _SWEPT], rows[status == _MARKED]
+        month = sum(price.monthly(self._sum(mine)) for price, mine in self._by_price(there))
+        return ForecastDay(
+            day,
+            transactions=len(there),
+            bytes=self._sum(there),
+            waiting=len(waiting),
+            bytes_waiting=self._sum(waiting),
+            month=month,
+        )
+
+    def live_through(self, day: date, instant: int, result: ForecastDays) -> ForecastDay:
+        rows, log = self.remaining.current()
+        at = from_micros(instant)
+        known = _names(log, self.status[rows] != _NONE) if self.limited else None
+        verdicts = candidate_marks(log, self.datasets, self.rules.policies, self.rules.holds, at, known)
+        selected, credit = self._marks_of(verdicts)
+        is_new = selected & (self.status[rows] == _NONE)
+        new = rows[is_new]
+        self._mark(new, credit[is_new], instant)
+        due = np.flatnonzero((self.status == _MARKED) & (self.due <= instant))
+        # The evaluation has just re-checked those marks of the walk that the same policy would make again.
+        again = selected & (credit == self.policy[rows]) & ~self.drops[credit]
+        again &= (self.mark[rows] < 0) & (self.closed[rows] <= self.marked_at[rows])
+        gone, spared = self._sweep(due[self.can_go[due]], rows[again], Log(log, self.datasets), at, result)
+        for number, name in enumerate(self.names):
+            result.marked[name] += int((self.policy[new] == number).sum())
+            mine = gone[self.policy[gone] == number]
+            result.deleted[name] += len(mine)
+            result.bytes_deleted[name] += self._sum(mine)
+        after = self.stock(day, rows)
+        after.marked, after.bytes_marked = len(new), self._sum(new)
+        after.due, after.bytes_due = len(due), self._sum(due)
+        after.spared, after.bytes_spared = len(spared), self._sum(spared)
+        after.deleted, after.bytes_deleted = len(gone), self._sum(gone)
+        self._price(after, gone, instant)
+        if self.terms.can.log_is_complete:
+            self.remaining.take_out(gone)
+        return after
+
+    def _marks_of(self, verdicts: pa.Table) -> tuple[Bools, Ints]:
+        verdict, policy = join_chunks(verdicts["verdict"]), join_chunks(verdicts["policy"])
+        is_mark = np.array([word == _MARK for word in verdict.dictionary.to_pylist()], dtype=bool)
+        numbers = np.array([*(self.number[name] for name in policy.dictionary.to_pylist()), -1])
+        return is_mark[integers(verdict.indices, 0)], numbers[integers(policy.indices, -1)]
+
+    def _mark(self, rows: Ints, credit: Ints, instant: int) -> None:
+        self.status[rows], self.policy[rows], self.mark[rows], self.marked_at[rows] = _MARKED, credit, -1, instant
+        self.can_go[rows] = self.deletes[credit]
+        for number in np.unique(credit).tolist():
+            self.due[rows[credit == number]] = micros(self.graces[number].after(from_micros(instant)))
+
+    def _sweep(self, due: Ints, again: Ints, log: Log, at: datetime, result: ForecastDays) -> tuple[Ints, Ints]:
+        """Delete and spare what is due. `again` are rows that need no re-check of their own."""
+        is_sure = np.isin(due, again)
+        goes, asked = due[is_sure], due[~is_sure]
+        spared = asked[:0]
+        if len(asked):
+            is_of_ledger = self.mark[asked] >= 0
+            asked = np.concatenate([asked[is_of_ledger], asked[~is_of_ledger]])
+            marks = self._marks_at(asked[: is_of_ledger.sum()], asked[is_of_ledger.sum() :])
+            answer = self.recheck_at(at).check(log, marks, self.terms.can)
+            ids = marks["id"].to_numpy()
+            goes = np.concatenate([goes, asked[np.isin(ids, [*answer.go])]])
+            spared = asked[np.isin(ids, [*answer.spared])]
+            result.spared_because.update(answer.spared.values())
+        # A mark without a transaction can't be made anew.
+        self.status[goes], self.status[spared] = _SWEPT, np.where(spared < self.rows, _NONE, _SWEPT)
+        return goes[goes < self.rows], spared
+
+    def _marks_at(self, ledger: Ints, made: Ints) -> pa.Table:
+        """Marks in the form of the ledger: its own, then those of the walk."""
+        columns = ["dataset", "transaction", "bytes", "opened_at", "closed_at"]
+        rows = self.remaining.rows.select(columns).take(pa.array(made))
+        versions = [self.rules.versions.get(name) for name in self.names]
+        policy = pa.array(self.policy[made])
+        values = {
+            **dict(zip(columns, rows.columns, strict=True)),
+            "id": pa.array(made + _FIRST_ID),
+            "policy": pa.array(self.names, pa.string()).take(policy),
+            "policy_version": pa.array(versions, pa.int32()).take(policy),
+            "marked_at": pa.array(self.marked_at[made]).cast(MARK_ROWS.field("marked_at").type),
+            "status": pa.repeat("MARKED", len(made)),
+            "attempts": pa.repeat(0, len(made)),
+        }
+        marks = [values.get(column.name, pa.nulls(len(made), column.type)) for column in MARK_ROWS]
+        return pa.concat_tables(
+            [self.marks.take(pa.array(self.mark[ledger])), pa.table(marks, MARK_ROWS.names).cast(MARK_ROWS)]
+        )
+
+    def _price(self, day: ForecastDay, gone: Ints, instant: int) -> None:
+        for price, mine in self._by_price(gone):
+            day.saved += price.monthly(self._sum(mine))
+            day.requests += price.deleting(int(self.files[mine].sum()))
+            ages = (instant - self.born[mine]) / DAY
+            early = mine[ages < price.minimum_days]
+            sizes = self.bytes[early].tolist()
+            day.early += sum(map(price.ending_early, sizes, ages[ages < price.minimum_days].tolist()))
+
+    def _by_price(self, rows: Ints) -> list[tuple[Price, Ints]]:
+        return [(price, rows[self.price[rows] == number]) for number, price in enumerate(self.prices)]
+
+    def _sum(self, rows: Ints) -> int:
+        """Sum in two halves: many large sizes overflow 64 bits where each of them fits."""
+        sizes = self.bytes[rows]
+        return (int((sizes >> 31).sum()) << 31) + int((sizes & _LOW).sum())
+
+
+def _names(log: pa.Table, which: Bools) -> pa.Table:
+    names = log.select(["dataset", "transaction"]).filter(pa.array(which))
+    return names.set_column(0, "dataset", names["dataset"].cast(pa.string()))
+
+
+def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
+    """The distinct prices, and the index of each row's; -1 where it has none."""
+    said: list[str | None] = [None]
+    which = np.zeros(len(log), dtype=np.int64)
+    if terms.prices.classes:
+        words = pc.map_lookup(join_chunks(log["attributes"]), pa.scalar(_CLASS), "first").dictionary_encode()
+        said = [*words.dictionary.to_pylist(), None]
+        which = integers(words.indices, len(said) - 1).astype(np.int64)
+    found: list[Price] = []
+    numbers = []
+    for one in said:
+        price = terms.prices.of(terms.store, one)
+        if price is not None and price not in found:
+            found.append(price)
+        numbers.append(-1 if price is None else found.index(price))
+    return found, np.array(numbers)[which]
