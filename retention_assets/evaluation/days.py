@@ -249,8 +249,7 @@ class _WalkedDatasets:
             goes = np.concatenate([goes, asked[np.isin(ids, [*answer.go])]])
             spared = asked[np.isin(ids, [*answer.spared])]
             result.spared_because.update(answer.spared.values())
-        # A mark without a transaction can't be made anew.
-        self.status[goes], self.status[spared] = _SWEPT, np.where(spared < self.rows, _NONE, _SWEPT)
+        self.status[goes], self.status[spared] = _SWEPT, _NONE
         return goes[goes < self.rows], spared
 
     def _marks_at(self, ledger: Ints, made: Ints) -> pa.Table:

@@ -3,7 +3,7 @@
 The same frames that judge millions compute it; a test compares both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
@@ -123,6 +123,7 @@ def explain(
     attributes = dict(row["attributes"] or ())
     holders = _holders(history, position).tolist()
     reasons = tuple({**reason, "text": Reason[reason["code"]].text(reason["witness"])} for reason in mark["reasons"])
+    tag = int(protection(scopes).tag[position])
     views = tuple(_branch_view(history, rank, position) for rank in holders[:MOST_BRANCHES])
     return Explanation(
         dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
@@ -130,7 +131,7 @@ def explain(
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
         summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
-        tags=tuple(_tags(scopes, position)),
+        tags=(history.tags.names[tag],) if tag < FAR else (),
         policies=tuple(_answer(policy, scopes, position, as_of, own, realms) for policy in about.policies),
         witnesses=tuple(attributes.get(WITNESS, "").splitlines()),
     )  # fmt: skip
@@ -260,12 +261,6 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     return BranchView(name, view, newer, left_at, words)
 
 
-def _tags(scopes: ScopeTable, position: int) -> Iterator[str]:
-    tag = int(protection(scopes).tag[position])
-    if tag < FAR:
-        yield scopes.history.tags.names[tag]
-
-
 def _answer(
     policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None, realms: LogRealms
 ) -> PolicyAnswer:
@@ -299,10 +294,5 @@ def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:
     name = line.key.split(".")[-1]
     if part is None or name not in part.model_fields_set:
         return None
-    return " ".join(
-        f"{key}: {value}" if key else str(value) for key, value in _flat(part.model_dump(mode="json", exclude_none=True)[name])
-    )
-
-
-def _flat(value: Any) -> list[tuple[str, Any]]:
-    return list(value.items()) if isinstance(value, dict) else [("", value)]
+    value = part.model_dump(mode="json", exclude_none=True)[name]
+    return " ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)

@@ -17,10 +17,9 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.evaluation.dataset_log import read_dataset
 from retention_assets.evaluation.reader_view import BranchAsOf, ViewRow, held_rows, views_at
-from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.evaluation.rules_in_force import holds_in_force
 from retention_assets.evaluation.transaction_lives import holds_about
 from retention_assets.frames.lives import is_in_log
-from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 
@@ -103,29 +102,18 @@ def readable(
     found = read_dataset(environment, dataset, log)
     with environment.ledger_if_any() as ledger:
         now = as_of or (ledger.clock.present() if ledger else environment.present())
-        state = _ledger_state(ledger, dataset)
-        holds = [*(ledger.holds.in_force(now) if ledger else ()), *_file_holds(environment)]
+        known = _KnownMarks.of(ledger.marks.table([dataset], _MARKS) if ledger else None, found.transactions)
+        # Read last: a sweep raises the visibility mark before it deletes.
+        visible_from = ledger.visibility.of(dataset) if ledger else None
+        holds, _ = holds_about(dataset, found, holds_in_force(ledger, environment.settings, now), now)
     instant = at or now
-    views = views_at(found.transactions, instant, branch)
-    known = _KnownMarks.of(state.marks, found.transactions)
-    branches = tuple(_branch(one, instant, state, known, lasting.after(now), dataset) for one in views)
-    live, _ = holds_about(dataset, found, holds, now)
-    named = () if state.visible_from is None else tuple(_by_name(found.transactions, live, known, now))
-    return Readable(dataset, instant, state.visible_from, branches, named)
-
-
-@dataclass(frozen=True)
-class _LedgerState:
-    visible_from: datetime | None
-    marks: pa.Table | None
-
-
-def _ledger_state(ledger: Ledger | None, dataset: str) -> _LedgerState:
-    if ledger is None:
-        return _LedgerState(None, None)
-    marks = ledger.marks.table([dataset], _MARKS)
-    # Read last: a sweep raises the visibility mark before it deletes.
-    return _LedgerState(ledger.visibility.of(dataset), marks)
+    branches = []
+    for view in views_at(found.transactions, instant, branch):
+        until = min((known.due[row.transaction] for row in view.rows if row.transaction in known.due), default=None)
+        why = _why_not(view, instant, visible_from, known, until, lasting.after(now), dataset)
+        branches.append(ReadableBranch(view.branch, view.current, why is None, why, until, view.rows))
+    named = () if visible_from is None else tuple(_by_name(found.transactions, holds, known, now))
+    return Readable(dataset, instant, visible_from, tuple(branches), named)
 
 
 @dataclass(frozen=True)
@@ -149,14 +137,6 @@ class _KnownMarks:
         listed = pc.is_in(marks["transaction"], value_set=rows["transaction"].combine_chunks())
         closed = marks.filter(pc.and_(begun, pc.invert(listed)))["closed_at"].drop_null().to_pylist()
         return cls(frozenset(gone), {row["transaction"]: row["due_at"] for row in open_marks}, tuple(closed))
-
-
-def _branch(
-    view: BranchAsOf, at: datetime, state: _LedgerState, known: _KnownMarks, needed_until: datetime, dataset: str
-) -> ReadableBranch:
-    until = min((known.due[row.transaction] for row in view.rows if row.transaction in known.due), default=None)
-    why = _why_not(view, at, state.visible_from, known, until, needed_until, dataset)
-    return ReadableBranch(view.branch, view.current, why is None, why, until, view.rows)
 
 
 def _why_not(
@@ -206,8 +186,3 @@ def _by_name(rows: pa.Table, holds: Sequence[Hold], known: _KnownMarks, now: dat
                 yield NamedState(name, f"tag {tag}")
         if is_held:
             yield NamedState(name, "a hold")
-
-
-def _file_holds(environment: Environment) -> tuple[Hold, ...]:
-    there = any(path.exists() for path in environment.settings.policies)
-    return read_policies(environment.settings).holds if there else ()

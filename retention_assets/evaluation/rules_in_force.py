@@ -191,6 +191,14 @@ def holds_of_files(settings: Settings) -> tuple[Hold, ...]:
     return read_policies(settings).holds if files_of(settings) else ()
 
 
+def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -> tuple[Hold, ...]:
+    """Holds of policy files, of any folder, and of people."""
+    of_files = holds_of_files(settings)
+    if ledger is None:
+        return of_files
+    return (*of_files, *ledger.holds.of_other_folders(folders_of_policies(settings)), *ledger.holds.in_force(as_of))
+
+
 def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
     """Names, sizes and times: they differ if a policy file was changed, added or removed."""
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.reader_view import held_rows, visible_rows
-from retention_assets.frames.arrays import Bools, flags
+from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.frames.grouping import holds_dataset
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.views.branch_views import branch_views
@@ -70,12 +70,15 @@ class TransactionLives:
 
     def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
         """Yield what the log lists, in its order, then what only the ledger knows."""
-        listed, marked = self._listed(), self._ever_marked()
+        listed = self._listed()
+        marked = self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
+        unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:
             # The ledger's transactions are listed unless they were over before the mark: a sweep raises it past all that it
             # deletes.
-            visible = self._visible(visible_from)
+            # What a hold keeps can be read by name.
+            visible = visible_rows(self._rows, self._views, visible_from) | held_rows(self._rows, self.holds)
             seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
             self.hidden = int((~seen).sum())
             listed, sure = listed.filter(pa.array(seen)), visible[seen]
@@ -85,7 +88,7 @@ class TransactionLives:
                 yield from lives
             else:
                 yield from self._recent(zip(lives, sure[start : start + _AT_ONCE].tolist(), strict=True), visible_from)
-        lives = self._lives({"transaction": name} for name in self._unlisted(marked))
+        lives = self._lives({"transaction": name} for name in unlisted.to_pylist())
         yield from lives if visible_from is None else self._recent(zip(lives, repeat(False)), visible_from)
 
     def _recent(self, lives: Iterable[tuple[TransactionLife, bool]], visible_from: datetime) -> Iterator[TransactionLife]:
@@ -96,27 +99,15 @@ class TransactionLives:
                 self.hidden += 1
 
     def _listed(self) -> pa.Table:
-        rows = self.log.transactions if self.log else LOG.empty_table()
-        return rows.select(_COLUMNS).append_column("protected_by", self._views["protected_by"])
+        return self._rows.select(_COLUMNS).append_column("protected_by", self._views["protected_by"])
 
-    def _visible(self, visible_from: datetime) -> Bools:
-        """Transactions that can be read from a visibility mark on, or by name because a hold keeps them."""
-        rows = self.log.transactions if self.log else LOG.empty_table()
-        return visible_rows(rows, self._views, visible_from) | held_rows(rows, self.holds)
+    @cached_property
+    def _rows(self) -> pa.Table:
+        return self.log.transactions if self.log else LOG.empty_table()
 
     @cached_property
     def _views(self) -> pa.Table:
-        return branch_views(self.log.transactions if self.log else LOG.empty_table(), self.as_of)
-
-    def _ever_marked(self) -> pa.Array:
-        return self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
-
-    def _unlisted(self, marked: pa.Array) -> list[str]:
-        names = marked
-        if self.log is not None:
-            names = names.filter(pc.invert(pc.is_in(names, self.log.transactions["transaction"].combine_chunks())))
-        found: list[str] = names.to_pylist()
-        return found
+        return branch_views(self._rows, self.as_of)
 
     def _lives(self, rows: Iterable[dict[str, Any]]) -> Iterator[TransactionLife]:
         left = iter(rows)

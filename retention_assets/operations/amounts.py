@@ -59,13 +59,9 @@ class PriceFacts:
     prices: Prices
     of_transactions: dict[tuple[str, str], tuple[int | None, str | None]] = field(default_factory=dict)
 
-    @property
-    def has_prices(self) -> bool:
-        return bool(self.prices.default or self.prices.stores or self.prices.classes)
-
     def learn(self, log: pa.Table, keys: pa.Array) -> None:
         """Read the facts about some transactions from a log, by their keys."""
-        if not self.has_prices or not len(log):
+        if not self.prices.are_set or not len(log):
             return
         mine = log.filter(pc.is_in(keys_of(log), value_set=keys))
         classes = pc.map_lookup(join_chunks(mine["attributes"]), pa.scalar("storage_class"), "first")
@@ -78,7 +74,7 @@ class PriceFacts:
 
         Rows that are due already are deleted at `at`.
         """
-        costs = [self._costs(*row, at=at) for row in _rows_of(rows)] if self.has_prices else [None] * len(rows)
+        costs = [self._costs(*row, at=at) for row in _rows_of(rows)] if self.prices.are_set else [None] * len(rows)
         for name in _COSTS.names:
             column = pa.array([getattr(one, name) if one else None for one in costs], pa.float64())
             rows = rows.append_column(name, column)

@@ -246,7 +246,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             objections=tuple(source.objections.standing(set(due))) if source else (),
             idle=tuple(idle_rules(rehearsed.rulebook.files, source)),
             note=None if source else environment.no_ledger,
-            currency=environment.settings.prices.currency if judged.facts.has_prices else None,
+            currency=judged.facts.prices.currency if judged.facts.prices.are_set else None,
         )
 
 

@@ -16,9 +16,8 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     files_of,
-    folders_of_policies,
     foreseen_rulebook,
-    holds_of_files,
+    holds_in_force,
     read_policies,
     rules_for,
 )
@@ -27,7 +26,6 @@ from retention_assets.evaluation.upcoming import Upcoming, upcoming
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.policy.globs import matches
-from retention_assets.policy.model import Hold
 
 _LONGEST_DAYS = 3650
 
@@ -92,7 +90,7 @@ def open_history(environment: Environment, dataset: str, as_of: datetime | None 
     """Open the history of a dataset's transactions, by its store's log and the ledger."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        holds, _ = holds_about(dataset, lines, holds_in_force(environment, ledger, at), at)
+        holds, _ = holds_about(dataset, lines, holds_in_force(ledger, environment.settings, at), at)
         note = None if ledger else environment.no_ledger
         fates = fates_of(environment, ledger, at) if ledger else None
         yield OpenedHistory(
@@ -116,7 +114,7 @@ def _opened(
         if transaction is not None and path is None and is_asked_alone(environment, dataset):
             policies = _rules(environment, ledger, dataset, at).policies
             counts = any(one.looks_along_lines and matches(dataset, one.datasets.include) for one in policies)
-            holds = tuple(one for one in holds_in_force(environment, ledger, at) if one.is_live(at))
+            holds = tuple(one for one in holds_in_force(ledger, environment.settings, at) if one.is_live(at))
             about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
         lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
         if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
@@ -134,15 +132,6 @@ def _present(environment: Environment, ledger: Ledger | None) -> datetime:
     return environment.present()
 
 
-def holds_in_force(environment: Environment, ledger: Ledger | None, as_of: datetime) -> tuple[Hold, ...]:
-    """Holds of policy files, of any folder, and of people."""
-    of_files = holds_of_files(environment.settings)
-    if ledger is None:
-        return of_files
-    kept = ledger.holds.of_other_folders(folders_of_policies(environment.settings))
-    return (*of_files, *kept, *ledger.holds.in_force(as_of))
-
-
 def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates:
     """Fates of marks, by the policies of the next run."""
     foreseen = foreseen_rulebook(ledger, environment.settings, as_of) if files_of(environment.settings) else None
@@ -151,7 +140,7 @@ def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates
         revoked = (decision.stored for decision in foreseen.decisions if decision.revokes)
         book |= {entry.name: entry for entry in foreseen.book or ()}
         book |= {entry.name: replace(entry, revoked=True) for entry in revoked if entry}
-    return Fates(list(book.values()), holds_in_force(environment, ledger, as_of), as_of)
+    return Fates(list(book.values()), holds_in_force(ledger, environment.settings, as_of), as_of)
 
 
 def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:
