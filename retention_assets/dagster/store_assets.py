@@ -13,7 +13,7 @@ import dagster as dg
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Resources, resources_in
 from retention_assets.datasets import by_store
-from retention_assets.evaluation.changes import Listing, list_datasets_with_tokens
+from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
 from retention_assets.stores.settings import StoreSettings
@@ -66,7 +66,7 @@ def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSetting
     )
 
     def observe(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-        present = list_datasets_with_tokens(resources_in(context.resources, names).retention, [store.name])
+        present = list_datasets(resources_in(context.resources, names).retention, [store.name], with_tokens=True)
         for fault in present.away.values():
             raise dg.Failure(f"The store {store.name} can't be asked: {fault}.")
         version, metadata = _observation(present, store.name)

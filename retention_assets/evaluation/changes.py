@@ -1,6 +1,6 @@
 """List the datasets that the stores have, and pick those whose verdicts may have changed since they were last judged."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -47,19 +47,26 @@ class Listing:
     scanned: frozenset[str] = frozenset()
 
 
-def list_datasets(retention: Environment) -> Listing:
-    """List the datasets of all stores. A store that is away hides only its own datasets."""
-    return _list_from_stores(retention, lambda store: (_names(retention, store), {}))
+def list_datasets(retention: Environment, stores: Collection[str] | None = None, *, with_tokens: bool = False) -> Listing:
+    """List the datasets of all stores, or of some. A store that is away hides only its own datasets.
 
-
-def list_datasets_with_tokens(retention: Environment, stores: Collection[str] | None = None) -> Listing:
-    """Also list tokens, of some stores or all. A store that can not give them is away."""
-
-    def ask(store: Store) -> tuple[Sequence[str], Mapping[str, str]]:
-        names = _names(retention, store, _RETRY)
-        return names, tokens_of(store, names)
-
-    return _list_from_stores(retention, ask, stores)
+    `with_tokens` a store that can't give them is away, and a failed scan is tried again after a while.
+    """
+    names, tokens, away = list[str](), dict[str, str](), dict[str, str]()
+    for one in retention.settings.stores:
+        if stores is not None and one.name not in stores:
+            continue
+        try:
+            store = retention.stores([one.name])[one.name]
+            listed = _names(retention, store, _RETRY if with_tokens else None)
+            if with_tokens:
+                tokens.update(tokens_of(store, listed))
+        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
+            away[one.name] = error_text(fault)
+        else:
+            names += listed
+    scanned = frozenset(one.name for one in retention.settings.stores if isinstance(one, ObjectsSettings))
+    return Listing(tuple(names), away, tokens, scanned)
 
 
 def _names(retention: Environment, store: Store, retry: timedelta | None = None) -> Sequence[str]:
@@ -77,26 +84,6 @@ def _names(retention: Environment, store: Store, retry: timedelta | None = None)
             if (result := ledger.scans.newest_result(store.name)) is not None:
                 return sorted(one.name for one in ScanResult.from_json(result).datasets)
     return ask_store(store, store.datasets)
-
-
-def _list_from_stores(
-    retention: Environment,
-    ask: Callable[[Store], tuple[Sequence[str], Mapping[str, str]]],
-    stores: Collection[str] | None = None,
-) -> Listing:
-    found, tokens, away = list[str](), dict[str, str](), dict[str, str]()
-    for one in retention.settings.stores:
-        if stores is not None and one.name not in stores:
-            continue
-        try:
-            mine, their_tokens = ask(retention.stores([one.name])[one.name])
-        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
-            away[one.name] = error_text(fault)
-        else:
-            found += mine
-            tokens.update(their_tokens)
-    scanned = frozenset(one.name for one in retention.settings.stores if isinstance(one, ObjectsSettings))
-    return Listing(tuple(found), away, tokens, scanned)
 
 
 def datasets_to_evaluate(

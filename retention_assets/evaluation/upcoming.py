@@ -3,8 +3,9 @@
 The sweep checks each of them again and may spare it; sweep/dry_run.py does that for what is due already.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from heapq import nsmallest
 from typing import Any
@@ -28,6 +29,12 @@ class UpcomingDataset:
     bytes: int | None = None
     first_due: datetime | None = None
     policies: set[str] = field(default_factory=set)
+
+    def add(self, row: Mapping[str, Any], due: datetime) -> None:
+        self.transactions += 1
+        self.bytes = _plus(self.bytes, row["bytes"])
+        self.first_due = min(due, self.first_due or due)
+        self.policies.add(row["policy"])
 
 
 @dataclass(frozen=True)
@@ -62,59 +69,34 @@ class Upcoming:
 def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:
     """Add up the open marks that are due within some days, and list the first `most`."""
     until = as_of + timedelta(days=days)
-    found = _Sums(Upcoming(as_of, until, unclear=fates.unclear), most)
+    sums, by_day, held = dict[str, UpcomingDataset](), dict[date | None, tuple[int, int | None]](), Counter[str]()
+    first: list[dict[str, Any]] = []
     for batch in ledger.marks.read(statuses=["MARKED", "SWEEPING"], due_by=until):
         table = pa.Table.from_batches([batch]).select(_COLUMNS)
         about = frozenset(datasets.select(table["dataset"].unique().to_pylist()))
         for row in table.to_pylist():
             fate = fates.of(row)
-            if row["dataset"] in about and fate.spared is None and fate.at <= until:
-                found.add({**row, "due_at": fate.at}, fate.hold)
-        found.cut()
-    return found.total()
-
-
-@dataclass
-class _Sums:
-    """Running sums."""
-
-    empty: Upcoming
-    most: int
-    datasets: dict[str, UpcomingDataset] = field(default_factory=dict)
-    days: dict[date | None, tuple[int, int | None]] = field(default_factory=dict)
-    held: dict[str, int] = field(default_factory=dict)
-    first: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, row: dict[str, Any], holder: str | None) -> None:
-        if holder is not None:
-            self.held[holder] = self.held.get(holder, 0) + 1
-            return
-        due, size = row["due_at"], row["bytes"]
-        of_dataset = self.datasets.setdefault(row["dataset"], UpcomingDataset(row["dataset"]))
-        of_dataset.transactions += 1
-        of_dataset.bytes = _plus(of_dataset.bytes, size)
-        of_dataset.first_due = min(due, of_dataset.first_due or due)
-        of_dataset.policies.add(row["policy"])
-        day = None if row["status"] == "SWEEPING" or due <= self.empty.as_of else due.astimezone(UTC).date()
-        count, total = self.days.get(day, (0, None))
-        self.days[day] = (count + 1, _plus(total, size))
-        self.first.append(row)
-
-    def cut(self) -> None:
-        self.first = nsmallest(self.most, self.first, key=lambda row: (row["due_at"], row["dataset"], row["transaction"]))
-
-    def total(self) -> Upcoming:
-        return replace(
-            self.empty,
-            datasets=tuple(sorted(self.datasets.values(), key=lambda one: (-(one.bytes or 0), -one.transactions, one.dataset))),
-            days=tuple(self._days()),
-            first=tuple(self.first),
-            held=dict(sorted(self.held.items())),
-        )
-
-    def _days(self) -> Iterator[tuple[date | None, int, int | None]]:
-        for day in sorted(self.days, key=lambda one: one or date.min):
-            yield (day, *self.days[day])
+            if row["dataset"] not in about or fate.spared is not None or fate.at > until:
+                continue
+            if fate.hold is not None:
+                held[fate.hold] += 1
+                continue
+            sums.setdefault(row["dataset"], UpcomingDataset(row["dataset"])).add(row, fate.at)
+            is_due = row["status"] == "SWEEPING" or fate.at <= as_of
+            day = None if is_due else fate.at.astimezone(UTC).date()
+            count, size = by_day.get(day, (0, None))
+            by_day[day] = count + 1, _plus(size, row["bytes"])
+            first.append({**row, "due_at": fate.at})
+        first = nsmallest(most, first, key=lambda row: (row["due_at"], row["dataset"], row["transaction"]))
+    return Upcoming(
+        as_of,
+        until,
+        tuple(sorted(sums.values(), key=lambda one: (-(one.bytes or 0), -one.transactions, one.dataset))),
+        tuple((day, *by_day[day]) for day in sorted(by_day, key=lambda day: day or date.min)),
+        tuple(first),
+        dict(sorted(held.items())),
+        fates.unclear,
+    )
 
 
 def _plus(total: int | None, size: int | None) -> int | None:

@@ -15,7 +15,6 @@ from retention_assets.evaluation.changes import (
     Listing,
     datasets_to_evaluate,
     list_datasets,
-    list_datasets_with_tokens,
 )
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
@@ -59,14 +58,14 @@ def scanned(ledger: Ledger, status: ScanStatus, result: str | None = None) -> No
 def test_a_store_that_was_never_scanned_is_asked_itself(environment: Environment) -> None:
     assert list_datasets(environment).away == {"blobs": "listed anew"}
     with environment.ledger():
-        assert list_datasets_with_tokens(environment).away == {"blobs": "listed anew"}
+        assert list_datasets(environment, with_tokens=True).away == {"blobs": "listed anew"}
 
 
 @pytest.mark.parametrize("status", [ScanStatus.KEPT, ScanStatus.BRAKED])
 def test_what_a_whole_scan_found_is_there_and_nothing_is_listed_anew(environment: Environment, status: ScanStatus) -> None:
     with environment.ledger() as ledger:
         scanned(ledger, status, SCANNED)
-        found = list_datasets_with_tokens(environment)
+        found = list_datasets(environment, with_tokens=True)
     assert (found.names, found.away) == (("blobs/a", "blobs/b"), {})
     assert found.tokens == {"blobs/a": "today", "blobs/b": "today"}
     assert list_datasets(environment).names == ("blobs/a", "blobs/b")
@@ -76,13 +75,13 @@ def test_a_scan_that_failed_is_not_tried_at_every_tick_and_is_after_a_while(envi
     with environment.ledger() as ledger:
         scanned(ledger, ScanStatus.KEPT, SCANNED)
         scanned(ledger, ScanStatus.FAILED)
-        (away,) = list_datasets_with_tokens(environment).away.values()
+        (away,) = list_datasets(environment, with_tokens=True).away.values()
         assert away.startswith("scan 2 failed: no last line; it is tried again from 20")
         ended = ledger.scans.of("blobs", 2).ended_at
         assert ended
         earlier = SCANS.update().where(SCANS.c.id == 2).values(ended_at=ended - timedelta(minutes=61))
         write_past_ledger(ledger, earlier)
-    assert list_datasets_with_tokens(environment).names == ("blobs/a", "blobs/b")
+    assert list_datasets(environment, with_tokens=True).names == ("blobs/a", "blobs/b")
     # Whoever asks what there is can't know.
     assert list_datasets(environment).away == {"blobs": "scan 2 failed: no last line"}
 

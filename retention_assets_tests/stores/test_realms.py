@@ -9,7 +9,7 @@ import pytest
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
-from retention_assets.evaluation.changes import list_datasets_with_tokens
+from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.dataset_log import read_from
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
@@ -167,7 +167,7 @@ def test_a_run_notes_the_same_tokens_as_whoever_asks_what_has_changed(tmp_path: 
         lake.settings_file.write_text(json.dumps(said))
         write_tokens(choose_datasets(lake.stores.values(), DatasetFilter()), str(tmp_path / str(realm)))
         noted = read_tokens([Source(str(tmp_path / str(realm)))])
-        assert noted == list_datasets_with_tokens(lake.environment).tokens
+        assert noted == list_datasets(lake.environment, with_tokens=True).tokens
         assert (noted == lake.stores["lake"].tokens(["lake/a"])) is (realm is None)
 
 

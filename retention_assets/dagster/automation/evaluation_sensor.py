@@ -14,7 +14,7 @@ from retention_assets.dagster.automation.active_runs import KIND, active_run_of_
 from retention_assets.dagster.partition_jobs import over_partitions, run_requests
 from retention_assets.dagster.step import Resources
 from retention_assets.dagster.store_assets import changed_stores
-from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets_with_tokens
+from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 
 EVALUATION_JOBS = ("evaluate", "cycle", over_partitions("evaluate"))
@@ -37,7 +37,7 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     settings, at = resources.retention.settings, now()
     if run := active_evaluation(context.instance, resources):
         return dg.SensorResult(skip_reason=explain_wait(context, run, at))
-    present = list_datasets_with_tokens(resources.retention)
+    present = list_datasets(resources.retention, with_tokens=True)
     # Reported whatever follows: the stores were asked, and lineage begins with their changes.
     news = changed_stores(context.instance, resources, present)
     for name, fault in sorted(present.away.items()):
