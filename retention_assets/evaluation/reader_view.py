@@ -1,6 +1,6 @@
 """Views that readers have of one sound dataset: a branch at an instant, and the transactions that are visible at all."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,44 +37,34 @@ class BranchAsOf:
 
 
 def views_at(rows: pa.Table, at: datetime, branch: str | None = None) -> list[BranchAsOf]:
-    """Views of the live branches, or of one, at an instant, in the order of their names."""
+    """Views of the live branches, or of one, at an instant, in the order of their names.
+
+    A view is what was committed by then, back to the newest SNAPSHOT.
+    """
     lists = join_chunks(rows["heads"])
     heads = zip(pc.list_flatten(lists).to_pylist(), pc.list_parent_indices(lists).to_pylist(), strict=True)
-    paths = _Paths(rows, at)
-    return [paths.seen(name, head) for name, head in sorted(heads) if branch in (None, name)]
-
-
-class _Paths:
-    """Rows of a dataset, walked from a head towards the root."""
-
-    def __init__(self, rows: pa.Table, at: datetime) -> None:
-        self.rows = rows
-        committed = _is(rows["status"], "COMMITTED") & np.isin(rows["type"].cast(pa.string()).to_numpy(False), BRANCHED)
-        there = committed & (as_micros(rows["closed_at"]) <= micros(at))
-        # Plain lists: the walk asks for one row at a time.
-        self.parent: list[int] = integers(rows["parent_ordinal"], -1).tolist()
-        self.committed, self.there = committed.tolist(), there.tolist()
-        self.snapshot = _is(rows["type"], "SNAPSHOT").tolist()
-
-    def seen(self, branch: str, head: int) -> BranchAsOf:
-        """View that was current on a branch: what was committed by then, back to its newest SNAPSHOT."""
+    committed = _is(rows["status"], "COMMITTED") & np.isin(rows["type"].cast(pa.string()).to_numpy(False), BRANCHED)
+    closed = as_micros(rows["closed_at"]) <= micros(at)
+    # Plain lists: the walk asks for one row at a time.
+    parents: list[int] = integers(rows["parent_ordinal"], -1).tolist()
+    is_committed, is_closed, is_snapshot = committed.tolist(), closed.tolist(), _is(rows["type"], "SNAPSHOT").tolist()
+    views = []
+    for name, row in sorted(heads):
+        if branch not in (None, name):
+            continue
         view: list[int] = []
         current = True
-        for row in self._path(head):
-            if self.there[row]:
-                view.append(row)
-                if self.snapshot[row]:
-                    break
-            elif self.committed[row]:
-                current = False
-        columns = self.rows.select(["transaction", "type", "closed_at", "bytes"]).take(pa.array(view[::-1], pa.int64()))
-        return BranchAsOf(branch, current, tuple(ViewRow(**row) for row in columns.to_pylist()))
-
-    def _path(self, head: int) -> Iterator[int]:
-        row = head
         while row >= 0:
-            yield row
-            row = self.parent[row]
+            if is_committed[row] and is_closed[row]:
+                view.append(row)
+                if is_snapshot[row]:
+                    break
+            elif is_committed[row]:
+                current = False
+            row = parents[row]
+        columns = rows.select(["transaction", "type", "closed_at", "bytes"]).take(pa.array(view[::-1], pa.int64()))
+        views.append(BranchAsOf(name, current, tuple(ViewRow(**one) for one in columns.to_pylist())))
+    return views
 
 
 def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:

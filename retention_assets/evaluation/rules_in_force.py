@@ -4,7 +4,7 @@ Everything that judges takes `RulesInForce`. Loading is decided in policy/book.p
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -53,20 +53,6 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
     return RulesInForce(tuple(own), policies.holds, tuple(guessed), visibility=policies.visibility)
 
 
-def rules_of_book(
-    stored: Iterable[Stored], order: Sequence[str], holds: Sequence[Hold], datasets: Sequence[str], settings: Settings
-) -> RulesInForce:
-    """Build the rules from entries of the policy book. Credit goes in the order of the files, then by name."""
-    place = {name: number for number, name in enumerate(order)}
-    ordered = sorted(stored, key=lambda one: (place.get(one.name, len(place)), one.name))
-    items = [_item(one) for one in ordered]
-    policies = tuple(item for item in items if isinstance(item, Policy))
-    entries = tuple(item for item in items if isinstance(item, AspectEntry))
-    readable = tuple(item for item in items if isinstance(item, VisibilityRule))
-    rules = rules_for(Policies(policies, tuple(holds), entries, readable), datasets, settings)
-    return replace(rules, versions={one.name: one.version for one in ordered})
-
-
 def drifted_entries(book: Sequence[Stored], loaded: Sequence[Loaded]) -> frozenset[str]:
     """Names of the entries of the book from which the policy files differ."""
     differing = (LoadOutcome.DRIFTED, LoadOutcome.WRITTEN)
@@ -113,12 +99,6 @@ def _item(stored: Stored) -> BookItem:
     return item
 
 
-def purges_in_force(ledger: Ledger, settings: Settings) -> tuple[Policy, ...]:
-    """Policies of the realms being purged, none with less grace than the settings allow."""
-    realms = [realm for realm in ledger.realms.all().values() if realm.status == "PURGING"]
-    return tuple(purge_of(realm.name, settings.realms.grace_of(realm.grace)) for realm in realms)
-
-
 @dataclass(frozen=True)
 class Rulebook:
     """Policy files as they are now, and the loading decision about each entry."""
@@ -139,19 +119,35 @@ class Rulebook:
     unaccepted: str | None = None
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
-        """Rules for some datasets: the book's policies, holds of files and people, realms being purged."""
-        order = [item.name for item in items_of(self.files)]
+        """Rules for some datasets: the book's policies, holds of files and people, realms being purged.
+
+        Credit goes in the order of the files, then by name.
+        """
+        place = {item.name: number for number, item in enumerate(items_of(self.files))}
+        book = sorted(self.in_force, key=lambda one: (place.get(one.name, len(place)), one.name))
+        items = [_item(one) for one in book]
+        policies = tuple(item for item in items if isinstance(item, Policy))
+        entries = tuple(item for item in items if isinstance(item, AspectEntry))
+        readable = tuple(item for item in items if isinstance(item, VisibilityRule))
         holds = (*self.files.holds, *self.kept_holds, *self.ledger.holds.in_force(as_of))
-        book = self.ledger.policy_book.in_force() if self.book is None else self.book
-        rules = rules_of_book(book, order, holds, datasets, self.settings)
-        purges = purges_in_force(self.ledger, self.settings)
-        versions = {**rules.versions, **{purge.name: 1 for purge in purges}}
+        rules = rules_for(Policies(policies, holds, entries, readable), datasets, self.settings)
+        # none with less grace than the settings allow
+        purges = tuple(
+            purge_of(realm.name, self.settings.realms.grace_of(realm.grace))
+            for realm in self.ledger.realms.all().values()
+            if realm.status == "PURGING"
+        )
+        versions = {one.name: one.version for one in book} | {purge.name: 1 for purge in purges}
         return replace(rules, policies=(*purges, *rules.policies), versions=versions)
 
     @property
+    def in_force(self) -> Sequence[Stored]:
+        """Entries of the book, as it is or as it is foreseen."""
+        return self.ledger.policy_book.in_force() if self.book is None else self.book
+
+    @property
     def entries(self) -> tuple[AspectEntry, ...]:
-        book = self.ledger.policy_book.in_force() if self.book is None else self.book
-        return tuple(item for item in map(_item, book) if isinstance(item, AspectEntry))
+        return tuple(item for item in map(_item, self.in_force) if isinstance(item, AspectEntry))
 
     def file_holds(self) -> Callable[[], tuple[Hold, ...]]:
         """Read the holds of the policy files, again whenever a file has changed. Raises if a file is broken by then."""

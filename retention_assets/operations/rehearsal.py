@@ -161,9 +161,8 @@ class Rehearsal:
         return pa.concat_tables(refused)
 
     def _recheck_at(self, rulebook: Rulebook, as_of: datetime) -> RecheckAt:
-        book = self.copy.policy_book.in_force() if rulebook.book is None else rulebook.book
         holds = (*rulebook.files.holds, *rulebook.kept_holds)
-        recheck = Recheck(self.copy, self.settings, as_of, lambda: holds, files=rulebook.files, book=book)
+        recheck = Recheck(self.copy, self.settings, as_of, lambda: holds, files=rulebook.files, book=rulebook.in_force)
         return lambda at: replace(recheck, as_of=at)
 
     def _terms(self, store: Store, as_of: datetime) -> WalkTerms:

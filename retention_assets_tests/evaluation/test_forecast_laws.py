@@ -147,6 +147,7 @@ def test_the_engine_does_what_was_foreseen(seed: int, tmp_path: Path) -> None:
     days = lived(lake, drawn)
     assert foreseen(told) == days
     assert told.in_force.total("deleted")
+    assert told.in_force.spared_because == Counter(row["why"] for row in marks_of(lake) if row["status"] == "SPARED")
 
 
 def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path) -> None:
