@@ -182,7 +182,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_290,
     "stores.records": 1_370,
     "stores.objects": 9_130,
-    "evaluation": 2_460,
+    "evaluation": 2_450,
     "sweep": 2_900,
     "pipeline": 2_820,
     "operations": 1_150,

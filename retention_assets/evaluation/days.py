@@ -65,6 +65,8 @@ class WalkTerms:
     prices: Prices
     # a child of a deleted transaction has no parent any more
     begins_anew: bool = False
+    # False: sweeps refuse the store, and what is due waits
+    is_swept: bool = True
 
 
 def walk(result: ForecastDays, log: Log, marks: pa.Table, rules: RulesInForce, recheck_at: RecheckAt, terms: WalkTerms) -> None:
@@ -207,7 +209,9 @@ class _WalkedDatasets:
         # The evaluation has just re-checked those marks of the walk that the same policy would make again.
         again = selected & (credit == self.policy[rows]) & ~self.drops[credit]
         again &= (self.mark[rows] < 0) & (self.closed[rows] <= self.marked_at[rows])
-        gone, spared = self._sweep(due[self.can_go[due]], rows[again], Log(log, self.datasets), at, result)
+        gone, spared = self._sweep(
+            due[self.can_go[due] & self.terms.is_swept], rows[again], Log(log, self.datasets), at, result
+        )
         for number, name in enumerate(self.names):
             result.marked[name] += int((self.policy[new] == number).sum())
             mine = gone[self.policy[gone] == number]

@@ -43,7 +43,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import CascadingStore, Store, call_store, error_text
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.engine import Sweeper, store_fault
 from retention_assets.sweep.recheck import Recheck
 
 _ACTOR = "rehearsal"
@@ -143,14 +143,17 @@ class Rehearsal:
             if isinstance(store, CascadingStore) and (sentence := call_store(store, store.accepted_cascades))
         }
 
-    def walk(self, sets: Sequence[tuple[ForecastDays, Rulebook]], as_of: datetime) -> pa.Table:
-        """Add the days of the chosen datasets under sets of policies; return what logs say of the refused ones."""
+    def walk(self, sets: Sequence[tuple[ForecastDays, Rulebook]], as_of: datetime, unswept: Collection[str] = ()) -> pa.Table:
+        """Add the days of the chosen datasets under sets of policies; return what logs say of the refused ones.
+
+        Nothing is swept of the stores in `unswept`.
+        """
         rechecks = [self._recheck_at(rulebook, as_of) for _, rulebook in sets]
         refused, silent = [DATASETS.empty_table()], dict[str, Exception]()
         for one in self.chosen:
             if not one.datasets:
                 continue
-            terms = self._terms(one.store, as_of)
+            terms = self._terms(one.store, as_of, one.store.name not in unswept)
             for log in _batches(read_share(one.store, share, silent) for share in shares_of(one)):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
                 for part in _parts(log):
@@ -165,10 +168,16 @@ class Rehearsal:
         recheck = Recheck(self.copy, self.settings, as_of, lambda: holds, files=rulebook.files, book=rulebook.in_force)
         return lambda at: replace(recheck, as_of=at)
 
-    def _terms(self, store: Store, as_of: datetime) -> WalkTerms:
+    def unswept(self) -> dict[str, str]:
+        """Reason why a sweep would refuse a store, by its name."""
+        return {name: fault for name in self.stores if (fault := store_fault(self.rulebook, name))}
+
+    def _terms(self, store: Store, as_of: datetime, is_swept: bool) -> WalkTerms:
         # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
         begins_anew = isinstance(self.settings.store(store.name), IcebergSettings)
-        return WalkTerms(as_of, store.name, call_store(store, lambda: store.capabilities), self.settings.prices, begins_anew)
+        return WalkTerms(
+            as_of, store.name, call_store(store, lambda: store.capabilities), self.settings.prices, begins_anew, is_swept
+        )
 
     def _marks(self, datasets: Sequence[str]) -> pa.Table:
         """Open or swept marks of some datasets. A mark that is only hidden, and is to be marked again, is neither."""

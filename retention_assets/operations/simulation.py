@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.evaluation.forecast import IN_FORCE, ForecastDays
@@ -87,7 +88,10 @@ def simulate(request: SimulationRequest, environment: Environment) -> Simulation
                 f"The newest mark of the ledger is of {text_of(newest)}: a simulation begins then or later, and not at"
                 f" {text_of(begin)}. Leave --from out to begin now."
             )
-        refused = faults_of(rehearsed.walk([(days, rehearsed.rulebook)], begin))
+        unswept = rehearsed.unswept()
+        unsound = faults_of(rehearsed.walk([(days, rehearsed.rulebook)], begin, unswept))
+        names = [name for one in rehearsed.chosen for name in one.datasets]
+        refused = {name: unswept[store_of(name)] for name in names if store_of(name) in unswept} | unsound
         away = rehearsed.away
     simulated = (
         SimulatedDay(

@@ -105,7 +105,7 @@ class Sweeper:
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
                 return
-            if fault := self._place_fault(store.name):
+            if fault := store_fault(self.rulebook, store.name):
                 yield from (SweepResult(one, refused=fault) for one in share)
                 continue
             try:
@@ -123,17 +123,6 @@ class Sweeper:
                     waiting = []
                 waiting.append(one)
         yield from self._sweep_share(store, waiting, part)
-
-    def _place_fault(self, store: str) -> str | None:
-        """Say why nothing of a store may be deleted: its data, or somebody else's, has moved since settings were read.
-
-        Or the policies are not those that were loaded last.
-        """
-        if self.rulebook.unaccepted:
-            return f"nothing of {store} is swept. {self.rulebook.unaccepted}"
-        found = (one for one in self.rulebook.settings.place_conflicts() if store in one.stores or not one.stores)
-        conflict = next(found, None)
-        return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
 
     def _check_clock(self, reading: StoreReading) -> None:
         """Refuse a clock that contradicts what the ledger and the logs of this run have seen."""
@@ -185,6 +174,17 @@ class Sweeper:
             if one.is_touched or not self.stop.is_set():
                 self.on_progress(one)
                 yield one
+
+
+def store_fault(rulebook: Rulebook, store: str) -> str | None:
+    """Say why nothing of a store may be deleted: its data, or somebody else's, has moved since settings were read.
+
+    Or the policies are not those that were loaded last.
+    """
+    if rulebook.unaccepted:
+        return f"nothing of {store} is swept. {rulebook.unaccepted}"
+    conflict = next((one for one in rulebook.settings.place_conflicts() if store in one.stores or not one.stores), None)
+    return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
 
 
 def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:

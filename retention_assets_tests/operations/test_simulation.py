@@ -3,6 +3,7 @@
 Belongs here: simulations of lakes with real bytes. How one looks is commands/test_simulate.py's.
 """
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -108,6 +109,17 @@ def test_a_sick_dataset_is_named_and_the_others_are_lived_through(lake: Lake) ->
     found = simulated(lake, days=8)
     assert found.refused.keys() == {"lake/e"}
     assert found.total("deleted").transactions == 4 + 2
+
+
+def test_nothing_is_swept_by_policies_that_have_nothing_in_common_with_the_loaded_ones(lake: Lake) -> None:
+    lake.marks()
+    (lake.folder / "theirs").mkdir()
+    (lake.folder / "theirs" / "p.yaml").write_text("policies: []")
+    lake.settings_file.write_text(json.dumps({**json.loads(lake.settings_file.read_text()), "policies": "theirs"}))
+    found = simulated(lake)
+    assert (found.total("deleted").transactions, found.days[-1].due) == (0, found.days[-1].waiting)
+    assert set(found.refused) == {"lake/d", "lake/e", "lake/now"}
+    assert "nothing of lake is swept. The policies at" in found.refused["lake/d"]
 
 
 def test_globs_choose_the_datasets(lake: Lake) -> None:
