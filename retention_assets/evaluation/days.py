@@ -146,10 +146,10 @@ class _WalkedDatasets:
         self.graces = [graces[name] for name in names]
         self.number = {name: number for number, name in enumerate(names)}
         self.limited = any(policy.limits for policy in rules.policies)
-        # A store that can't drop branches keeps what the policy alone would mark.
+        # The re-check keeps what such a policy would mark, as the store can't drop branches.
         drops = {policy.name for policy in rules.policies if policy.drops_refs and not terms.can.drops_refs}
         self.drops = np.array([*(name in drops for name in names), False], dtype=bool)
-        # No sweep deletes what its store should expire and can't.
+        # Marks that the store should expire and can't are never swept.
         expires = {policy.name for policy in rules.policies if policy.sweep.mode == "ttl" and not terms.can.expiry}
         self.deletes = np.array([name not in expires for name in names], dtype=bool)
 
@@ -301,17 +301,15 @@ def _names(log: pa.Table, which: Bools) -> pa.Table:
 
 def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
     """The distinct prices, and the index of each row's; -1 where it has none."""
-    said: list[str | None] = [None]
+    classes: list[str | None] = [None]
     which = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:
         words = pc.map_lookup(join_chunks(log["attributes"]), pa.scalar(_CLASS), "first").dictionary_encode()
-        said = [*words.dictionary.to_pylist(), None]
-        which = integers(words.indices, len(said) - 1).astype(np.int64)
-    found: list[Price] = []
-    numbers = []
-    for one in said:
-        price = terms.prices.of(terms.store, one)
-        if price is not None and price not in found:
-            found.append(price)
-        numbers.append(-1 if price is None else found.index(price))
-    return found, np.array(numbers)[which]
+        classes = [*words.dictionary.to_pylist(), None]
+        which = integers(words.indices, len(classes) - 1).astype(np.int64)
+    by_class = [terms.prices.of(terms.store, name) for name in classes]
+    prices: list[Price] = []
+    for price in by_class:
+        if price is not None and price not in prices:
+            prices.append(price)
+    return prices, np.array([-1 if price is None else prices.index(price) for price in by_class])[which]

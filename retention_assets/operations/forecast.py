@@ -45,6 +45,7 @@ def forecast(request: ForecastRequest, environment: Environment) -> Forecast:
     with rehearse(environment, request.datasets, scans=False, may_be_empty=True) as rehearsed:
         rulebooks = [rehearsed.rulebook, *(rulebook_of_files(rehearsed.copy, settings, files, as_of) for files in others)]
         refused = refusals_of(rehearsed.walk(list(zip((in_force, *beside), rulebooks, strict=True)), as_of))
-        away = dict(rehearsed.away)
+        failed = {one.store.name for one in rehearsed.chosen if one.fault}
+        away = {name: f"the store {name} failed: {why}" if name in failed else why for name, why in rehearsed.away.items()}
     prices = settings.prices
     return Forecast(as_of, in_force, tuple(beside), prices.currency if prices.are_set else None, refused, away)
