@@ -264,7 +264,7 @@ def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datet
     """Share by share: only the planned part of what was read stays in memory."""
     parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
     for log in rehearsed.logs():
-        known = rehearsed.known(rehearsed.source, log)
+        known = rehearsed.known(log)
         parts.append(rehearsed.candidates(log, known, rules, at))
         unsound |= faults_of(log.datasets)
         facts.learn(log.transactions, pa.concat_arrays([keys_of(known), keys_of(parts[-1])]))

@@ -32,7 +32,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.copies import copy_due_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.marks.marking import MARK_ROWS, MarkResult
+from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.settings.model import Settings
@@ -87,10 +87,10 @@ class Rehearsal:
         """Rules for the chosen datasets at an instant."""
         return self.rulebook.rules([name for one in self.chosen for name in one.datasets], at)
 
-    def known(self, ledger: Ledger | None, log: Log) -> pa.Table:
-        """Transactions of a log that a ledger has as marked or swept."""
+    def known(self, log: Log) -> pa.Table:
+        """Transactions of a log that the ledger has as marked or swept."""
         names = log.datasets["dataset"].to_pylist()
-        rows = known_rows(ledger, names, self.settings.hidden_again) if ledger else iter(())
+        rows = known_rows(self.source, names, self.settings.hidden_again) if self.source else iter(())
         return pa.Table.from_batches(rows, KNOWN_ROWS)
 
     def candidates(self, log: Log, known: pa.Table, rules: RulesInForce, at: datetime) -> pa.Table:
@@ -107,8 +107,8 @@ class Rehearsal:
         newest = self.copy.clock.times().newest_mark_at
         return max(present, newest) if newest else present
 
-    def mark(self, candidates: pa.Table, as_of: datetime | None) -> MarkResult:
-        return self.copy.marks.mark(candidates, self.copy.clock.present(as_of), _ACTOR)
+    def mark(self, candidates: pa.Table, as_of: datetime | None) -> None:
+        self.copy.marks.mark(candidates, self.copy.clock.present(as_of), _ACTOR)
 
     def due_datasets(self, as_of: datetime | None) -> list[str]:
         """Chosen datasets on which a sweep of the copy has something to do."""
