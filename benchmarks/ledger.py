@@ -24,7 +24,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger.sweeps.writes import Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine
 from retention_assets_tests.ledger.states import LATER, T0, many
@@ -132,17 +132,18 @@ class Ours:
         """Begin and settle all marks of a dataset, a batch at a time, once the plan is written."""
         dataset = f"lake/d{MOST_ROUNDS + self._swept}"
         self._swept += 1
-        lease = self.open.leases.take(dataset, _ACTOR)
-        plan = self.open.sweeps.plan(lease, self.open.marks.due(dataset, LATER)["id"].to_pylist(), LATER)
+        lease = self.open.leases.take([dataset], _ACTOR).leases[dataset]
+        due = dict.fromkeys(self.open.marks.due(dataset, LATER)["id"].to_pylist(), Planned())
+        plan = self.open.sweeps.plan([lease], due, LATER, {dataset: None}).plans[dataset]
         marks = self.open.sweeps.planned(plan)["id"].to_pylist()
 
         def batches() -> None:
             for at in range(0, len(marks), _BATCH):
-                begun = self.open.sweeps.begin(lease, plan, marks[at : at + _BATCH])
-                self.open.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+                begun = self.open.sweeps.begin([lease], [plan], marks[at : at + _BATCH]).marks
+                self.open.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
 
         seconds = timed(batches)
-        self.open.sweeps.finish(lease, plan)
+        self.open.sweeps.finish([lease], [plan])
         return seconds
 
     def verify(self) -> None:

@@ -153,18 +153,18 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         opened.marks.mark(candidates(["O"], "ods/o", size=7), T0, "evaluation")
         bounds, periods = {"p": "2026-01-01T00:00:00Z"}, {"p": "P2Y"}
         rules = OpenedReport({"p": 1}, bounds, True, ("PAYMENT",), {"due": 3, "kept": 2}, periods)
-        opened.reports.open(TODAY, "lake/d", rules, LATER, "sweeper", log=5)
-        opened.reports.open(TODAY, "ods/o", OpenedReport({"p": 2}, classes={"due": 1}), LATER, "sweeper")
+        opened.reports.open(TODAY, {"lake/d": rules}, LATER, "sweeper", {"lake/d": 5})
+        opened.reports.open(TODAY, {"ods/o": OpenedReport({"p": 2}, classes={"due": 1})}, LATER, "sweeper")
         yield opened
 
 
 def sweep(ledger: Ledger, outcomes: Sequence[Outcome], day: date, dataset: str = "lake/d") -> None:
     lease, plan, marks = planned(ledger, dataset)
-    begun = ledger.sweeps.begin(lease, plan, marks)
+    begun = ledger.sweeps.begin([lease], [plan], marks).marks
     settled = [Settlement(mark, outcome, 10) for mark, outcome in zip(begun, outcomes, strict=True)]
-    ledger.sweeps.settle(lease, settled, day)
-    ledger.sweeps.finish(lease, plan)
-    ledger.leases.give_up(lease)
+    ledger.sweeps.settle([lease], settled, day)
+    ledger.sweeps.finish([lease], [plan])
+    ledger.leases.give_up([lease])
     ledger.reports.finish_done("sweeper", dataset)
 
 
@@ -201,7 +201,7 @@ def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:
 def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
     """What failed is to be deleted on the next day again, and is counted on both."""
     sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.FAILED], TODAY)
-    ledger.reports.open(TODAY + DAY, "lake/d", OpenedReport({"p": 2}, classes={"swept": 2, "due": 1}), LATER + DAY, "sweeper")
+    ledger.reports.open(TODAY + DAY, {"lake/d": OpenedReport({"p": 2}, classes={"swept": 2, "due": 1})}, LATER + DAY, "sweeper")
     sweep(ledger, [Outcome.DELETED], TODAY + DAY)
     both = days_report(ledger, ledger.reports.days(), TODAY, TODAY + DAY)
     assert both.when == "2026-01-08/2026-01-09"

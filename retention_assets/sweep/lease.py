@@ -67,7 +67,7 @@ def hold_leases(
     """
     sent = moment()
     try:
-        taken = ledger.leases.take_all(datasets, holder, seconds)
+        taken = ledger.leases.take(datasets, holder, seconds)
     except OperationalError as fault:
         raise LedgerFailed(unwritable(fault)) from fault
     permits = {name: make_permit() for name in taken.leases}
@@ -82,7 +82,7 @@ def hold_leases(
 
     def beat() -> bool:
         sent = moment()
-        kept = ledger.leases.beat_all(alive.values(), seconds)
+        kept = ledger.leases.beat(alive.values(), seconds)
         for name, lease in kept.leases.items():
             permits[name].confirm(lease, sent, seconds)
         for name, why in kept.others.items():
@@ -99,7 +99,7 @@ def hold_leases(
                 yield HeldLeases(taken.leases, permits, taken.others)
         finally:
             # must not hide what the sweep itself raised
-            given_up = _done(lambda: ledger.leases.give_up_all(taken.leases.values()))
+            given_up = _done(lambda: ledger.leases.give_up(taken.leases.values()))
     except OperationalError as fault:
         late = "" if given_up else f" The lease of {named} could not be given up: it ends by itself in {seconds:.0f} s."
         raise LedgerFailed(unwritable(fault) + late) from fault

@@ -8,6 +8,7 @@ import pytest
 from retention_assets.ledger.marks.pending import Waiting
 from retention_assets.operations.questions import explain_dataset, fates_of
 from retention_assets_tests.commands.conftest import Run
+from retention_assets_tests.ledger.states import plan_of, take_lease
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 
@@ -89,10 +90,10 @@ def test_sums_call_due_what_marks_due_lists(lake: Lake, run: Run, policies: str,
 
 def test_what_is_begun_is_due_unless_it_is_held(lake: Lake, run: Run) -> None:
     with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/d", "killed")
+        lease = take_lease(ledger, "lake/d", "killed")
         marks = ledger.marks.table(["lake/d"])["id"].to_pylist()
-        plan = ledger.sweeps.plan(lease, marks, DUE)
-        ledger.sweeps.begin(lease, plan, marks[:2])
+        plan = plan_of(ledger, lease, marks, DUE)
+        ledger.sweeps.begin([lease], [plan], marks[:2])
         lake.says(OLD.replace("lake/*", "lake/other"), HOLD)
         waiting = Waiting.of(fates_of(lake.environment, ledger, DUE).pending(ledger), DUE)
     assert (waiting.due, waiting.held, waiting.spared) == (1, 1, 3)

@@ -15,7 +15,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.histories import AS_OF, history, to_lines
-from retention_assets_tests.ledger.states import LATER, T0, Times, candidates, ids, planned, swept
+from retention_assets_tests.ledger.states import LATER, T0, Times, candidates, ids, planned, swept, take_lease
 from retention_assets_tests.sweep.lakes import Lake
 
 LOG = ("--log", "log.jsonl")
@@ -26,15 +26,15 @@ MARK = "marked at 2026-01-01T00:00:00Z by policy p@1"
 def begun(ledger: Ledger, outcome: Outcome | None, size: int = 10, error: str | None = None) -> None:
     """T, begun by a sweep, and settled if there is an outcome."""
     lease, plan, due = planned(ledger)
-    ledger.sweeps.begin(lease, plan, due)
+    ledger.sweeps.begin([lease], [plan], due)
     if outcome:
-        ledger.sweeps.settle(lease, [Settlement(mark, outcome, size, error) for mark in due])
-    ledger.leases.give_up(lease)
+        ledger.sweeps.settle([lease], [Settlement(mark, outcome, size, error) for mark in due])
+    ledger.leases.give_up([lease])
 
 
 def spared(ledger: Ledger) -> None:
-    lease = ledger.leases.take("lake/d", "sweeper")
-    ledger.sweeps.spare(lease, dict.fromkeys(ids(ledger), "Branch main reads it again."))
+    lease = take_lease(ledger)
+    ledger.sweeps.spare([lease], dict.fromkeys(ids(ledger), "Branch main reads it again."))
 
 
 def held(ledger: Ledger) -> None:
@@ -131,14 +131,14 @@ SWEPT_BEFORE = "an earlier one of its name was deleted (10 bytes) at … by swee
 def came_again(ledger: Ledger, *marked: Times) -> None:
     """T was swept as BEFORE_NOW, and was marked again since, perhaps more than once."""
     ledger.marks.mark(candidates(["T"], life=BEFORE_NOW), T0, "evaluation")
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
     for life in marked:
         ledger.marks.mark(candidates(["T"], life=life), T0, "evaluation")
 
 
 def both_swept(ledger: Ledger) -> None:
     came_again(ledger, NOW)
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.commands.conftest import Json, Run
-from retention_assets_tests.ledger.states import LATER, T0, candidates
+from retention_assets_tests.ledger.states import LATER, T0, candidates, take_lease
 
 PLACE = ("hold", "--name", "h", "--dataset", "lake/raw.*", "--reason", "lawsuit")
 NOTHING_JUDGED = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.\n"
@@ -124,10 +124,10 @@ def test_where_the_verdicts_are_gone_marks_are_counted(judged: Ledger, found: Js
 
 
 def test_a_hold_names_the_datasets_of_it_that_are_being_swept(ledger: Ledger, run: Run) -> None:
-    ledger.leases.take("lake/a", "a sweep")
-    ledger.leases.take("ice/a", "a sweep")
-    ledger.leases.give_up(ledger.leases.take("lake/over", "a sweep"))
-    ledger.leases.take("lake/late", "a sweep", seconds=-1)
+    take_lease(ledger, "lake/a", "a sweep")
+    take_lease(ledger, "ice/a", "a sweep")
+    ledger.leases.give_up([take_lease(ledger, "lake/over", "a sweep")])
+    take_lease(ledger, "lake/late", "a sweep", seconds=-1)
     assert [lease.dataset for lease in ledger.leases.held()] == ["ice/a", "lake/a"]
     code, out, err = run("hold", "--name", "h", "--dataset", "lake/*", "--reason", "r", "--format", "json")
     assert (code, json.loads(out)["sweeping"], json.loads(out)["datasets"]) == (0, ["lake/a"], None)

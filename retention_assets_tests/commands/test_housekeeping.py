@@ -7,6 +7,7 @@ import pytest
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets_tests.commands.conftest import LEDGER, Json, Run
+from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.stores.records.environments import Units
 
 AS_OF = ("--as-of", "2023-05-17T10:00:00Z")
@@ -84,4 +85,4 @@ def test_what_could_not_be_put_off_is_an_error(units: Units, run: Run) -> None:
 
 
 def _leased(ledger: Ledger, units: Units) -> None:
-    ledger.leases.take(units.dataset, "a sweep", 3600)
+    take_lease(ledger, units.dataset, "a sweep", 3600)

@@ -87,8 +87,8 @@ def test_a_table_of_none_lists_none(marked: Ledger, run: Run) -> None:
 
 def test_a_failed_mark_says_how_often_and_why(marked: Ledger, found: Json) -> None:
     lease, plan, due = planned(marked)
-    marked.sweeps.begin(lease, plan, due)
-    marked.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="the disk is on fire") for mark in due])
+    marked.sweeps.begin([lease], [plan], due)
+    marked.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="the disk is on fire") for mark in due])
     [row] = found("marks", "--dataset", "lake/d", "--status", "MARKED")
     assert (row["attempts"], row["last_error"]) == (1, "the disk is on fire")
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_taken_back_is_refused_and_nothing_is(
 
 def test_what_is_being_swept_is_refused(marked: Ledger, run: Run) -> None:
     lease, plan, due = planned(marked)
-    marked.sweeps.begin(lease, plan, due)
+    marked.sweeps.begin([lease], [plan], due)
     code, _, err = run("unmark", "lake/d", "T2", "--reason", "r")
     assert code == 1
     assert "T2 of lake/d is being swept since" in err

@@ -25,18 +25,18 @@ def reported(ledger: Ledger) -> Ledger:
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
     ledger.marks.mark(candidates(["L1"], "ice/l", policy="long", size=7), T0, "evaluation")
     rules = OpenedReport({"p": 1}, {"p": "2025-12-09T00:00:00Z"}, True, ("PAYMENT",), {"due": 3, "kept": 1}, {"p": "P30D"})
-    ledger.reports.open(LATER.date(), "lake/d", rules, LATER, "sweeper")
-    ledger.reports.open(LATER.date(), "ice/l", OpenedReport({"long": 4}, classes={"due": 1}), LATER, "sweeper")
+    ledger.reports.open(LATER.date(), {"lake/d": rules}, LATER, "sweeper")
+    ledger.reports.open(LATER.date(), {"ice/l": OpenedReport({"long": 4}, classes={"due": 1})}, LATER, "sweeper")
     lease, plan, marks = planned(ledger)
-    ledger.sweeps.begin(lease, plan, marks)
+    ledger.sweeps.begin([lease], [plan], marks)
     gone = [Settlement(mark, Outcome.DELETED, 10) for mark in marks[:2]]
-    ledger.sweeps.settle(lease, [*gone, Settlement(marks[2], Outcome.FAILED, error="disk")], LATER.date())
-    ledger.leases.give_up(lease)
+    ledger.sweeps.settle([lease], [*gone, Settlement(marks[2], Outcome.FAILED, error="disk")], LATER.date())
+    ledger.leases.give_up([lease])
     day = LATER.date() + 2 * DAY
-    ledger.reports.open(day, "lake/d", OpenedReport({"p": 2}, classes={"swept": 2, "due": 1}), LATER + 2 * DAY, "sweeper")
+    ledger.reports.open(day, {"lake/d": OpenedReport({"p": 2}, classes={"swept": 2, "due": 1})}, LATER + 2 * DAY, "sweeper")
     lease, plan, marks = planned(ledger)
-    ledger.sweeps.begin(lease, plan, marks)
-    ledger.sweeps.settle(lease, [Settlement(marks[0], Outcome.DELETED, 10)], day)
+    ledger.sweeps.begin([lease], [plan], marks)
+    ledger.sweeps.settle([lease], [Settlement(marks[0], Outcome.DELETED, 10)], day)
     ledger.reports.finish_done("sweeper", "lake/d")
     return ledger
 
@@ -83,7 +83,7 @@ def test_days_add_up(options: tuple[str, ...], when: str, deleted: int, reported
 def test_a_report_names_who_had_it_deleted(ledger: Ledger, run: Run, found: Json) -> None:
     for name, who in (("lake/d", "ann <x> (run 1)"), ("lake/e", "bob (run 2)"), ("lake/f", "")):
         ledger.marks.mark(candidates(["T1"], name), T0, "evaluation")
-        ledger.reports.open(LATER.date(), name, OpenedReport({"p": 1}), LATER, "sweeper")
+        ledger.reports.open(LATER.date(), {name: OpenedReport({"p": 1})}, LATER, "sweeper")
         if who:
             planned(ledger, name, who)
     told = found("report", FIRST)
@@ -227,7 +227,7 @@ def test_a_page_that_nobody_asked_for_is_not_written(reported: Ledger, run: Run)
 
 def test_many_days_are_named_by_the_newest(ledger: Ledger, run: Run) -> None:
     for after in range(8):
-        ledger.reports.open(LATER.date() + after * DAY, "lake/d", OpenedReport(), LATER, "sweeper")
+        ledger.reports.open(LATER.date() + after * DAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
     assert (
         "2026-01-15, 2026-01-14, 2026-01-13, 2026-01-12, 2026-01-11 and 3 more back to 2026-01-08."
         in run("report", "2025-01-01")[2]

@@ -9,6 +9,7 @@ from retention_assets.dagster import headless
 from retention_assets.dagster.headless import JobResult
 from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.commands.conftest import Run
+from retention_assets_tests.ledger.states import plan_of, take_lease
 from retention_assets_tests.sweep.lakes import Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -60,7 +61,7 @@ def test_what_was_refused_is_said_and_makes_exit_code_4(lake: Lake, run: Run, sp
     run("run", "--as-of", MARKED, "--mark-only")
     lake.branches("main", "S1")
     with lake.opened() as ledger:
-        ledger.leases.take("lake/e", "the other one")
+        take_lease(ledger, "lake/e", "the other one")
     code, _, errors = run("run", "--as-of", DUE)
     assert code == 4
     assert "Traceback" not in errors
@@ -124,11 +125,11 @@ def test_marking_only_and_changing_nothing_exclude_each_other(run: Run) -> None:
 def test_a_dry_run_takes_up_what_a_sweep_left_half_done_with_its_notes(lake: Lake, run: Run) -> None:
     lake.marks()
     with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/d", "killed")
+        lease = take_lease(ledger, "lake/d", "killed")
         marks = ledger.marks.table(["lake/d"])["id"].to_pylist()
-        plan = ledger.sweeps.plan(lease, marks, lake.drawn[0].as_of.replace(year=2027))
-        ledger.sweeps.begin(lease, plan, marks[:1])
-        ledger.leases.give_up(lease)
+        plan = plan_of(ledger, lease, marks, lake.drawn[0].as_of.replace(year=2027))
+        ledger.sweeps.begin([lease], [plan], marks[:1])
+        ledger.leases.give_up([lease])
     code, said, _ = run("run", "--dry-run", "--as-of", DUE, "--dataset", "lake/d", "--format", "json")
     assert code == 3
     assert [one["transaction"] for one in json.loads(said)["deleted"]] == ["S1", "S2"]

@@ -18,6 +18,7 @@ from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.dagster.launch import without_run
+from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.stores.objects.scanner import Found
 
 BLOBS = {
@@ -51,11 +52,11 @@ def ledger(ledger: Ledger) -> Ledger:
 def scanned(
     ledger: Ledger, status: ScanStatus = ScanStatus.KEPT, reason: str | None = None, store: str = "blobs", **judged: Any
 ) -> ScanRecord:
-    lease = ledger.leases.take(scan_lease(store), "run 1")
+    lease = take_lease(ledger, scan_lease(store), "run 1")
     counted = (None, None) if status is ScanStatus.FAILED else (scan_totals(RESULT), replace(RESULT, **judged).as_json())
     closing = ScanClosing(lease, ledger.scans.begin(lease), ScanEnd(status, reason, *counted))
     (done,) = ledger.scans.publish([closing], (), "run 1")
-    ledger.leases.give_up(lease)
+    ledger.leases.give_up([lease])
     return done
 
 

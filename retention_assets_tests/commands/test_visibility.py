@@ -93,11 +93,11 @@ def test_what_was_swept_since_is_flagged(ledger: Ledger, found: Json, run: Run) 
     ledger.marks.mark(candidates(["A", "GONE"]), AS_OF - timedelta(days=400), "evaluation")
     ledger.marks.mark(candidates(["B"]), AS_OF - timedelta(days=400), "evaluation")
     ledger.unmark.transactions("lake/d", ["B"], "ann", "r")
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
     # What is being swept may be there still.
     ledger.marks.mark(candidates(["B"]), AS_OF - timedelta(days=400), "evaluation")
     lease, plan, due = planned(ledger)
-    ledger.sweeps.begin(lease, plan, due)
+    ledger.sweeps.begin([lease], [plan], due)
     said = found("as-of", "lake/d", ago("31d"), *LOG, "--branch", "main")
     assert [(row["transaction"], row["swept"]) for row in said["branches"][0]["transactions"]] == [("A", True), ("B", False)]
     assert said["swept_and_unlisted"] == 1
@@ -113,7 +113,7 @@ def test_what_came_again_under_the_id_of_something_swept_is_not_flagged(ledger: 
     lives = {"A": (first, first), "B": (second - timedelta(microseconds=1), second), "GONE": (first, first)}
     for name, life in lives.items():
         ledger.marks.mark(candidates([name], life=life), AS_OF - timedelta(days=400), "evaluation")
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
     said = found("as-of", "lake/d", ago("31d"), *LOG, "--branch", "main")
     assert [(row["transaction"], row["swept"]) for row in said["branches"][0]["transactions"]] == [("A", True), ("B", False)]
     assert said["swept_and_unlisted"] == 1
@@ -275,7 +275,7 @@ def test_what_never_closed_is_listed_if_it_was_opened_after_the_mark(ledger: Led
 def test_what_is_to_go_and_in_no_log_is_listed_however_old(ledger: Ledger, found: Json) -> None:
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     lease, plan, due = planned(ledger)
-    ledger.sweeps.begin(lease, plan, due[:1])
+    ledger.sweeps.begin([lease], [plan], due[:1])
     ledger.visibility.raise_to("lake/d", FAR, "ann", "r")
     words = lives(found("history", "lake/d"))
     assert "being swept since" in words["T1"]
@@ -344,7 +344,7 @@ def test_what_is_marked_is_readable_until_it_is_due(
 def test_what_is_swept_or_being_swept_is_not_readable(ledger: Ledger, found: Json) -> None:
     ledger.marks.mark(candidates(["A"]), AS_OF - timedelta(days=400), "evaluation")
     lease, plan, due = planned(ledger)
-    ledger.sweeps.begin(lease, plan, due)
+    ledger.sweeps.begin([lease], [plan], due)
     said = found("readable", "lake/d", "--at", ago("36d"), "--branch", "main", *LOG, *NOW)
     assert (said["readable"], said["why"]) == (False, "A of it is deleted, or is being deleted.")
     assert found("readable", "lake/d", "--at", ago("15d"), "--branch", "main", *LOG, *NOW)["readable"] is True
@@ -355,7 +355,7 @@ def test_what_was_swept_and_is_listed_no_more_may_have_been_current(ledger: Ledg
     Path("log.jsonl").write_text("\n".join(to_lines([history("main: A:SNAPSHOT@50d - C:SNAPSHOT@30d", as_of=AS_OF)])))
     life = (parse_duration("40d").before(AS_OF),) * 2
     ledger.marks.mark(candidates(["B"], life=life), AS_OF - timedelta(days=400), "evaluation")
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
     answers = {
         age: found("readable", "lake/d", "--at", ago(age), *LOG, *NOW)["readable"] for age in ("45d", "40d", "35d", "30d")
     }
@@ -389,7 +389,7 @@ def test_what_a_sweep_deleted_is_still_told_by_history(ledger: Ledger, found: Js
         "\n".join(to_lines([history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d", as_of=AS_OF)]))
     )
     ledger.marks.mark(candidates(["A"]), T0, "evaluation")
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
     ledger.visibility.raise_to("lake/d", parse_duration("30d").before(AS_OF), "run", "what was current before is swept")
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "C"]
 

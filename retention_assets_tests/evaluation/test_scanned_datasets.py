@@ -23,7 +23,7 @@ from retention_assets.ledger.schema import SCANS
 from retention_assets.settings.model import AutomationSettings, load_settings
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets_tests.ledger.states import LATER, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, take_lease, write_past_ledger
 from retention_assets_tests.stores.objects.scanner import Found
 
 STORE = {
@@ -49,10 +49,10 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
 
 
 def scanned(ledger: Ledger, status: ScanStatus, result: str | None = None) -> None:
-    lease = ledger.leases.take(scan_lease("blobs"), "run")
+    lease = take_lease(ledger, scan_lease("blobs"), "run")
     end = ScanEnd(status, "no last line" if status is ScanStatus.FAILED else None, {}, result)
     ledger.scans.publish([ScanClosing(lease, ledger.scans.begin(lease), end)], (), "run")
-    ledger.leases.give_up(lease)
+    ledger.leases.give_up([lease])
 
 
 def test_a_store_that_was_never_scanned_is_asked_itself(environment: Environment) -> None:

@@ -3,7 +3,7 @@
 Belongs here: the shortest way to each. Not a second implementation of anything.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,8 +14,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.state import seal_rows
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.schema import LEASE_PARTS, LEASES
-from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.writes import Plan, Settlement
+from retention_assets.ledger.sweeps.leases import SECONDS, Lease
+from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,19 +72,28 @@ def ids(ledger: Ledger, *names: str, dataset: str = "lake/d") -> list[int]:
     return [newest[name] for name in names or newest]
 
 
+def take_lease(ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper", seconds: float = SECONDS) -> Lease:
+    return ledger.leases.take([dataset], holder, seconds).leases[dataset]
+
+
+def plan_of(ledger: Ledger, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime = LATER) -> Plan:
+    wanted = marks if isinstance(marks, Mapping) else dict.fromkeys(marks, Planned())
+    return ledger.sweeps.plan([lease], wanted, as_of, {lease.dataset: None}).plans[lease.dataset]
+
+
 def planned(ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper") -> tuple[Lease, Plan, list[int]]:
     """A lease and a plan of everything that is due."""
-    lease = ledger.leases.take(dataset, holder)
-    plan = ledger.sweeps.plan(lease, ids(ledger, dataset=dataset), LATER)
+    lease = take_lease(ledger, dataset, holder)
+    plan = plan_of(ledger, lease, ids(ledger, dataset=dataset))
     return lease, plan, ledger.sweeps.planned(plan)["id"].to_pylist()
 
 
 def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
     """Everything that is due of a dataset, swept."""
     lease, plan, marks = planned(ledger, dataset)
-    begun = ledger.sweeps.begin(lease, plan, marks)
-    ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
-    ledger.sweeps.finish(lease, plan)
+    begun = ledger.sweeps.begin([lease], [plan], marks).marks
+    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    ledger.sweeps.finish([lease], [plan])
     return lease
 
 

@@ -17,7 +17,7 @@ from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.clocks import open_simulated, set_clock
-from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, statuses
+from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, plan_of, statuses, take_lease
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 QUIET = 400 * DAY
@@ -165,10 +165,11 @@ def test_a_clock_behind_the_newest_mark_is_refused_and_names_the_way_back(ledger
 def test_a_reset_takes_back_what_was_marked_later_than_now_and_nothing_else(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["before", "at"]), T0, "evaluation")
     ledger.marks.mark(candidates(["gone"], grace="0s"), T0 + WEEK, "evaluation")
-    lease = ledger.leases.take("lake/d", "sweeper")
-    plan = ledger.sweeps.plan(lease, ids(ledger, "gone"), T0 + WEEK)
+    lease = take_lease(ledger)
+    plan = plan_of(ledger, lease, ids(ledger, "gone"), T0 + WEEK)
     ledger.sweeps.settle(
-        lease, [Settlement(one, Outcome.DELETED) for one in ledger.sweeps.begin(lease, plan, ids(ledger, "gone"))]
+        [lease],
+        [Settlement(one, Outcome.DELETED) for one in ledger.sweeps.begin([lease], [plan], ids(ledger, "gone")).marks],
     )
     ledger.marks.mark(candidates(["later"]), T0 + 300 * DAY, "evaluation")
     ledger.marks.mark(candidates(["begun"], grace="0s"), T0 + 301 * DAY, "evaluation")
@@ -207,9 +208,9 @@ def test_after_a_reset_marks_are_made_anew_and_their_times_rise_from_there(ledge
 
 def test_a_mark_that_a_sweep_has_begun_on_is_too_late_for_a_reset(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1"], grace="0s"), LATER, "evaluation")
-    lease = ledger.leases.take("lake/d", "sweeper")
-    plan = ledger.sweeps.plan(lease, ids(ledger), LATER)
-    ledger.sweeps.begin(lease, plan, ids(ledger))
+    lease = take_lease(ledger)
+    plan = plan_of(ledger, lease, ids(ledger))
+    ledger.sweeps.begin([lease], [plan], ids(ledger))
     assert ledger.clock.reset(T0, "ann", "r")[1:] == (0, 1)
     assert statuses(ledger) == {"T1": "SWEEPING"}
 
@@ -234,28 +235,28 @@ def future(ledger: Ledger) -> datetime:
 
 def test_whatever_a_caller_says_nothing_is_planned_before_its_grace_is_over(ledger: Ledger) -> None:
     due = future(ledger)
-    lease = ledger.leases.take("lake/d", "sweeper")
-    assert ledger.sweeps.plan(lease, ids(ledger), due).marks == 0
+    lease = take_lease(ledger)
+    assert plan_of(ledger, lease, ids(ledger), due).marks == 0
 
 
 def test_what_is_in_a_plan_does_not_begin_before_its_grace_is_over(ledger: Ledger) -> None:
     """Somebody has put the row there past the ledger, or the clock went back in between."""
     due = future(ledger)
-    lease = ledger.leases.take("lake/d", "sweeper")
-    plan = ledger.sweeps.plan(lease, [], due)
+    lease = take_lease(ledger)
+    plan = plan_of(ledger, lease, [], due)
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
-    assert ledger.sweeps.begin(lease, plan, ids(ledger)) == []
+    assert not ledger.sweeps.begin([lease], [plan], ids(ledger)).marks
     assert statuses(ledger) == {"T1": "MARKED"}
 
 
 def test_what_is_not_due_by_its_plan_does_not_begin(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    lease = ledger.leases.take("lake/d", "sweeper")
-    plan = ledger.sweeps.plan(lease, ids(ledger), LATER - MINUTE)
+    lease = take_lease(ledger)
+    plan = plan_of(ledger, lease, ids(ledger), LATER - MINUTE)
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
-    assert ledger.sweeps.begin(lease, plan, ids(ledger)) == []
+    assert not ledger.sweeps.begin([lease], [plan], ids(ledger)).marks
 
 
 def test_a_bound_is_never_ahead_of_the_present(ledger: Ledger) -> None:
@@ -294,9 +295,9 @@ def test_a_simulated_ledger_sweeps_on_the_day_that_a_run_says(url: str) -> None:
     with open_simulated(url) as ledger:
         far = T0 + 10_000 * DAY
         ledger.marks.mark(candidates(["T1"]), far, "evaluation")
-        lease = ledger.leases.take("lake/d", "sweeper")
-        plan = ledger.sweeps.plan(lease, ids(ledger), far + WEEK)
-        assert ledger.sweeps.begin(lease, plan, ids(ledger)) == ids(ledger)
+        lease = take_lease(ledger)
+        plan = plan_of(ledger, lease, ids(ledger), far + WEEK)
+        assert sorted(ledger.sweeps.begin([lease], [plan], ids(ledger)).marks) == ids(ledger)
         assert ledger.verify().faults == ()
 
 

@@ -13,7 +13,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, take_lease
 
 NOW = T0 + timedelta(microseconds=1)
 
@@ -102,10 +102,10 @@ def test_what_cannot_be_taken_back_leaves_the_evaluation(evaluated: Ledger) -> N
 
 
 def test_a_mark_that_a_sweep_spares_has_its_dataset_evaluated_again(evaluated: Ledger) -> None:
-    lease = evaluated.leases.take("lake/d", "sweeper")
-    assert evaluated.sweeps.spare(lease, {}) == []
+    lease = take_lease(evaluated)
+    assert not evaluated.sweeps.spare([lease], {}).marks
     assert standing(evaluated) == ["lake/d", "lake/e"]
-    assert evaluated.sweeps.spare(lease, dict.fromkeys(ids(evaluated, "T1"), "a hold"))
+    assert sorted(evaluated.sweeps.spare([lease], dict.fromkeys(ids(evaluated, "T1"), "a hold")).marks)
     assert standing(evaluated) == ["lake/e"]
 
 
@@ -115,8 +115,8 @@ def test_of_the_outcomes_of_a_sweep_only_the_spared_one_has_its_dataset_evaluate
 ) -> None:
     """What is deleted or failed is judged no other way for it."""
     lease, plan, marks = planned(evaluated)
-    evaluated.sweeps.begin(lease, plan, marks)
-    evaluated.sweeps.settle(lease, [Settlement(marks[0], outcome, error="why")])
+    evaluated.sweeps.begin([lease], [plan], marks)
+    evaluated.sweeps.settle([lease], [Settlement(marks[0], outcome, error="why")])
     assert standing(evaluated) == (["lake/e"] if outcome is Outcome.SPARED else ["lake/d", "lake/e"])
 
 

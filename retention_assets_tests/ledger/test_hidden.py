@@ -19,7 +19,7 @@ NAMES = ["T1", "T2", "T3"]
 def swept(ledger: Ledger, outcomes: dict[str, Outcome]) -> Counter[Outcome]:
     """Everything that is due, with these outcomes."""
     lease, plan, marks = planned(ledger)
-    begun = ledger.sweeps.begin(lease, plan, marks)
+    begun = ledger.sweeps.begin([lease], [plan], marks).marks
     names = dict(
         zip(*(ledger.marks.table(["lake/d"], ["SWEEPING"])[name].to_pylist() for name in ("id", "transaction")), strict=True)
     )
@@ -29,17 +29,17 @@ def swept(ledger: Ledger, outcomes: dict[str, Outcome]) -> Counter[Outcome]:
         else Settlement(mark, outcomes[names[mark]], 10)
         for mark in begun
     ]
-    found = ledger.sweeps.settle(lease, settlements, TODAY)
-    ledger.sweeps.finish(lease, plan)
-    ledger.leases.give_up(lease)
-    return found
+    settled = ledger.sweeps.settle([lease], settlements, TODAY).marks
+    ledger.sweeps.finish([lease], [plan])
+    ledger.leases.give_up([lease])
+    return Counter(one.outcome for one in settlements if one.mark in settled)
 
 
 @pytest.fixture
 def hidden(ledger: Ledger) -> Ledger:
     """T1 was deleted, T2 and T3 are hidden."""
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
-    ledger.reports.open(TODAY, "lake/d", OpenedReport(), LATER, "sweeper")
+    ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
     found = swept(ledger, {"T1": Outcome.DELETED, "T2": Outcome.HIDDEN, "T3": Outcome.HIDDEN})
     assert found == {Outcome.DELETED: 1, Outcome.HIDDEN: 2}
     return ledger

@@ -17,7 +17,17 @@ from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
-from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, planned, write_past_ledger
+from retention_assets_tests.ledger.states import (
+    LATER,
+    T0,
+    WEEK,
+    candidates,
+    ids,
+    plan_of,
+    planned,
+    take_lease,
+    write_past_ledger,
+)
 
 DAY = date(2026, 1, 8)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all", "limits": {"transactions": 4, "bytes": 40}}
@@ -36,18 +46,18 @@ def lived(ledger: Ledger) -> Ledger:
     ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
     ledger.marks.mark(candidates(["T1", "T2", "T3", "T4"]), T0, "run one")
     ledger.marks.mark(candidates(["T1"], "lake/e"), T0, "run one")
-    ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 4}), LATER, "sweeper")
+    ledger.reports.open(DAY, {"lake/d": OpenedReport(classes={"due": 4})}, LATER, "sweeper")
     ledger.unmark.transactions("lake/d", ["T4"], "ann", "still needed")
     lease, plan, batch = planned(ledger)
-    begun = ledger.sweeps.begin(lease, plan, batch)
+    begun = ledger.sweeps.begin([lease], [plan], batch).marks
     ends = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED)
     settled = [
         Settlement(mark, outcome, 10, "no" * (outcome is Outcome.FAILED)) for mark, outcome in zip(begun, ends, strict=True)
     ]
-    ledger.sweeps.settle(lease, settled, DAY)
-    ledger.sweeps.finish(lease, plan)
+    ledger.sweeps.settle([lease], settled, DAY)
+    ledger.sweeps.finish([lease], [plan])
     lease, plan, batch = planned(ledger, "lake/e")
-    ledger.sweeps.begin(lease, plan, batch)
+    ledger.sweeps.begin([lease], [plan], batch)
     ledger.marks.mark(candidates(["T5"]), LATER, "run two")
     ledger.visibility.raise_to("lake/d", T0, "ann")
     ledger.visibility.raise_to("lake/d", T0 + timedelta(days=1), "ann")
@@ -129,10 +139,10 @@ def test_runs_look_at_what_was_swept_since_the_last_whole_look_and_once_a_day_at
     with lived.database.reading() as connection:
         assert last_verified(connection) is None
     lived.marks.mark(candidates(["T9"], "lake/f"), LATER, "run")
-    lease = lived.leases.take("lake/f", "sweeper")
-    plan = lived.sweeps.plan(lease, ids(lived, dataset="lake/f"), LATER + WEEK)
-    begun = lived.sweeps.begin(lease, plan, lived.sweeps.planned(plan)["id"].to_pylist())
-    lived.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    lease = take_lease(lived, "lake/f", "sweeper")
+    plan = plan_of(lived, lease, ids(lived, dataset="lake/f"), LATER + WEEK)
+    begun = lived.sweeps.begin([lease], [plan], lived.sweeps.planned(plan)["id"].to_pylist()).marks
+    lived.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
     for name, statement in TAMPERED.items():
         assert write_past_ledger(lived, statement.format("lake/d")), name
     assert check_swept(lived) == set(), "what is before the head waits for the look at everything"

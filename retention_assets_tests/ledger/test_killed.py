@@ -15,7 +15,17 @@ from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import LATER, T0, candidates, change_leases, count_changes, ids, statuses
+from retention_assets_tests.ledger.states import (
+    LATER,
+    T0,
+    candidates,
+    change_leases,
+    count_changes,
+    ids,
+    plan_of,
+    statuses,
+    take_lease,
+)
 from retention_assets_tests.rounds import every
 
 NAMES = [f"T{number}" for number in range(12)]
@@ -35,16 +45,16 @@ def works(ledger: Ledger, store: Path) -> None:
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
     with contextlib.suppress(Refused):
         ledger.unmark.transactions("lake/d", NAMES[:2], "ann", "still needed")
-    ledger.reports.open(TODAY, "lake/d", OpenedReport(), LATER, "sweeper")
-    lease = ledger.leases.take("lake/d", "sweeper")
+    ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
+    lease = take_lease(ledger)
     left = ledger.sweeps.left("lake/d")["id"].to_pylist()
-    ledger.sweeps.settle(lease, [deletes(mark, store) for mark in left], TODAY)
-    plan = ledger.sweeps.plan(lease, ids(ledger), LATER)
+    ledger.sweeps.settle([lease], [deletes(mark, store) for mark in left], TODAY)
+    plan = plan_of(ledger, lease, ids(ledger))
     marks = ledger.sweeps.planned(plan)["id"].to_pylist()
     for first in (0, 5):
-        begun = ledger.sweeps.begin(lease, plan, marks[first : first + 5])
-        ledger.sweeps.settle(lease, [deletes(mark, store) for mark in begun], TODAY)
-    ledger.sweeps.finish(lease, plan)
+        begun = ledger.sweeps.begin([lease], [plan], marks[first : first + 5]).marks
+        ledger.sweeps.settle([lease], [deletes(mark, store) for mark in begun], TODAY)
+    ledger.sweeps.finish([lease], [plan])
     ledger.reports.finish_done("sweeper", "lake/d")
 
 

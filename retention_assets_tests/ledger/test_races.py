@@ -39,10 +39,10 @@ def sweeps(ledger: Ledger, number: int, start: Barrier) -> set[str]:
     deleted: set[str] = set()
     start.wait()
     for first in range(0, len(marks), 25):
-        begun = ledger.sweeps.begin(lease, plan, marks[first : first + 25])
+        begun = ledger.sweeps.begin([lease], [plan], marks[first : first + 25]).marks
         deleted |= {names[mark] for mark in begun}
-        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
-    ledger.sweeps.finish(lease, plan)
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    ledger.sweeps.finish([lease], [plan])
     return deleted
 
 
@@ -70,10 +70,7 @@ def test_of_sweepers_that_want_one_dataset_one_gets_it(ledger: Ledger) -> None:
 
     def takes(number: int) -> Lease | None:
         start.wait()
-        try:
-            return ledger.leases.take("lake/d", f"sweeper {number}")
-        except Refused:
-            return None
+        return ledger.leases.take(["lake/d"], f"sweeper {number}").leases.get("lake/d")
 
     with ThreadPoolExecutor(SIDE) as pool:
         leases = [lease for lease in pool.map(takes, range(SIDE)) if lease]

@@ -7,7 +7,7 @@ from retention_assets.ledger.scans import scan_lease
 from retention_assets.ledger.schema import LEASES, TASK_PROGRESS
 from retention_assets.ledger.sweep_runs import SILENCE
 from retention_assets.policy.model import Hold
-from retention_assets_tests.ledger.states import T0, write_past_ledger
+from retention_assets_tests.ledger.states import T0, take_lease, write_past_ledger
 
 RUN = "run 1"
 
@@ -47,10 +47,10 @@ def test_a_task_that_is_started_once_more_takes_the_others_place(ledger: Ledger)
 
 def test_what_is_abandoned_was_this_runs_and_is_over(ledger: Ledger) -> None:
     for dataset in ("lake/held", "lake/lost", "lake/given up", scan_lease("blobs")):
-        lease = ledger.leases.take(dataset, RUN)
+        lease = take_lease(ledger, dataset, RUN)
         if dataset == "lake/given up":
-            ledger.leases.give_up(lease)
-    ledger.leases.take("lake/another's", "run 2")
+            ledger.leases.give_up([lease])
+    take_lease(ledger, "lake/another's", "run 2")
     for dataset in ("lake/lost", "lake/another's", scan_lease("blobs")):
         write_past_ledger(
             ledger, LEASES.update().where(LEASES.c.dataset == dataset).values(expires_at=T0 - timedelta(days=9_000))

@@ -1,8 +1,8 @@
 """Sweeps and leases on both databases: nothing unplanned begins, nothing counts twice, who lost the lease writes nothing."""
 
 import json
-from collections import Counter
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from sqlalchemy import event, update
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import PLANS
-from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
+from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.ledger.sweeps.reports import OpenedReport
 from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
@@ -25,9 +25,11 @@ from retention_assets_tests.ledger.states import (
     candidates,
     change_leases,
     ids,
+    plan_of,
     planned,
     statuses,
     swept,
+    take_lease,
     write_past_ledger,
 )
 
@@ -41,7 +43,7 @@ EXPIRED = "UPDATE leases SET expires_at = taken_at"
 def marked(ledger: Ledger) -> Ledger:
     """Three marks, and a report that is open for them."""
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
-    ledger.reports.open(TODAY, "lake/d", OpenedReport(), LATER, "sweeper")
+    ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
     return ledger
 
 
@@ -50,7 +52,7 @@ def test_only_what_is_due_is_planned(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
     assert (plan.marks, plan.bytes) == (3, 30)
     assert batch == ids(marked, "T1", "T2", "T3")
-    assert marked.sweeps.begin(lease, plan, ids(marked)) == batch
+    assert sorted(marked.sweeps.begin([lease], [plan], ids(marked)).marks) == batch
 
 
 def test_a_mark_is_due_from_its_very_instant_and_says_what_it_is_of_once_it_is_swept(ledger: Ledger) -> None:
@@ -68,27 +70,27 @@ def test_a_mark_is_due_from_its_very_instant_and_says_what_it_is_of_once_it_is_s
 
 
 def test_what_is_in_no_plan_does_not_begin(marked: Ledger) -> None:
-    lease = marked.leases.take("lake/d", "sweeper")
-    plan = marked.sweeps.plan(lease, ids(marked, "T1"), LATER)
-    assert marked.sweeps.begin(lease, plan, ids(marked)) == ids(marked, "T1")
+    lease = take_lease(marked)
+    plan = plan_of(marked, lease, ids(marked, "T1"))
+    assert sorted(marked.sweeps.begin([lease], [plan], ids(marked)).marks) == ids(marked, "T1")
     assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
 
 
 def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
     """Neither in one of an earlier sweep nor in one that was made since."""
     earlier = planned(marked, holder="earlier")
-    marked.leases.give_up(earlier[0])
-    lease = marked.leases.take("lake/d", "sweeper")
-    plan = marked.sweeps.plan(lease, ids(marked, "T1"), LATER)
-    later = marked.sweeps.plan(lease, ids(marked, "T1", "T2"), LATER)
+    marked.leases.give_up([earlier[0]])
+    lease = take_lease(marked)
+    plan = plan_of(marked, lease, ids(marked, "T1"))
+    later = plan_of(marked, lease, ids(marked, "T1", "T2"))
     assert [marked.sweeps.planned(one)["transaction"].to_pylist() for one in (earlier[1], plan, later)] == [
         ["T1", "T2", "T3"],
         ["T1"],
         ["T1", "T2"],
     ]
-    assert marked.sweeps.begin(lease, plan, ids(marked)) == ids(marked, "T1")
+    assert sorted(marked.sweeps.begin([lease], [plan], ids(marked)).marks) == ids(marked, "T1")
     assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
-    assert marked.sweeps.begin(lease, later, ids(marked)) == ids(marked, "T2")
+    assert sorted(marked.sweeps.begin([lease], [later], ids(marked)).marks) == ids(marked, "T2")
     assert [marked.sweeps.planned(one)["transaction"].to_pylist() for one in (earlier[1], plan, later)] == [["T3"], [], []]
 
 
@@ -98,12 +100,12 @@ def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> 
     lease, plan, batch = planned(marked)
     other_lease, other_plan, others = planned(marked, "lake/other")
     for one, its, wanted in ((lease, other_plan, others), (other_lease, plan, batch), (lease, plan, others)):
-        assert marked.sweeps.begin(one, its, wanted) == []
-    marked.sweeps.finish(lease, other_plan)
-    assert marked.sweeps.begin(lease, plan, batch) == batch
-    assert marked.sweeps.begin(other_lease, other_plan, others) == others
+        assert not marked.sweeps.begin([one], [its], wanted).marks
+    marked.sweeps.finish([lease], [other_plan])
+    assert sorted(marked.sweeps.begin([lease], [plan], batch).marks) == batch
+    assert sorted(marked.sweeps.begin([other_lease], [other_plan], others).marks) == others
     # What the other has begun is not this one's to settle.
-    assert marked.sweeps.settle(lease, [Settlement(one, Outcome.DELETED) for one in others]) == Counter()
+    assert not marked.sweeps.settle([lease], [Settlement(one, Outcome.DELETED) for one in others]).marks
     assert statuses(marked, "lake/other") == {"T1": "SWEEPING"}
     assert marked.sweeps.left("lake/d")["id"].to_pylist() == batch
     assert '"FINISH"' not in "".join(marked.audit_lines())
@@ -112,30 +114,30 @@ def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> 
 def test_what_was_unmarked_after_the_plan_does_not_begin(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
     marked.unmark.transactions("lake/d", ["T2"], "ann", "still needed")
-    assert marked.sweeps.begin(lease, plan, batch) == ids(marked, "T1", "T3")
+    assert sorted(marked.sweeps.begin([lease], [plan], batch).marks) == ids(marked, "T1", "T3")
 
 
 def test_marks_of_another_dataset_are_out_of_reach(marked: Ledger) -> None:
     marked.marks.mark(candidates(["T1"], "lake/other"), T0, "evaluation")
     others = ids(marked, dataset="lake/other")
-    lease = marked.leases.take("lake/d", "sweeper")
-    plan = marked.sweeps.plan(lease, others, LATER)
+    lease = take_lease(marked)
+    plan = plan_of(marked, lease, others)
     assert plan.marks == 0
-    assert marked.sweeps.begin(lease, plan, others) == []
-    assert marked.sweeps.spare(lease, dict.fromkeys(others, "why")) == []
+    assert not marked.sweeps.begin([lease], [plan], others).marks
+    assert not marked.sweeps.spare([lease], dict.fromkeys(others, "why")).marks
     assert statuses(marked, "lake/other") == {"T1": "MARKED"}
 
 
 def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
-    marked.sweeps.begin(lease, plan, batch)
+    marked.sweeps.begin([lease], [plan], batch)
     outcomes = [
         Settlement(batch[0], Outcome.DELETED, 10, left=3),
         Settlement(batch[1], Outcome.ALREADY_GONE, left=4),
         Settlement(batch[2], Outcome.FAILED, error="disk on fire", left=5),
     ]
-    assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter([one.outcome for one in outcomes])
-    assert marked.sweeps.settle(lease, outcomes, TODAY) == Counter()
+    assert sorted(marked.sweeps.settle([lease], outcomes, TODAY).marks) == batch
+    assert not marked.sweeps.settle([lease], outcomes, TODAY).marks
     (report,) = marked.reports.of(TODAY)
     assert [report[name] for name in ("deleted", "already_gone", "failed", "bytes_freed")] == [1, 1, 1, 10]
     # What failed is tried again, and is not left.
@@ -147,16 +149,17 @@ def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
 
 def test_what_has_begun_neither_begins_again_nor_is_spared_nor_planned(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
-    assert marked.sweeps.begin(lease, plan, batch[:2]) == batch[:2]
-    assert marked.sweeps.begin(lease, plan, batch) == batch[2:]
-    assert marked.sweeps.spare(lease, dict.fromkeys(batch, "a tag")) == []
-    assert marked.sweeps.plan(lease, batch, LATER).marks == 0
+    assert sorted(marked.sweeps.begin([lease], [plan], batch[:2]).marks) == batch[:2]
+    assert sorted(marked.sweeps.begin([lease], [plan], batch).marks) == batch[2:]
+    assert not marked.sweeps.spare([lease], dict.fromkeys(batch, "a tag")).marks
+    assert plan_of(marked, lease, batch).marks == 0
     assert set(statuses(marked).values()) == {"SWEEPING"}
     # What was settled once is not settled otherwise, and what was not begun not at all.
     marked.sweeps.settle(
-        lease, [Settlement(batch[0], Outcome.DELETED, 10), Settlement(batch[1], Outcome.FAILED, 10, "no")], TODAY
+        [lease], [Settlement(batch[0], Outcome.DELETED, 10), Settlement(batch[1], Outcome.FAILED, 10, "no")], TODAY
     )
-    assert marked.sweeps.settle(lease, [Settlement(one, Outcome.SPARED, error="why") for one in batch[:2]], TODAY) == Counter()
+    otherwise = [Settlement(one, Outcome.SPARED, error="why") for one in batch[:2]]
+    assert not marked.sweeps.settle([lease], otherwise, TODAY).marks
     assert statuses(marked) == {"T1": "SWEPT", "T2": "MARKED", "T3": "SWEEPING"}
     (report,) = marked.reports.of(TODAY)
     assert [report[name] for name in ("deleted", "failed", "spared", "bytes_freed")] == [1, 1, 0, 10]
@@ -165,9 +168,9 @@ def test_what_has_begun_neither_begins_again_nor_is_spared_nor_planned(marked: L
 
 def test_members_of_an_act_fit_its_digest_in_whatever_order_they_come(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
-    marked.sweeps.begin(lease, plan, batch[::-1])
+    marked.sweeps.begin([lease], [plan], batch[::-1])
     outcomes = (Outcome.FAILED, Outcome.SPARED, Outcome.DELETED)
-    marked.sweeps.settle(lease, [Settlement(one, outcome) for one, outcome in zip(batch[::-1], outcomes, strict=True)])
+    marked.sweeps.settle([lease], [Settlement(one, outcome) for one, outcome in zip(batch[::-1], outcomes, strict=True)])
     assert statuses(marked) == {"T1": "SWEPT", "T2": "SPARED", "T3": "MARKED"}
     assert marked.verify().faults == ()
 
@@ -175,9 +178,9 @@ def test_members_of_an_act_fit_its_digest_in_whatever_order_they_come(marked: Le
 def test_what_failed_is_swept_the_next_time(marked: Ledger) -> None:
     for attempt in (1, 2):
         lease, plan, batch = planned(marked)
-        begun = marked.sweeps.begin(lease, plan, batch)
-        marked.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error=f"no {attempt}") for mark in begun])
-        marked.leases.give_up(lease)
+        begun = marked.sweeps.begin([lease], [plan], batch).marks
+        marked.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error=f"no {attempt}") for mark in begun])
+        marked.leases.give_up([lease])
     rows = marked.marks.table().to_pylist()
     assert {(row["attempts"], row["last_error"]) for row in rows} == {(2, "no 2")}
     assert marked.verify().faults == ()
@@ -185,14 +188,14 @@ def test_what_failed_is_swept_the_next_time(marked: Ledger) -> None:
 
 def test_settling_what_never_began_changes_nothing(marked: Ledger) -> None:
     lease, _, batch = planned(marked)
-    assert marked.sweeps.settle(lease, [Settlement(batch[0], Outcome.DELETED)], TODAY) == Counter()
+    assert not marked.sweeps.settle([lease], [Settlement(batch[0], Outcome.DELETED)], TODAY).marks
     assert statuses(marked)["T1"] == "MARKED"
 
 
 def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None:
-    lease = marked.leases.take("lake/d", "sweeper")
+    lease = take_lease(marked)
     first, second = ids(marked, "T1", "T2")
-    assert marked.sweeps.spare(lease, {first: "Tag 'v1'", second: "Hold 'h'"}, TODAY) == [first, second]
+    assert sorted(marked.sweeps.spare([lease], {first: "Tag 'v1'", second: "Hold 'h'"}, TODAY).marks) == [first, second]
     rows = {row["transaction"]: row["why"] for row in marked.marks.table(statuses=["SPARED"]).to_pylist()}
     assert rows == {"T1": "Tag 'v1'", "T2": "Hold 'h'"}
     assert marked.reports.of(TODAY)[0]["spared"] == 2
@@ -202,109 +205,112 @@ def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None
 
 def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
     lease, plan, batch = planned(marked, holder="first")
-    marked.sweeps.begin(lease, plan, batch[:2])
+    marked.sweeps.begin([lease], [plan], batch[:2])
     change_leases(marked, EXPIRED)
     assert marked.marks.datasets_to_sweep(T0) == ["lake/d"]
-    second = marked.leases.take("lake/d", "second")
+    second = take_lease(marked, "lake/d", "second")
     left = marked.sweeps.left("lake/d")["id"].to_pylist()
     assert left == batch[:2]
-    assert marked.sweeps.settle(second, [Settlement(mark, Outcome.ALREADY_GONE) for mark in left]).total() == 2
+    assert sorted(marked.sweeps.settle([second], [Settlement(mark, Outcome.ALREADY_GONE) for mark in left]).marks) == left
     assert [row for row in marked.audit_lines() if '"TAKE_OVER"' in row]
     assert marked.verify().faults == ()
 
 
 def test_one_sweeper_per_dataset(marked: Ledger) -> None:
-    marked.leases.take("lake/d", "first")
-    with pytest.raises(Refused, match=r"is being swept by first, who was last heard of at .*ends by itself"):
-        marked.leases.take("lake/d", "second")
-    assert marked.leases.take("lake/other", "second").token == 1
+    take_lease(marked, "lake/d", "first")
+    taken = marked.leases.take(["lake/d", "lake/other"], "second")
+    assert re.search("is being swept by first, who was last heard of at .*ends by itself", taken.others["lake/d"])
+    assert {name: lease.token for name, lease in taken.leases.items()} == {"lake/other": 1}
 
 
 def test_a_lease_that_was_given_up_is_free_at_once(marked: Ledger) -> None:
-    first = marked.leases.take("lake/d", "first")
-    marked.leases.give_up(first)
-    second = marked.leases.take("lake/d", "second")
+    first = take_lease(marked, "lake/d", "first")
+    marked.leases.give_up([first])
+    second = take_lease(marked, "lake/d", "second")
     assert second.token == first.token + 1
-    marked.leases.give_up(first)
+    marked.leases.give_up([first])
     assert marked.leases.holder_of("lake/d") == second
 
 
 def test_a_heartbeat_keeps_a_lease(marked: Ledger) -> None:
-    lease = marked.leases.take("lake/d", "first", 1)
-    longer = marked.leases.beat(lease, 3600)
+    lease = take_lease(marked, "lake/d", "first", 1)
+    longer = marked.leases.beat([lease], 3600).leases[lease.dataset]
     assert longer.expires_at > lease.expires_at
     assert longer.token == lease.token
 
 
 def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
     """Two leases with the same number: what becomes of one leaves the other as it is."""
-    lease, other = (marked.leases.take(name, "sweeper", 3600) for name in ("lake/d", "lake/e"))
+    lease, other = (take_lease(marked, name, "sweeper", 3600) for name in ("lake/d", "lake/e"))
     assert lease.token == other.token
-    longer = marked.leases.beat(other, 7200)
+    longer = marked.leases.beat([other], 7200).leases[other.dataset]
     assert (marked.leases.holder_of("lake/d"), marked.leases.holder_of("lake/e")) == (lease, longer)
-    marked.leases.give_up(other)
+    marked.leases.give_up([other])
     assert (marked.leases.holder_of("lake/d"), marked.leases.holder_of("lake/e")) == (lease, None)
-    assert marked.leases.take("lake/e", "another", 3600).token == other.token + 1
+    assert take_lease(marked, "lake/e", "another", 3600).token == other.token + 1
     assert marked.leases.holder_of("lake/d") == lease
     change_leases(marked, EXPIRED + " WHERE dataset = 'lake/e'")
     assert marked.leases.holder_of("lake/e") is None
     # Who has a lease has it for its own dataset.
-    with pytest.raises(LeaseLost):
-        marked.leases.beat(replace(lease, dataset="lake/e"))
-    assert marked.leases.beat(lease).token == lease.token
+    assert marked.leases.beat([replace(lease, dataset="lake/e")]).others.keys() == {"lake/e"}
+    assert marked.leases.beat([lease]).leases[lease.dataset].token == lease.token
 
 
-def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
-    ledger.leases.beat(lease)
+# Writes under a lease; each returns why it is lost, by dataset.
+Write = Callable[[Ledger, Lease, Plan, list[int]], Mapping[str, str]]
 
 
-def spares(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
-    ledger.sweeps.spare(lease, dict.fromkeys(batch, "why"))
+def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
+    return ledger.leases.beat([lease]).others
 
 
-def plans(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
-    ledger.sweeps.plan(lease, batch, LATER)
+def spares(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
+    return ledger.sweeps.spare([lease], dict.fromkeys(batch, "why")).lost
 
 
-def begins(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
-    ledger.sweeps.begin(lease, plan, batch)
+def plans(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
+    return ledger.sweeps.plan([lease], dict.fromkeys(batch, Planned()), LATER, {lease.dataset: None}).lost
 
 
-def settles(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
-    ledger.sweeps.settle(lease, [Settlement(batch[0], Outcome.DELETED)])
+def begins(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
+    return ledger.sweeps.begin([lease], [plan], batch).lost
 
 
-def finishes(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> None:
-    ledger.sweeps.finish(lease, plan)
+def settles(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
+    return ledger.sweeps.settle([lease], [Settlement(batch[0], Outcome.DELETED)]).lost
+
+
+def finishes(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
+    return ledger.sweeps.finish([lease], [plan])
 
 
 @pytest.mark.parametrize("loss", ["expired", "taken", "given up"])
 @pytest.mark.parametrize("write", [beats, spares, plans, begins, settles, finishes])
-def test_who_lost_the_lease_writes_nothing(
-    marked: Ledger, write: Callable[[Ledger, Lease, Plan, list[int]], object], loss: str
-) -> None:
+def test_who_lost_the_lease_writes_nothing(marked: Ledger, write: Write, loss: str) -> None:
     lease, plan, batch = planned(marked, holder="first")
-    marked.sweeps.begin(lease, plan, batch[:1])
+    marked.sweeps.begin([lease], [plan], batch[:1])
     if loss == "given up":
-        marked.leases.give_up(lease)
+        marked.leases.give_up([lease])
     else:
         change_leases(marked, EXPIRED)
     if loss == "taken":
-        marked.leases.take("lake/d", "second")
+        take_lease(marked, "lake/d", "second")
     before = (marked.marks.table(), marked.verify().head)
-    with pytest.raises(LeaseLost, match="second has taken it since" if loss == "taken" else "nobody has taken it since"):
-        write(marked, lease, plan, batch)
+    taken = "second has taken it since" if loss == "taken" else "nobody has taken it since"
+    assert taken in write(marked, lease, plan, batch)["lake/d"]
     assert (marked.marks.table(), marked.verify().head) == before
 
 
 def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
     marked.marks.mark(candidates(["T1", "T2", "T3", "T4"], "lake/e"), T0, "evaluation")
-    assert not marked.reports.open(TODAY, "lake/d", OpenedReport({"q": 9}), LATER, "sweeper")
-    assert marked.reports.open(TODAY, "lake/e", OpenedReport({"p": 1}, classes={"mark": 4, "keep": 2}), LATER, "sweeper", log=6)
+    assert not marked.reports.open(TODAY, {"lake/d": OpenedReport({"q": 9})}, LATER, "sweeper")
+    assert marked.reports.open(
+        TODAY, {"lake/e": OpenedReport({"p": 1}, classes={"mark": 4, "keep": 2})}, LATER, "sweeper", {"lake/e": 6}
+    )
     assert marked.reports.sum_of(TODAY, TODAY)["to_delete"] == 7
     assert marked.reports.sum_of(date(2025, 1, 1), date(2025, 1, 2))["to_delete"] == 0
     with pytest.raises(Refused, match="classes of lake/f sum to 1, and its log has 2"):
-        marked.reports.open(TODAY, "lake/f", OpenedReport(classes={"mark": 1}), LATER, "sweeper", log=2)
+        marked.reports.open(TODAY, {"lake/f": OpenedReport(classes={"mark": 1})}, LATER, "sweeper", {"lake/f": 2})
     assert marked.reports.days() == [TODAY]
     assert marked.verify().faults == ()
 
@@ -312,10 +318,10 @@ def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
 def test_a_report_is_finished_when_nothing_of_its_set_is_open(marked: Ledger) -> None:
     assert marked.reports.finish_done("sweeper", "lake/d") == []
     lease, plan, batch = planned(marked)
-    marked.sweeps.begin(lease, plan, batch)
-    marked.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in batch[:2]], TODAY)
+    marked.sweeps.begin([lease], [plan], batch)
+    marked.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in batch[:2]], TODAY)
     assert marked.reports.finish_done("sweeper", "lake/d") == []
-    marked.sweeps.settle(lease, [Settlement(batch[2], Outcome.SPARED, error="branch 'b' points at it")], TODAY)
+    marked.sweeps.settle([lease], [Settlement(batch[2], Outcome.SPARED, error="branch 'b' points at it")], TODAY)
     assert marked.reports.finish_done("sweeper", "lake/d") == [(TODAY, "lake/d")]
     assert marked.reports.finish_done("sweeper", "lake/d") == []
     (report,) = marked.reports.of(TODAY)
@@ -327,14 +333,14 @@ def test_a_report_is_finished_when_nothing_of_its_set_is_open(marked: Ledger) ->
 def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) -> None:
     marked.marks.mark(candidates(["L1", "L2", "L3"]), T0, "evaluation")
     lease, plan, batch = planned(marked)
-    begun = marked.sweeps.begin(lease, plan, batch)
+    begun = marked.sweeps.begin([lease], [plan], batch).marks
     outcomes = [Outcome.DELETED] * 3 + [Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED]
     settlements = [Settlement(mark, outcome, 10) for mark, outcome in zip(begun, outcomes, strict=True)]
-    marked.sweeps.settle(lease, settlements, TODAY)
+    marked.sweeps.settle([lease], settlements, TODAY)
     counted = ("to_delete", "deleted", "already_gone", "failed", "bytes_to_free", "bytes_freed")
     assert [marked.reports.of(TODAY)[0][name] for name in counted] == [3, 3, 0, 0, 30, 30]
     assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [2, 1, 1, 1, 20, 20]
-    assert marked.reports.open(TOMORROW, "lake/d", OpenedReport(), LATER + DAY, "sweeper")
+    assert marked.reports.open(TOMORROW, {"lake/d": OpenedReport()}, LATER + DAY, "sweeper")
     # What failed is still open, so it is part of what tomorrow is to delete.
     assert [marked.reports.of(TOMORROW)[0][name] for name in counted] == [3, 1, 1, 1, 30, 20]
     assert marked.reports.days() == [TOMORROW, TODAY]
@@ -342,13 +348,13 @@ def test_what_comes_due_after_the_opening_counts_the_next_day(marked: Ledger) ->
 
 def test_what_is_open_of_a_dataset_keeps_its_own_report_open_alone(marked: Ledger) -> None:
     marked.marks.mark(candidates(["T1", "T2"], "lake/e"), T0, "evaluation")
-    marked.reports.open(TODAY, "lake/e", OpenedReport(), LATER, "sweeper")
+    marked.reports.open(TODAY, {"lake/e": OpenedReport()}, LATER, "sweeper")
     leases = {}
     for name in ("lake/d", "lake/e"):
         leases[name], plan, batch = planned(marked, name)
-        marked.sweeps.begin(leases[name], plan, batch)
+        marked.sweeps.begin([leases[name]], [plan], batch)
     marked.sweeps.settle(
-        leases["lake/e"], [Settlement(one, Outcome.DELETED, 10) for one in ids(marked, dataset="lake/e")], TODAY
+        [leases["lake/e"]], [Settlement(one, Outcome.DELETED, 10) for one in ids(marked, dataset="lake/e")], TODAY
     )
     assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/e")]
     told = {one["dataset"]: (one["to_delete"], one["deleted"], one["bytes_freed"]) for one in marked.reports.of(TODAY)}
@@ -361,7 +367,7 @@ def test_what_people_take_back_is_counted_in_the_newest_report_that_is_not_finis
     marked.marks.mark(candidates(["T1"], "lake/e"), T0, "evaluation")
     for day, at in ((TOMORROW, LATER + DAY), (TODAY, LATER)):
         for name in ("lake/d", "lake/e"):
-            marked.reports.open(day, name, OpenedReport(), at, "sweeper")
+            marked.reports.open(day, {name: OpenedReport()}, at, "sweeper")
     marked.unmark.transactions("lake/d", ["T1", "T2"], "ann", "still needed")
     told = {
         (one["execution_date"], one["dataset"]): one["unmarked"] for day in (TODAY, TOMORROW) for one in marked.reports.of(day)
@@ -382,13 +388,13 @@ def test_what_people_take_back_is_counted_in_the_report_that_has_it(marked: Ledg
 
 
 def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) -> None:
-    lease = marked.leases.take("lake/d", "first")
+    lease = take_lease(marked, "lake/d", "first")
     one, two, three = ids(marked, "T1", "T2", "T3")
-    plan = marked.sweeps.plan(lease, {one: Planned(7, "here"), two: Planned(), three: Planned(note="there")}, LATER)
+    plan = plan_of(marked, lease, {one: Planned(7, "here"), two: Planned(), three: Planned(note="there")})
     assert plan.bytes == 7 + 10 + 10
     rows = marked.sweeps.planned(plan).to_pylist()
     assert [(row["id"], row["bytes"], row["note"]) for row in rows] == [(one, 7, "here"), (two, 10, None), (three, 10, "there")]
-    marked.sweeps.begin(lease, plan, [one, two])
+    marked.sweeps.begin([lease], [plan], [one, two])
     assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
         {"id": one, "note": "here"},
         {"id": two, "note": None},
@@ -396,18 +402,18 @@ def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) 
 
 
 def test_what_a_store_says_of_bytes_counts_even_if_it_is_none(marked: Ledger) -> None:
-    lease = marked.leases.take("lake/d", "sweeper")
+    lease = take_lease(marked)
     one, two, three = ids(marked)
-    plan = marked.sweeps.plan(lease, {one: Planned(0), two: Planned(), three: Planned(3)}, LATER)
+    plan = plan_of(marked, lease, {one: Planned(0), two: Planned(), three: Planned(3)})
     assert (plan.marks, plan.bytes) == (3, 0 + 10 + 3)
     assert marked.sweeps.planned(plan)["bytes"].to_pylist() == [0, 10, 3]
 
 
 def test_a_plan_is_finished_once_and_leaves_others_as_they_are(marked: Ledger) -> None:
-    lease = marked.leases.take("lake/d", "sweeper")
-    first, second = (marked.sweeps.plan(lease, ids(marked), LATER) for _ in range(2))
+    lease = take_lease(marked)
+    first, second = (plan_of(marked, lease, ids(marked)) for _ in range(2))
     for plan in (first, first, second, first):
-        marked.sweeps.finish(lease, plan)
+        marked.sweeps.finish([lease], [plan])
     said = [json.loads(line) for line in marked.audit_lines()]
     assert [one["detail"]["plan"] for one in said if one["deed"] == "FINISH"] == [first.id, second.id]
 
@@ -415,23 +421,23 @@ def test_a_plan_is_finished_once_and_leaves_others_as_they_are(marked: Ledger) -
 def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
     """What failed is planned anew, and what the store then says of it is how it is found; silence takes nothing back."""
     one, two, three = ids(marked)
-    lease = marked.leases.take("lake/d", "sweeper")
+    lease = take_lease(marked)
     # Which of them is the newest is told by their times, in whatever order the database keeps them.
     for day, notes in (
         (1, {one: Planned(note="a second"), two: Planned(note="a second"), three: Planned()}),
         (2, {one: Planned(note="m third"), two: Planned(), three: Planned()}),
         (0, {one: Planned(note="z first"), two: Planned(note="z first"), three: Planned(note="z first")}),
     ):
-        plan = marked.sweeps.plan(lease, notes, LATER)
+        plan = plan_of(marked, lease, notes)
         write_past_ledger(marked, update(PLANS).where(PLANS.c.id == plan.id).values(planned_at=LATER + day * DAY))
         assert [row["note"] for row in marked.sweeps.planned(plan).to_pylist()] == [notes[mark].note for mark in notes]
-        begun = marked.sweeps.begin(lease, plan, notes)
-        marked.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="no") for mark in begun])
+        begun = marked.sweeps.begin([lease], [plan], notes).marks
+        marked.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="no") for mark in begun])
     newest = {one: "m third", two: "a second", three: "z first"}
     assert marked.sweeps.notes([one, two, three]) == newest
     assert marked.sweeps.notes([two]) == {two: "a second"}
-    plan = marked.sweeps.plan(lease, [one, two, three], LATER)
-    marked.sweeps.begin(lease, plan, [one, three])
+    plan = plan_of(marked, lease, [one, two, three])
+    marked.sweeps.begin([lease], [plan], [one, three])
     assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
         {"id": one, "note": newest[one]},
         {"id": three, "note": newest[three]},
@@ -441,14 +447,14 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
 def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: Ledger) -> None:
     marked.marks.mark(candidates(["L1"]), T0, "evaluation")
     lease, plan, batch = planned(marked)
-    begun = marked.sweeps.begin(lease, plan, batch)
-    marked.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun], TODAY)
+    begun = marked.sweeps.begin([lease], [plan], batch).marks
+    marked.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun], TODAY)
     assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/d"), (TOMORROW, "lake/d")]
     assert marked.reports.sum_of(TODAY, TOMORROW)["deleted"] == 4
     assert [report["deleted"] for report in marked.reports.of(TOMORROW)] == [1]
     # Should it begin after all, it is not finished before what is due then is done.
     marked.marks.mark(candidates(["M1"]), T0, "evaluation")
-    assert marked.reports.open(TOMORROW, "lake/d", OpenedReport(), LATER + DAY, "sweeper")
+    assert marked.reports.open(TOMORROW, {"lake/d": OpenedReport()}, LATER + DAY, "sweeper")
     (report,) = marked.reports.of(TOMORROW)
     assert (report["to_delete"], report["deleted"], report["finished_at"]) == (2, 1, None)
 

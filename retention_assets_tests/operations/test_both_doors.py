@@ -25,6 +25,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets_tests.dagster.launch import without_run
 from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
@@ -205,9 +206,9 @@ def kept_before(place: Place) -> None:
 
 def braked(place: Place) -> None:
     with place.lake.opened() as ledger:
-        lease = ledger.leases.take(scan_lease("blobs"), "test")
+        lease = take_lease(ledger, scan_lease("blobs"), "test")
         ledger.scans.end(lease, ledger.scans.begin(lease), ScanEnd(ScanStatus.BRAKED, "9 of 10 name nothing", {}, None))
-        ledger.leases.give_up(lease)
+        ledger.leases.give_up([lease])
 
 
 POSTPONED = ("POSTPONE", "ann", "They are unfinished, not archived, or held.")
@@ -350,7 +351,7 @@ def broken_policies(place: Place) -> None:
 
 def leased(place: Place) -> None:
     with place.lake.opened() as ledger:
-        ledger.leases.take(place.units.dataset, "a sweep", 3600)
+        take_lease(ledger, place.units.dataset, "a sweep", 3600)
 
 
 def swept(place: Place) -> None:
@@ -363,9 +364,9 @@ def no_ledger(place: Place) -> None:
 
 def kept_scan(place: Place) -> None:
     with place.lake.opened() as ledger:
-        lease = ledger.leases.take(scan_lease("blobs"), "test")
+        lease = take_lease(ledger, scan_lease("blobs"), "test")
         ledger.scans.end(lease, ledger.scans.begin(lease), ScanEnd(ScanStatus.KEPT, None, {}, None))
-        ledger.leases.give_up(lease)
+        ledger.leases.give_up([lease])
 
 
 RELEASE = ("release", "none", *WHY)

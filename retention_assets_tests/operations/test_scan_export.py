@@ -28,6 +28,7 @@ from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.tasks import TasksHere
+from retention_assets_tests.ledger.states import take_lease
 
 OLD = ("acme/a-1", "acme/sales/a-2", "acme/a-3", "acme-eu/b-1", "zeta/c-1")
 RETAINED = {"acme/a-1": "invoice 7", "acme/sales/a-2": None, "acme-eu/b-1": "invoice 9"}
@@ -76,13 +77,13 @@ class Place:
         """A scan in this process, where a run leaves it."""
         (store,) = self.environment.settings.stores
         assert isinstance(store, ObjectsSettings)
-        lease = self.ledger.leases.take(scan_lease("blobs"), "run")
+        lease = take_lease(self.ledger, scan_lease("blobs"), "run")
         begun = self.ledger.scans.begin(lease)
         folder = ScanFolder(Warehouse(str(self.folder / "warehouse")).scan_folder("blobs", begun.id), place_of)
         result = scan_in(TasksHere(), Scan(store, open_listing(store), open_references(store), open_edges(store)), folder, None)
         end = ScanEnd(status, None, scan_totals(result), result.as_json())
         self.ledger.scans.publish([ScanClosing(lease, begun, end)], (), "run")
-        self.ledger.leases.give_up(lease)
+        self.ledger.leases.give_up([lease])
 
     def export(self, **how: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What is written, by object, and what is said of it."""

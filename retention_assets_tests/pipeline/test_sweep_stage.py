@@ -43,7 +43,7 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import take_lease, write_past_ledger
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
@@ -218,7 +218,7 @@ def test_a_large_dataset_is_swept_in_parts_and_has_one_result(lake: Lake) -> Non
 def test_a_large_dataset_that_another_sweeps_is_skipped(lake: Lake) -> None:
     lake.has(SEVEN, "lake/large")
     with staged(lake, ("lake/d",)) as stage:
-        stage.ledger.leases.take("lake/large", "bob")
+        take_lease(stage.ledger, "lake/large", "bob")
         results = stage.run()
     assert "lake/large is being swept by bob" in str(results["lake/large"].skipped)
     assert (lake.there("lake/d"), len(lake.there("lake/large"))) == ({"S6"}, 7)
@@ -386,7 +386,7 @@ def test_what_a_lost_task_has_left_is_swept_once_more_when_its_lease_is_over(
 ) -> None:
     with staged(lake) as stage:
         # Its turn is the first one, and by the time of the other's it is over.
-        stage.ledger.leases.take("lake/d", RUN)
+        take_lease(stage.ledger, "lake/d", RUN)
         over = LEASES.update().where(LEASES.c.dataset == "lake/d").values(expires_at=AS_OF - timedelta(days=5_000))
         stage.first_batch(monkeypatch, lambda: write_past_ledger(stage.ledger, over))
         results = stage.run()

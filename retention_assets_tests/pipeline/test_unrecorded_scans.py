@@ -23,6 +23,7 @@ from retention_assets.pipeline import unrecorded_scans
 from retention_assets.pipeline.unrecorded_scans import ScannedObjects, UnrecordedScans
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.scan_result import ObjectClass
+from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 
@@ -53,11 +54,11 @@ def left(folder: Path) -> list[str]:
 
 def published(ledger: Ledger, result: str) -> None:
     """A whole scan of which this is the result."""
-    lease = ledger.leases.take(scan_lease("blobs"), "run 1")
+    lease = take_lease(ledger, scan_lease("blobs"), "run 1")
     ledger.scans.publish(
         [ScanClosing(lease, ledger.scans.begin(lease), ScanEnd(ScanStatus.KEPT, None, {}, result))], (), "run 1"
     )
-    ledger.leases.give_up(lease)
+    ledger.leases.give_up([lease])
 
 
 @pytest.mark.parametrize(
@@ -111,13 +112,13 @@ def test_a_braked_scan_refuses_each_of_its_datasets_with_the_numbers(objects: Lo
 def test_while_another_scans_it_gives_way_as_a_run_does(objects: LocalObjects, ledger: Ledger) -> None:
     scans = UnrecordedScans(ledger, Warehouse(str(objects.folder / "warehouse")), "local", {})
     settings = objects.store().settings
-    lease = ledger.leases.take(scan_lease("blobs"), "run 1")
+    lease = take_lease(ledger, scan_lease("blobs"), "run 1")
     with pytest.raises(Refused, match="it is being scanned by run 1"), scans.scan(settings):
         pass
     ledger.scans.begin(lease)
     with pytest.raises(Refused, match="scan 1 is running, by run 1 since 20"), scans.scan(settings):
         pass
-    ledger.leases.give_up(lease)
+    ledger.leases.give_up([lease])
     before = ledger.verify().head
     with scans.scan(settings) as found:
         assert found.result.scanned == 3

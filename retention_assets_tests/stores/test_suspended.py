@@ -82,7 +82,7 @@ def sweeps_and_stops(
 ) -> None:
     """The sweep, in a program that is stopped when its permit is asked for the so-manyth time, before it answers."""
     os.environ.update(environment)
-    asked, real, beat, alone = 0, SweepPermit.__call__, Leases.beat_all, threading.Lock()
+    asked, real, beat, alone = 0, SweepPermit.__call__, Leases.beat, threading.Lock()
 
     def stops(permit: SweepPermit) -> None:
         nonlocal asked
@@ -100,7 +100,7 @@ def sweeps_and_stops(
         with alone:
             return beat(leases, *lease)
 
-    SweepPermit.__call__, Leases.beat_all = stops, beats  # type: ignore[method-assign, assignment]
+    SweepPermit.__call__, Leases.beat = stops, beats  # type: ignore[method-assign, assignment]
     with open_simulated(url) as ledger:
         told.send(sweep(load_settings(folder / "retention.yaml"), ledger, "stopped", seconds))
 

@@ -19,7 +19,7 @@ from retention_assets.sweep import lease
 from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
-from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.ledger.states import change_leases, take_lease
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.sweep.parted import ENVIRONMENTS, MARKS, RUN, Parted, sweeps_until
 
@@ -180,7 +180,7 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, 
         def loses() -> None:
             change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
             if taken:
-                ledger.leases.take(parted.dataset, "bob")
+                take_lease(ledger, parted.dataset, "bob")
 
         result = parted.sweeps(first, During(parted.environment.store(), loses))
         assert f"{'bob' if taken else 'nobody'} has taken it since" in str(result.refused)
@@ -195,7 +195,7 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, 
 def test_a_part_deletes_nothing_once_whoever_dealt_it_out_is_silent_for_long(parted: Parted) -> None:
     """The lease is not over yet, and nobody extends it: what is left of it is for what was begun."""
     with parted.opened() as ledger:
-        ledger.leases.take(parted.dataset, RUN, 50)
+        take_lease(ledger, parted.dataset, RUN, 50)
         (part,) = [DatasetPart(lease, 0, NameRange(), MARKS) for lease in ledger.leases.held()]
         result = parted.sweeps(part)
     assert "Nothing further is deleted" in str(result.refused)

@@ -26,7 +26,7 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.read import read_fresh
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.ledger.states import plan_of, take_lease, write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 # Five old views; S6 is the latest one.
@@ -289,12 +289,12 @@ def test_a_store_that_is_not_in_the_settings_is_named(lake: Lake) -> None:
 def test_the_second_of_two_sweepers_says_who_holds_the_lease(lake: Lake) -> None:
     lake.has(FIVE).has(FIVE, "lake/e").marks()
     with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/d", "the other one")
+        lease = take_lease(ledger, "lake/d", "the other one")
         results = lake.sweeps()
         assert "is being swept by the other one" in str(results["lake/d"].skipped)
         assert (results["lake/d"].refused, results["lake/d"].planned, results["lake/e"].skipped) == (None, 0, None)
         assert (lake.there(), lake.there("lake/e")) == (ALL, {"S6"})
-        ledger.leases.give_up(lease)
+        ledger.leases.give_up([lease])
     lake.sweeps()
     assert lake.there() == {"S6"}
 
@@ -372,11 +372,11 @@ def test_what_a_sweep_had_begun_and_somebody_needs_now_is_not_deleted_any_furthe
 def begin(lake: Lake, *transactions: str, as_of: datetime = DUE, dataset: str = "lake/d") -> None:
     """What a sweep leaves that is killed between writing down and deleting."""
     with lake.opened() as ledger:
-        lease = ledger.leases.take(dataset, "killed")
+        lease = take_lease(ledger, dataset, "killed")
         marks = [row["id"] for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] in transactions]
-        plan = ledger.sweeps.plan(lease, marks, as_of)
-        assert ledger.sweeps.begin(lease, plan, marks) == marks
-        ledger.leases.give_up(lease)
+        plan = plan_of(ledger, lease, marks, as_of)
+        assert sorted(ledger.sweeps.begin([lease], [plan], marks).marks) == marks
+        ledger.leases.give_up([lease])
 
 
 def real_lake(folder: Path, patch: pytest.MonkeyPatch) -> Callable[[datetime], dict[str, SweepResult]]:
@@ -637,7 +637,7 @@ def test_a_lease_that_cannot_be_given_up_hides_nothing_and_stops_nobody(lake: La
         raise OperationalError("UPDATE leases", {}, Exception("the other end is gone"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Leases, "give_up_all", breaks)
+        patch.setattr(Leases, "give_up", breaks)
         results = lake.sweeps()
     assert [one.refused for one in results.values()] == [None, None]
     assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})

@@ -14,7 +14,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import SECONDS, Lease, Leases, TakenLeases
 from retention_assets.sweep import lease as module
 from retention_assets.sweep.lease import hold_lease
-from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.ledger.states import change_leases, take_lease
 from retention_assets_tests.sweep.lakes import Lake
 from retention_assets_tests.sweep.test_engine import FIVE, Meddling
 
@@ -87,7 +87,7 @@ def ends_at(ledger: Ledger) -> datetime:
 
 
 def test_a_lease_that_is_held_lives_on_and_no_other_does(ledger: Ledger, pulses: list[Pulse]) -> None:
-    other = ledger.leases.take("lake/e", "ann", LIFE)
+    other = take_lease(ledger, "lake/e", "ann", LIFE)
     with hold_lease(ledger, "lake/d", "ann", LIFE) as lease:
         (pulse,) = pulses
         assert 0 < (pulse.waits() or 0) <= LIFE / 3
@@ -103,14 +103,14 @@ def test_a_lease_that_is_held_lives_on_and_no_other_does(ledger: Ledger, pulses:
 def test_a_beat_that_the_database_misses_is_made_up_for(
     ledger: Ledger, pulses: list[Pulse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beat, missed = Leases.beat_all, [OperationalError("UPDATE leases", {}, Exception("the other end is gone"))]
+    beat, missed = Leases.beat, [OperationalError("UPDATE leases", {}, Exception("the other end is gone"))]
 
     def misses(self: Leases, leases: Collection[Lease], seconds: float) -> TakenLeases:
         if missed:
             raise missed.pop()
         return beat(self, leases, seconds)
 
-    monkeypatch.setattr(Leases, "beat_all", misses)
+    monkeypatch.setattr(Leases, "beat", misses)
     with hold_lease(ledger, "lake/d", "ann", LIFE) as lease:
         (pulse,) = pulses
         pulse.waits()
@@ -124,7 +124,7 @@ def test_a_beat_that_the_database_misses_is_made_up_for(
 def test_a_heart_ends_with_its_lease_and_leaves_the_next_one_alone(ledger: Ledger, pulses: list[Pulse]) -> None:
     with hold_lease(ledger, "lake/d", "ann", LIFE):
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-        after = ledger.leases.take("lake/d", "bob", LIFE)
+        after = take_lease(ledger, "lake/d", "bob", LIFE)
         (pulse,) = pulses
         (heart,) = hearts()
         pulse.over.put(False)
@@ -145,7 +145,7 @@ def test_a_lease_is_given_up_at_once_however_it_ends(ledger: Ledger, pulses: lis
 
 
 def test_a_lease_that_another_has_is_refused_and_no_heart_beats_for_it(ledger: Ledger, pulses: list[Pulse]) -> None:
-    lease = ledger.leases.take("lake/d", "bob", LIFE)
+    lease = take_lease(ledger, "lake/d", "bob", LIFE)
     with pytest.raises(Refused, match="is being swept by bob"), hold_lease(ledger, "lake/d", "ann", LIFE):
         pytest.fail("it was taken")
     assert pulses == []

@@ -14,7 +14,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import IDLE_SECONDS, STATEMENT_SECONDS
 from retention_assets.sweep.lease import hold_lease
 from retention_assets.sweep.permit import ProtectionsChanged, SweepPermit
-from retention_assets_tests.ledger.states import change_leases, write_past_ledger
+from retention_assets_tests.ledger.states import change_leases, take_lease, write_past_ledger
 
 SENT = Moment(1_000_000.0, 5_000.0)
 LEASE = Lease("lake/d", "ann", 1, datetime(2026, 1, 1, tzinfo=UTC), "none", "here")
@@ -161,7 +161,7 @@ def test_a_permit_is_good_as_long_as_its_lease_is_held(ledger: Ledger) -> None:
 
 def test_a_permit_of_a_lease_that_another_has_is_refused(ledger: Ledger) -> None:
     permit = SweepPermit()
-    ledger.leases.take("lake/d", "bob")
+    take_lease(ledger, "lake/d", "bob")
     with pytest.raises(Refused, match="is being swept by bob"), hold_lease(ledger, "lake/d", "ann", permit=permit):
         pytest.fail("it was taken")
     with pytest.raises(Withheld, match="no lease is held"):
@@ -187,18 +187,18 @@ CHANGES: dict[str, Callable[[Ledger], object]] = {
 def test_every_change_of_what_protects_is_told_by_the_next_beat(ledger: Ledger, change: str) -> None:
     ledger.holds.place(Hold.model_validate({"name": "first", "datasets": ["*"], "reason": "case 6"}), "ann")
     ledger.realms.change("beta", "INACTIVE", "ann", "quiet")
-    lease = ledger.leases.take("lake/d", "ann")
-    assert lease.protections == ledger.leases.protections() == ledger.leases.beat(lease).protections
+    lease = take_lease(ledger, "lake/d", "ann")
+    assert lease.protections == ledger.leases.protections() == ledger.leases.beat([lease]).leases[lease.dataset].protections
     CHANGES[change](ledger)
-    told = ledger.leases.beat(lease)
+    told = ledger.leases.beat([lease]).leases[lease.dataset]
     assert told.protections == ledger.leases.protections() != lease.protections
     assert told.database == lease.database
 
 
 def test_who_sweeps_what_at_the_moment_is_told(ledger: Ledger) -> None:
     assert ledger.leases.held() == []
-    lost, over, held = (ledger.leases.take(f"lake/{name}", name) for name in ("a", "b", "c"))
-    ledger.leases.give_up(over)
+    lost, over, held = (take_lease(ledger, f"lake/{name}", name) for name in ("a", "b", "c"))
+    ledger.leases.give_up([over])
     change_leases(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/a'")
     assert ledger.leases.held() == [held]
     assert (ledger.leases.holder_of("lake/c"), ledger.leases.holder_of(lost.dataset)) == (held, None)
@@ -224,7 +224,7 @@ def test_a_ledger_whose_file_is_gone_refuses_though_it_still_can_be_written(
     ):
         permit()
         happens(tmp_path / name)
-        assert ledger.leases.beat(lease)
+        assert ledger.leases.beat([lease]).leases[lease.dataset]
         with pytest.raises(Withheld, match=rf"the ledger's file {tmp_path / name} was removed or replaced"):
             permit()
 

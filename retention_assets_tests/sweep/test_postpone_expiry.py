@@ -17,6 +17,7 @@ from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
@@ -268,7 +269,7 @@ def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(
 def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
     units.has("a", closed=None, expires=SOON)
     with cycle.ledger() as ledger:
-        ledger.leases.take(units.dataset, "a sweep", 60)
+        take_lease(ledger, units.dataset, "a sweep", 60)
         (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF)
     assert "a sweep" in (found.refused or "")
     assert units.expires("a") == {SOON}

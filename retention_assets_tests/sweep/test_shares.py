@@ -121,14 +121,14 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_its_dataset_alone(ma
 
 def test_a_heart_that_loses_one_lease_keeps_the_others(marked: Lake) -> None:
     with marked.opened() as ledger:
-        leases = ledger.leases.take_all(NAMES, "ann").leases
+        leases = ledger.leases.take(NAMES, "ann").leases
         change_leases(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/b'")
-        kept = ledger.leases.beat_all(leases.values())
+        kept = ledger.leases.beat(leases.values())
         assert (sorted(kept.leases), sorted(kept.others)) == (["lake/a", "lake/c"], ["lake/b"])
-        again = ledger.leases.take_all(NAMES, "bob")
+        again = ledger.leases.take(NAMES, "bob")
         assert (sorted(again.leases), sorted(again.others)) == (["lake/b"], ["lake/a", "lake/c"])
         assert "is being swept by ann" in again.others["lake/a"]
-        ledger.leases.give_up_all(leases.values())
+        ledger.leases.give_up(leases.values())
         assert [one.dataset for one in ledger.leases.held()] == ["lake/b"]
 
 
@@ -150,14 +150,14 @@ def test_a_store_that_fails_at_one_dataset_stops_no_other(marked: Lake, kind: st
 
 
 def test_a_dataset_that_another_sweeps_is_skipped_and_the_others_go(marked: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    take = Leases.take_all
+    take = Leases.take
 
     def second(self: Leases, datasets: Any, holder: str, seconds: float) -> TakenLeases:
-        monkeypatch.setattr(Leases, "take_all", take)
+        monkeypatch.setattr(Leases, "take", take)
         self.take("lake/b", "bob")
         return take(self, datasets, holder, seconds)
 
-    monkeypatch.setattr(Leases, "take_all", second)
+    monkeypatch.setattr(Leases, "take", second)
     results = sweeps(marked)
     assert "lake/b is being swept by bob" in str(results["lake/b"].skipped)
     assert [(one.refused, one.errors) for one in results.values()] == [(None, [])] * 3

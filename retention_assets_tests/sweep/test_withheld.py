@@ -32,7 +32,7 @@ from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.execute import execute_deletion
 from retention_assets.sweep.lease import LedgerFailed
 from retention_assets.sweep.permit import SweepPermit
-from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.ledger.states import change_leases, take_lease
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 from retention_assets_tests.sweep.test_lease import Pulse, hearts
@@ -158,7 +158,7 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_it_there(marked: Lak
         pulse.waits()
         with marked.opened() as ledger:
             change_leases(ledger, "UPDATE leases SET expires_at = taken_at")
-            ledger.leases.take("lake/d", "bob")
+            take_lease(ledger, "lake/d", "bob")
         (heart,) = hearts()
         pulse.over.put(False)
         heart.join(60)
@@ -281,7 +281,7 @@ def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of
     marked: Lake, monkeypatch: pytest.MonkeyPatch, pulse: Pulse
 ) -> None:
     """No heart beats here: what the ledger says once the batch has begun is enough."""
-    begin, batches = Sweeps.begin_all, list[Moved]()
+    begin, batches = Sweeps.begin, list[Moved]()
 
     def held_first(self: Sweeps, leases: Collection[Lease], plans: Collection[Plan], marks: Iterable[int]) -> Moved:
         if not batches:
@@ -291,7 +291,7 @@ def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of
         batches.append(begin(self, leases, plans, marks))
         return batches[-1]
 
-    monkeypatch.setattr(Sweeps, "begin_all", held_first)
+    monkeypatch.setattr(Sweeps, "begin", held_first)
     (result,) = marked.sweeps().values()
     assert len(batches[0].marks) == 5
     assert result.outcomes == {Outcome.DELETED: 4, Outcome.SPARED: 1}

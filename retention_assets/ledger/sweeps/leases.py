@@ -79,27 +79,16 @@ class Leases:
 
     database: LedgerDatabase
 
-    def take(self, dataset: str, holder: str, seconds: float = SECONDS) -> Lease:
-        taken = self.take_all([dataset], holder, seconds)
-        if dataset in taken.others:
-            raise Refused(taken.others[dataset])
-        return taken.leases[dataset]
-
-    def take_all(self, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
+    def take(self, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
         """Take the free leases in one transaction; `others` says who has the rest and until when."""
         return self.database.write(lambda tx: _take(tx, sorted(set(datasets)), holder, seconds))
 
-    def beat(self, lease: Lease, seconds: float = SECONDS) -> Lease:
-        """Extend the lease to `seconds` from now; call it several times in that time.
+    def beat(self, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
+        """Extend the leases to `seconds` from now; call it several times in that time. `others` has the reasons of lost ones.
 
         The result has the current protections, so a sweep notices a new hold without a query.
         """
-        kept = self.beat_all([lease], seconds)
-        if lease.dataset in kept.others:
-            raise LeaseLost(kept.others[lease.dataset])
-        return kept.leases[lease.dataset]
 
-    def beat_all(self, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
         def work(tx: WriteTransaction) -> TakenLeases:
             lost = fence_all(tx, leases)
             kept = {one.dataset: one for one in leases if one.dataset not in lost}
@@ -114,11 +103,9 @@ class Leases:
 
         return self.database.write(work)
 
-    def give_up(self, lease: Lease) -> None:
-        """Let others take it at once. Giving up a lost lease changes nothing."""
-        self.give_up_all([lease])
+    def give_up(self, leases: Collection[Lease]) -> None:
+        """Let others take them at once. Giving up a lost lease changes nothing."""
 
-    def give_up_all(self, leases: Collection[Lease]) -> None:
         def work(tx: WriteTransaction) -> None:
             mine = {one.dataset: one.token for one in leases}
             held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]

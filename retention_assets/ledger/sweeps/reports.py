@@ -107,12 +107,6 @@ class Reports:
     database: LedgerDatabase
 
     def open(
-        self, execution_date: date, dataset: str, opening: OpenedReport, as_of: datetime, actor: str, log: int | None = None
-    ) -> bool:
-        """Open a day's report over what is due by now. Returns False and changes nothing if it is open."""
-        return bool(self.open_all(execution_date, {dataset: opening}, as_of, actor, {} if log is None else {dataset: log}))
-
-    def open_all(
         self,
         execution_date: date,
         openings: Mapping[str, OpenedReport],
@@ -120,7 +114,10 @@ class Reports:
         actor: str,
         logs: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """Open the missing reports; return their datasets. Raises Refused unless the classes sum to the sizes in `logs`."""
+        """Open a day's missing reports over what is due by now; return their datasets.
+
+        Raises Refused unless the classes sum to the sizes in `logs`.
+        """
         for dataset, size in (logs or {}).items():
             if (amount := sum(openings[dataset].classes.values())) != size:
                 raise Refused(f"The classes of {dataset} sum to {amount}, and its log has {size} transactions.")

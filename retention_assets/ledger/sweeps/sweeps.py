@@ -5,11 +5,9 @@ let the store delete, `settle`; then `finish`. The note by which the store finds
 anything begins.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +16,9 @@ from sqlalchemy import case, func, null, or_, select, text
 
 from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.marks.marking import MARK_ROWS, Marks
-from retention_assets.ledger.marks.steps import (
-    by_id,
-)
+from retention_assets.ledger.marks.steps import by_id
 from retention_assets.ledger.schema import MARKS, OPEN, PLANNED, PLANS, SWEPT, TIMES
-from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
+from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.ledger.sweeps.writes import (
     Moved,
@@ -36,7 +32,6 @@ from retention_assets.ledger.sweeps.writes import (
     spare_marks,
     write_plans,
 )
-from retention_assets.outcomes import Outcome
 from retention_assets.sql.streams import numbers_of, stream
 from retention_assets.sql.transactions import portions
 
@@ -161,23 +156,14 @@ class Sweeps:
                 found |= {row.mark: (row.place, row.bytes) for row in connection.execute(query.where(where))}
         return found
 
-    def spare(self, lease: Lease, reasons: Mapping[int, str], execution_date: date | None = None) -> list[int]:
-        """Spare unjustified marks unless they were unmarked; return the spared ids."""
-        return sorted(_held(lease, self.spare_all([lease], reasons, execution_date)).marks)
-
-    def spare_all(self, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None = None) -> Moved:
+    def spare(self, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None = None) -> Moved:
+        """Spare unjustified marks unless they were unmarked."""
         return self.database.write(lambda tx: spare_marks(tx, leases, reasons, execution_date))
 
     def plan(
-        self, lease: Lease, marks: Mapping[int, Planned] | Iterable[int], as_of: datetime, place: str | None = None
-    ) -> Plan:
-        """Record what is about to be deleted, and its place: those of the marks that are MARKED and due."""
-        wanted = dict(marks) if isinstance(marks, Mapping) else dict.fromkeys(marks, Planned())
-        return _held(lease, self.plan_all([lease], wanted, as_of, {lease.dataset: place})).plans[lease.dataset]
-
-    def plan_all(
         self, leases: Collection[Lease], marks: Mapping[int, Planned], as_of: datetime, places: Mapping[str, str | None]
     ) -> Plans:
+        """Record what is about to be deleted, and its place by dataset: those of the marks that are MARKED and due."""
         return self.database.write(lambda tx: write_plans(tx, leases, marks, as_of, places))
 
     def planned(self, plan: Plan) -> pa.Table:
@@ -187,42 +173,19 @@ class Sweeps:
         with self.database.reading() as connection:
             return pa.Table.from_batches(stream(connection, query, PLANNED_ROWS), PLANNED_ROWS)
 
-    def begin(self, lease: Lease, plan: Plan, marks: Iterable[int]) -> list[int]:
+    def begin(self, leases: Collection[Lease], plans: Collection[Plan], marks: Iterable[int]) -> Moved:
         """Return the marks of a batch that may now be deleted; those unmarked meanwhile are left out."""
-        return sorted(_held(lease, self.begin_all([lease], [plan], marks)).marks)
-
-    def begin_all(self, leases: Collection[Lease], plans: Collection[Plan], marks: Iterable[int]) -> Moved:
         wanted = sorted(set(marks))
         return self.database.write(lambda tx: begin_marks(tx, leases, plans, wanted))
 
-    def settle(self, lease: Lease, settlements: Sequence[Settlement], execution_date: date | None = None) -> Counter[Outcome]:
-        """Record outcomes and count them in a day's report, in one transaction.
+    def settle(self, leases: Collection[Lease], settlements: Sequence[Settlement], execution_date: date | None = None) -> Moved:
+        """Record outcomes and count them in a day's reports, in one transaction.
 
         A failed mark is MARKED again with one more attempt. Settling again what is settled counts nothing twice.
         """
         by_mark = {one.mark: one for one in settlements}
-        moved = _held(lease, self.settle_all([lease], settlements, execution_date)).marks
-        return Counter(by_mark[mark].outcome for mark in moved)
-
-    def settle_all(
-        self, leases: Collection[Lease], settlements: Sequence[Settlement], execution_date: date | None = None
-    ) -> Moved:
-        by_mark = {one.mark: one for one in settlements}
         return self.database.write(lambda tx: settle_marks(tx, leases, by_mark, execution_date))
 
-    def finish(self, lease: Lease, plan: Plan) -> None:
-        """Finish a plan: each of its marks was begun, or will not be."""
-        if lost := self.finish_all([lease], [plan]):
-            raise LeaseLost(lost[lease.dataset])
-
-    def finish_all(self, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
+    def finish(self, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
+        """Finish plans: each of their marks was begun, or will not be. Returns why leases are lost, by dataset."""
         return self.database.write(lambda tx: finish_plans(tx, leases, plans))
-
-
-Done = TypeVar("Done", Moved, Plans)
-
-
-def _held(lease: Lease, done: Done) -> Done:
-    if lease.dataset in done.lost:
-        raise LeaseLost(done.lost[lease.dataset])
-    return done

@@ -186,7 +186,7 @@ class _Round:
     def _begin(self, batch: Batch, targets: Mapping[str, Mapping[int, Target]]) -> None:
         ledger, plans = self.context.ledger, [one.plan for one in self.datasets.each(targets) if one.plan]
         marks = [mark for mine in targets.values() for mark in mine]
-        begun = ledger.sweeps.begin_all(self.datasets.leases(targets), plans, marks) if marks else Moved({}, {})
+        begun = ledger.sweeps.begin(self.datasets.leases(targets), plans, marks) if marks else Moved({}, {})
         self.datasets.lose(begun.lost)
         # a hold from before they began is seen here at the latest, not only with the next beat
         said = ledger.leases.protections()
@@ -213,7 +213,7 @@ class _Round:
         places = {one.dataset: one.place for one in self.datasets.each(planned)}
         if not places:
             return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))
-        made = ledger.sweeps.plan_all(self.datasets.leases(places), mine, self.context.as_of, places)
+        made = ledger.sweeps.plan(self.datasets.leases(places), mine, self.context.as_of, places)
         self.datasets.lose(made.lost)
         for one in self.datasets.each(made.plans):
             one.plan = made.plans[one.dataset]
@@ -226,13 +226,13 @@ class _Round:
         over = [one for one in some if one.plan is not None]
         if over:
             plans = [one.plan for one in over if one.plan is not None]
-            self.datasets.lose(self.context.ledger.sweeps.finish_all([one.lease for one in over], plans))
+            self.datasets.lose(self.context.ledger.sweeps.finish([one.lease for one in over], plans))
         for one in over:
             one.plan = None
 
     def _spare(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
         names = pc.unique(rows.filter(among(rows, needed))["dataset"]).to_pylist()
-        spared = self.context.ledger.sweeps.spare_all(self.datasets.leases(names), needed, self.context.as_of.date())
+        spared = self.context.ledger.sweeps.spare(self.datasets.leases(names), needed, self.context.as_of.date())
         self.datasets.lose(spared.lost)
         for name, amount in Counter(spared.marks.values()).items():
             self.datasets[name].result.outcomes[Outcome.SPARED] += amount
@@ -370,7 +370,7 @@ class _Round:
         if not over:
             return
         everything = [one for mine in over.values() for one in mine]
-        moved = self.context.ledger.sweeps.settle_all(
+        moved = self.context.ledger.sweeps.settle(
             [one.lease for one in self.datasets.each(over)], everything, self.context.as_of.date()
         )
         self.datasets.lose(moved.lost)
@@ -403,7 +403,7 @@ class _Round:
             if one.reading.asked is not None:
                 openings[name] = replace(openings[name], classes=classes_judged(counts.get(name, ()), mine))
             logs[name] = sum(openings[name].classes.values()) if one.reading.asked is not None else len(log.transactions)
-        ledger.reports.open_all(as_of.date(), openings, as_of, self.datasets.holder(), logs)
+        ledger.reports.open(as_of.date(), openings, as_of, self.datasets.holder(), logs)
 
 
 def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.int64]]:

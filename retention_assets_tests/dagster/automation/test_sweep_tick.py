@@ -11,7 +11,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.dagster.launch import create_run, run, tick
-from retention_assets_tests.ledger.states import candidates
+from retention_assets_tests.ledger.states import candidates, plan_of, take_lease
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 SWEPT = dg.AssetKey("swept_transactions")
@@ -44,10 +44,10 @@ def begun(lake: Lake) -> None:
     """A sweep has begun on all marks of lake/a: it was killed, or its store is to expire them by itself."""
     assert lake.marks() > 0
     with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/a", "earlier")
+        lease = take_lease(ledger, "lake/a", "earlier")
         marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
-        assert ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks) == marks
-        ledger.leases.give_up(lease)
+        assert sorted(ledger.sweeps.begin([lease], [plan_of(ledger, lease, marks, DUE)], marks).marks) == marks
+        ledger.leases.give_up([lease])
 
 
 def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
@@ -103,11 +103,11 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
     assert refused.run_requests == []
     assert refused.skip_message == "The last sweep has changed nothing on lake/a, lake/b: tried again once an hour."
     with lake.opened() as ledger:
-        lease = ledger.leases.take("lake/a", "earlier")
+        lease = take_lease(ledger, "lake/a", "earlier")
         marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()[:1]
-        ledger.sweeps.begin(lease, ledger.sweeps.plan(lease, marks, DUE), marks)
-        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.FAILED, error="busy") for mark in marks])
-        ledger.leases.give_up(lease)
+        ledger.sweeps.begin([lease], [plan_of(ledger, lease, marks, DUE)], marks)
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="busy") for mark in marks])
+        ledger.leases.give_up([lease])
     failed = tick(lake.settings, instance, "sweep_tick", first.cursor)
     assert [request.run_config["datasets"] for request in failed.run_requests] == [["lake/a", "lake/b"]]
 

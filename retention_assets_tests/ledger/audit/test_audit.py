@@ -17,7 +17,17 @@ from retention_assets.ledger.schema import REALMS
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import T0, candidates, ids, many, planned, statuses, swept, write_past_ledger
+from retention_assets_tests.ledger.states import (
+    T0,
+    candidates,
+    ids,
+    many,
+    planned,
+    statuses,
+    swept,
+    take_lease,
+    write_past_ledger,
+)
 
 COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail, members, digest, previous, hash"
 
@@ -159,12 +169,12 @@ def test_an_act_whose_members_were_all_removed_is_named_whatever_it_did(ledger: 
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     lease, plan, batch = planned(ledger)
     if end == "spared":
-        ledger.sweeps.spare(lease, dict.fromkeys(batch, "a tag"))
+        ledger.sweeps.spare([lease], dict.fromkeys(batch, "a tag"))
         before = "status = 'MARKED', why = NULL, changed_act = NULL, changed_by = NULL, changed_at = NULL"
     else:
         outcome = {"failed": Outcome.FAILED, "spared by its store": Outcome.SPARED}.get(end, Outcome.DELETED)
-        ledger.sweeps.begin(lease, plan, batch)
-        ledger.sweeps.settle(lease, [Settlement(mark, outcome) for mark in batch])
+        ledger.sweeps.begin([lease], [plan], batch)
+        ledger.sweeps.settle([lease], [Settlement(mark, outcome) for mark in batch])
         at = "(SELECT at FROM audit WHERE position = 3)"
         before = (
             f"status = 'SWEEPING', why = NULL, attempts = 0, last_error = NULL, changed_act = {act_of(3)}, changed_at = {at}"
@@ -243,7 +253,7 @@ def test_an_act_seals_only_tables_that_such_acts_write(ledger: Ledger) -> None:
 
 def test_a_row_without_an_act_that_was_changed_stays_named_whoever_writes_it_next(url: str) -> None:
     with open_ledger(url) as ledger:
-        ledger.leases.give_up(ledger.leases.take("lake/d", "sweeper"))
+        ledger.leases.give_up([take_lease(ledger)])
         write_past_ledger(ledger, "UPDATE leases SET token = 7")
-        assert ledger.leases.take("lake/d", "another").token == 8
+        assert take_lease(ledger, "lake/d", "another").token == 8
         assert [fault for fault in ledger.verify().faults if "Row lake/d of leases was changed or added" in fault]

@@ -18,7 +18,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.audit.test_edits import DAY, EDITS, build, hold
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, write_past_ledger
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, take_lease, write_past_ledger
 
 RULES = ("holds", "file holds", "realms", "policies", "visibility", "clock", "objections", "places", "noted heads")
 
@@ -113,10 +113,10 @@ def test_marks_that_are_not_due_and_other_datasets_stop_nobody(on_file: Ledger) 
 
 
 def settles(ledger: Ledger) -> None:
-    lease = ledger.leases.take("lake/d", "sweeper")
-    plan = ledger.sweeps.plan(lease, ids(ledger), LATER + timedelta(days=1))
-    (begun,) = ledger.sweeps.begin(lease, plan, ids(ledger, "T1"))
-    ledger.sweeps.settle(lease, [Settlement(begun, Outcome.DELETED, 10)], DAY)
+    lease = take_lease(ledger)
+    plan = plan_of(ledger, lease, ids(ledger), LATER + timedelta(days=1))
+    (begun,) = ledger.sweeps.begin([lease], [plan], ids(ledger, "T1")).marks
+    ledger.sweeps.settle([lease], [Settlement(begun, Outcome.DELETED, 10)], DAY)
 
 
 LAUNDERED: dict[str, tuple[str, Callable[[Ledger], object], str]] = {
@@ -156,7 +156,7 @@ def lived(ledger: Ledger) -> Ledger:
     ledger.objections.object({"lake/d": "a reason"}, "c", "run")
     ledger.clock.check(T0 + timedelta(hours=1), None)
     ledger.marks.mark(candidates(["T1", "T2"]), T0 + timedelta(hours=2), "run")
-    ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 2}), LATER + timedelta(days=1), "sweeper")
+    ledger.reports.open(DAY, {"lake/d": OpenedReport(classes={"due": 2})}, LATER + timedelta(days=1), "sweeper")
     return ledger
 
 
@@ -228,8 +228,8 @@ def test_what_came_after_the_last_verification_is_verified_by_the_next_new_one(l
     lived.realms.change("beta", "INACTIVE", "ann", "r")
     lived.marks.mark(candidates(["T8"]), T0 + timedelta(hours=3), "run")
     lived.unmark.transactions("lake/d", ["T1"], "ann", "r")
-    lease = lived.leases.take("lake/d", "sweeper")
-    lived.sweeps.plan(lease, ids(lived, "T2"), LATER + timedelta(days=1))
+    lease = take_lease(lived)
+    plan_of(lived, lease, ids(lived, "T2"), LATER + timedelta(days=1))
     statement, sentence = NEW[edit]
     assert write_past_ledger(lived, statement)
     faults = lived.verify_and_record("ann", only_new=True).faults

@@ -26,7 +26,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.sql.columns import InstantColumn
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, take_lease
 
 DAY = date(2026, 1, 8)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all"}
@@ -67,9 +67,9 @@ def build(ledger: Ledger) -> Ledger:
     ledger.objections.withdraw(["lake/y"], "some_check", "run")
     ledger.places.note({"lake": "/data"}, "run", "The store joins.", {})
     ledger.database.write(lambda tx: remember_places(tx, [NotedPlace("/w/HEAD.json", None, True)], "run"))
-    ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 5}), LATER, "sweeper", 5)
+    ledger.reports.open(DAY, {"lake/d": OpenedReport(classes={"due": 5})}, LATER, "sweeper", {"lake/d": 5})
     ledger.reports.note_look(LATER, "run", 2)
-    scans = ledger.leases.take(scan_lease("blobs"), "run")
+    scans = take_lease(ledger, scan_lease("blobs"), "run")
     for end in (
         ScanEnd(ScanStatus.KEPT, None, {"scanned": 1}, "{}"),
         ScanEnd(ScanStatus.BRAKED, "9 of 10", {"scanned": 9}, "{}"),
@@ -77,19 +77,19 @@ def build(ledger: Ledger) -> Ledger:
         ledger.scans.end(scans, ledger.scans.begin(scans), end)
     ledger.scans.accept("blobs", 2, "ann", "right")
     ledger.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
-    lease = ledger.leases.take("lake/d", "sweeper")
-    ledger.sweeps.spare(lease, {ids(ledger, "T2")[0]: "a tag"}, DAY)
-    plan = ledger.sweeps.plan(lease, {mark: Planned(7, f"note {mark}") for mark in ids(ledger, "T3", "T4", "T5")}, LATER)
-    begun = ledger.sweeps.begin(lease, plan, ids(ledger, "T3", "T4"))
+    lease = take_lease(ledger)
+    ledger.sweeps.spare([lease], {ids(ledger, "T2")[0]: "a tag"}, DAY)
+    plan = plan_of(ledger, lease, {mark: Planned(7, f"note {mark}") for mark in ids(ledger, "T3", "T4", "T5")})
+    begun = sorted(ledger.sweeps.begin([lease], [plan], ids(ledger, "T3", "T4")).marks)
     ends = [Settlement(begun[0], Outcome.DELETED, 10), Settlement(begun[1], Outcome.FAILED, 0, "no")]
-    ledger.sweeps.settle(lease, ends, DAY)
-    ledger.sweeps.finish(lease, plan)
-    again = ledger.sweeps.plan(lease, ids(ledger, "T5"), LATER)
-    ledger.sweeps.begin(lease, again, ids(ledger, "T5"))
+    ledger.sweeps.settle([lease], ends, DAY)
+    ledger.sweeps.finish([lease], [plan])
+    again = plan_of(ledger, lease, ids(ledger, "T5"))
+    ledger.sweeps.begin([lease], [again], ids(ledger, "T5"))
     part = DatasetPart(lease, 1, ALL_NAMES, 1)
     ledger.parts.leave(ledger.parts.join(part).lease)
-    ledger.leases.give_up(ledger.leases.beat(lease))
-    ledger.leases.take("lake/e", "another")
+    ledger.leases.give_up([ledger.leases.beat([lease]).leases[lease.dataset]])
+    take_lease(ledger, "lake/e", "another")
     ledger.sweep_runs.stop("sweeper", "a reason")
     ledger.sweep_runs.beat("sweeper")
     for progress in ("a", "b"):

@@ -69,9 +69,9 @@ def test_what_is_kept_is_in_no_plan(marked: Ledger) -> None:
 @pytest.mark.parametrize(("state", "words"), [("SWEEPING", "is being swept since"), ("SWEPT", "its bytes are gone")])
 def test_all_are_kept_or_none(marked: Ledger, state: str, words: str) -> None:
     lease, plan, _ = planned(marked)
-    begun = marked.sweeps.begin(lease, plan, ids(marked, "T2"))
+    begun = sorted(marked.sweeps.begin([lease], [plan], ids(marked, "T2")).marks)
     if state == "SWEPT":
-        marked.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+        marked.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
     before = acts(marked)
     with pytest.raises(Refused, match=f"T2 of lake/d .*{words}(.|\n)*Nothing was changed"):
         keep(marked, "T1", "T2")
@@ -81,8 +81,8 @@ def test_all_are_kept_or_none(marked: Ledger, state: str, words: str) -> None:
 
 def test_a_dataset_is_kept_with_what_is_left_of_it(marked: Ledger) -> None:
     lease, plan, _ = planned(marked)
-    begun = marked.sweeps.begin(lease, plan, ids(marked, "T1", "T2"))
-    marked.sweeps.settle(lease, [Settlement(begun[0], Outcome.DELETED, 10)])
+    begun = sorted(marked.sweeps.begin([lease], [plan], ids(marked, "T1", "T2")).marks)
+    marked.sweeps.settle([lease], [Settlement(begun[0], Outcome.DELETED, 10)])
     done = marked.keep.dataset("lake/d", hold_of(), "ann", named=False)
     assert done == KeptMarks("keep-lake/d", placed=True, unmarked=1, sweeping=1, swept=1)
     assert sorted(statuses(marked).values()) == ["SWEEPING", "SWEPT", "UNMARKED"]

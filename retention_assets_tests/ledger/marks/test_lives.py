@@ -25,8 +25,10 @@ from retention_assets_tests.ledger.states import (
     WEEK,
     Times,
     candidates,
+    plan_of,
     planned,
     swept,
+    take_lease,
     write_past_ledger,
 )
 
@@ -42,7 +44,7 @@ def marks(ledger: Ledger, life: Times, *names: str) -> int:
 
 def sweeps(ledger: Ledger) -> None:
     """Everything that is due, by a sweeper who gives its lease up."""
-    ledger.leases.give_up(swept(ledger))
+    ledger.leases.give_up([swept(ledger)])
 
 
 def rows(ledger: Ledger, *columns: str) -> list[tuple[Any, ...]]:
@@ -103,13 +105,13 @@ def test_each_life_has_a_grace_of_its_own_and_is_swept_once(ledger: Ledger) -> N
     for as_of, life in zip(graces, (FIRST_LIFE, OPENED_LATER, CLOSED_LATER), strict=True):
         done = ledger.marks.mark(candidates(["T"], life=life, size=7), as_of, "evaluation")
         assert (done.new, done.marked_at) == (1, as_of)
-        lease = ledger.leases.take("lake/d", "sweeper")
+        lease = take_lease(ledger)
         due = ledger.marks.due("lake/d", as_of + WEEK)["id"].to_pylist()
-        plan = ledger.sweeps.plan(lease, due, as_of + WEEK)
-        begun = ledger.sweeps.begin(lease, plan, due)
-        ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 7) for mark in begun])
-        ledger.sweeps.finish(lease, plan)
-        ledger.leases.give_up(lease)
+        plan = plan_of(ledger, lease, due, as_of + WEEK)
+        begun = ledger.sweeps.begin([lease], [plan], due).marks
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 7) for mark in begun])
+        ledger.sweeps.finish([lease], [plan])
+        ledger.leases.give_up([lease])
     assert rows(ledger, "status", "marked_at") == [("SWEPT", as_of) for as_of in graces]
     # Any of them that is there again is the one that was swept.
     assert [marks(ledger, life) for life in (FIRST_LIFE, OPENED_LATER, CLOSED_LATER)] == [0, 0, 0]
@@ -121,9 +123,9 @@ def test_what_came_again_under_an_open_mark_waits_for_the_end_of_that_mark(ledge
     marks(ledger, FIRST_LIFE)
     assert marks(ledger, OPENED_LATER) == 0
     lease, plan, due = planned(ledger)
-    ledger.sweeps.begin(lease, plan, due)
+    ledger.sweeps.begin([lease], [plan], due)
     assert marks(ledger, OPENED_LATER) == 0
-    ledger.sweeps.settle(lease, [Settlement(due[0], Outcome.DELETED, 10)])
+    ledger.sweeps.settle([lease], [Settlement(due[0], Outcome.DELETED, 10)])
     assert marks(ledger, OPENED_LATER) == 1
 
 
@@ -143,10 +145,12 @@ def test_who_evaluates_while_an_id_is_swept_is_asked_to_evaluate_once_more(ledge
         evaluates()
         write_past_ledger(ledger, "UPDATE published SET published_at = (SELECT min(marked_at) FROM marks)")
     lease, plan, due = planned(ledger)
-    ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED) for mark in ledger.sweeps.begin(lease, plan, due)])
+    ledger.sweeps.settle(
+        [lease], [Settlement(mark, Outcome.DELETED) for mark in ledger.sweeps.begin([lease], [plan], due).marks]
+    )
     if evaluated == "meanwhile":
         evaluates()
-    ledger.sweeps.finish(lease, plan)
+    ledger.sweeps.finish([lease], [plan])
     if evaluated == "afterwards":
         evaluates()
     asked = {row["dataset"]: row["next_look"] for row in ledger.evaluations.all().to_pylist()}

@@ -183,8 +183,8 @@ def test_refusals_say_why(ledger: Ledger) -> None:
     ledger.unmark.transactions("lake/d", ["UNMARKED"], "ann", "still needed")
     change_leases(ledger, "UPDATE leases SET given_up = true")
     lease, plan, _ = planned(ledger)
-    ledger.sweeps.spare(lease, {ids(ledger, "SPARED")[0]: "Hold 'audit' keeps it."})
-    ledger.sweeps.begin(lease, plan, ids(ledger, "SWEEPING"))
+    ledger.sweeps.spare([lease], {ids(ledger, "SPARED")[0]: "Hold 'audit' keeps it."})
+    ledger.sweeps.begin([lease], [plan], ids(ledger, "SWEEPING"))
     for name, sentence in {
         "SWEPT": r"was swept at .* \(sweeper\): its bytes are gone",
         "SWEEPING": "is being swept since",

@@ -25,10 +25,10 @@ def judge(ledger: Ledger, names: list[str], *counts: VerdictCount, fault: str | 
 def test_what_was_swept_before_is_counted_apart(ledger: Ledger) -> None:
     judge(ledger, ["T1", "T2"], VerdictCount("mark", "p", 3, 30), VerdictCount("keep", "", 4, 40))
     assert ledger.states.totals().counts == [VerdictCount("keep", "", 4, 40), VerdictCount("mark", "p", 3, 30)]
-    ledger.reports.open(DAY, "lake/d", OpenedReport(classes={"due": 2}), LATER, "sweeper", 2)
+    ledger.reports.open(DAY, {"lake/d": OpenedReport(classes={"due": 2})}, LATER, "sweeper", {"lake/d": 2})
     lease, plan, marks = planned(ledger)
-    begun = ledger.sweeps.begin(lease, plan, marks)
-    ledger.sweeps.settle(lease, [Settlement(mark, Outcome.DELETED, 10) for mark in begun], DAY)
+    begun = ledger.sweeps.begin([lease], [plan], marks).marks
+    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun], DAY)
     judge(ledger, ["T1", "T2", "T3"], VerdictCount("mark", "p", 3, 30), VerdictCount("keep", "", 4, 40))
     totals = ledger.states.totals()
     assert totals.counts == [
