@@ -133,9 +133,9 @@ class Ours:
         dataset = f"lake/d{MOST_ROUNDS + self._swept}"
         self._swept += 1
         lease = self.open.leases.take([dataset], _ACTOR).leases[dataset]
-        due = dict.fromkeys(self.open.marks.due(dataset, LATER)["id"].to_pylist(), Planned())
+        due = dict.fromkeys(self.open.marks.table([dataset], ["MARKED"], LATER)["id"].to_pylist(), Planned())
         plan = self.open.sweeps.plan([lease], due, LATER, {dataset: None}).plans[dataset]
-        marks = self.open.sweeps.planned(plan)["id"].to_pylist()
+        marks = [*due]
 
         def batches() -> None:
             for at in range(0, len(marks), _BATCH):

@@ -175,7 +175,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_830,
     "exchange": 670,
     "sql": 1_920,
-    "ledger": 7_530,
+    "ledger": 7_200,
     "stores": 1_520,
     "stores.files": 2_570,
     "stores.iceberg": 2_430,

@@ -89,7 +89,7 @@ def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]],
     found = (one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest))
     raises = {one.dataset: one.to for one in found if one.to is not None}
     before = ledger.visibility.of_all(raises)
-    after = ledger.visibility.raise_all(raises, actor)
+    after = ledger.visibility.raise_to(raises, actor)
     return sum(before.get(name) != visible_from for name, visible_from in after.items())
 
 

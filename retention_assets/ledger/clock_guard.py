@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Row, exists, func, literal, or
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.marks.steps import open_marks
 from retention_assets.ledger.marks.unmarking import take_back
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
@@ -49,11 +49,8 @@ class ClockReset(NamedTuple):
     sweeping: int
 
 
-@dataclass(frozen=True)
-class ClockGuard:
+class ClockGuard(LedgerPart):
     """The clock of a ledger and its guard."""
-
-    database: LedgerDatabase
 
     @property
     def simulated(self) -> bool:
@@ -104,26 +101,36 @@ class ClockGuard:
         why = self.database.write(lambda tx: _check(tx, present, newest_in_logs, max_ahead, max_skew))
         if why is None:
             return None
-        others = [*outside(), *self._own()]
+        others = [*outside(), *(() if self.database.engine.dialect.name == "sqlite" else (clock.now(),))]
         # Only the newest witness counts. One that is ahead of this clock does not support it.
         if any(at <= max_skew.after(present) and present <= max_ahead.after(at) for at in others):
             self.database.write(lambda tx: _see(tx, present))
             return None
         return why
 
-    def _own(self) -> tuple[datetime, ...]:
-        return () if self.database.engine.dialect.name == "sqlite" else (clock.now(),)
+    @audited
+    def accept(self, tx: WriteTransaction, present: datetime, actor: str, reason: str | None = None) -> None:
+        act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(present)})
+        _change(tx, act, newest_seen_at=present, accepted_until=present)
 
-    def accept(self, present: datetime, actor: str, reason: str | None = None) -> None:
-        def work(tx: WriteTransaction) -> None:
-            act = Act(ActType.CLOCK, actor, reason, detail={"accepted_until": text_of(present)})
-            _change(tx, act, newest_seen_at=present, accepted_until=present)
-
-        self.database.write(work)
-
-    def reset(self, present: datetime, actor: str, reason: str) -> ClockReset:
+    @audited
+    def reset(self, tx: WriteTransaction, present: datetime, actor: str, reason: str) -> ClockReset:
         """Take back the marks that are later than now and forget that it ever was later. Swept marks stay swept."""
-        return self.database.write(lambda tx: _reset(tx, present, actor, reason))
+        # Locked first, so that nobody marks in between.
+        known = tx.connection.execute(select(CLOCK).with_for_update()).one()
+        later = MARKS.c.marked_at > present
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [open_marks(later)])
+        sweeping = int(tx.connection.execute(select(func.count()).where(text(OPEN), later)).scalar_one())
+        newest = tx.connection.execute(select(func.max(MARKS.c.marked_at)).where(~later)).scalar_one()
+        values = {
+            "newest_mark_at": newest,
+            **{name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(known, name))},
+        }
+        # After this act mark times are compared anew (ledger/invariants.py).
+        detail = {"reset_to": text_of(present), "newest_mark_at": text_of(newest) if newest else None, "unmarked": unmarked}
+        _change(tx, Act(ActType.CLOCK, actor, reason, detail=detail), **values)
+        clear_paces(tx)
+        return ClockReset(present, unmarked, sweeping)
 
 
 _ANOTHER_CLOCK = {
@@ -210,21 +217,3 @@ def _change(tx: WriteTransaction, act: Act, **values: Any) -> None:
     tx.seal(act, CLOCK, CLOCK.c.id == 1)
     tx.connection.execute(update(CLOCK).values(**values, act=act.id))
     tx.record(act)
-
-
-def _reset(tx: WriteTransaction, present: datetime, actor: str, reason: str) -> ClockReset:
-    # Locked first, so that nobody marks in between.
-    known = tx.connection.execute(select(CLOCK).with_for_update()).one()
-    later = MARKS.c.marked_at > present
-    unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [open_marks(later)])
-    sweeping = int(tx.connection.execute(select(func.count()).where(text(OPEN), later)).scalar_one())
-    newest = tx.connection.execute(select(func.max(MARKS.c.marked_at)).where(~later)).scalar_one()
-    values = {
-        "newest_mark_at": newest,
-        **{name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(known, name))},
-    }
-    # After this act mark times are compared anew (ledger/invariants.py).
-    detail = {"reset_to": text_of(present), "newest_mark_at": text_of(newest) if newest else None, "unmarked": unmarked}
-    _change(tx, Act(ActType.CLOCK, actor, reason, detail=detail), **values)
-    clear_paces(tx)
-    return ClockReset(present, unmarked, sweeping)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, Engine, Table, select
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Select, Table, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
@@ -29,9 +30,11 @@ from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.staging import stage
-from retention_assets.sql.transactions import reading, writing
+from retention_assets.sql.transactions import portions, reading, writing
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Part = TypeVar("Part", bound="LedgerPart")
 
 # An older copy of the ledger without these acts would delete or mark wrongly: a witness outside the ledger is told the head
 # of the chain after each.
@@ -141,3 +144,33 @@ class LedgerDatabase:
         if self.engine.dialect.name == "postgresql":
             with suppress(DBAPIError), self.engine.begin() as connection:
                 connection.exec_driver_sql(f"ANALYZE {table.name}")
+
+
+@dataclass(frozen=True)
+class LedgerPart:
+    """Part of a ledger, such as its holds."""
+
+    database: LedgerDatabase
+
+    def rows(self, query: Select[Any] | CompoundSelect[Any]) -> Sequence[Any]:
+        with self.database.reading() as connection:
+            return connection.execute(query).all()
+
+    def rows_among(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> list[Any]:
+        """Rows whose column has one of these values, however many they are."""
+        with self.database.reading() as connection:
+            parts = portions(sorted(set(values)))
+            return [row for part in parts for row in connection.execute(query.where(column.in_(part)))]
+
+
+def audited(work: Callable[Concatenate[Part, WriteTransaction, P], T]) -> Callable[Concatenate[Part, P], T]:
+    """Make a method of a part do its work in an audited transaction, which it gets as `tx`.
+
+    It is repeated after conflicts, so its arguments must be iterable more than once.
+    """
+
+    @wraps(work)
+    def write(part: Part, /, *args: P.args, **options: P.kwargs) -> T:
+        return part.database.write(lambda tx: work(part, tx, *args, **options))
+
+    return write

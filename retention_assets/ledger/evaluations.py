@@ -6,14 +6,13 @@ nothing about a transaction, so no act covers it: a lost one costs a repetition.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 from sqlalchemy import select, update
 
 from retention_assets.ledger.audit.state import change_rows, put_rows
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, EVALUATIONS
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import PORTION, portions
@@ -49,11 +48,8 @@ class VerdictCount(NamedTuple):
 SweptBefore = Mapping[tuple[str, str], tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Evaluations:
+class Evaluations(LedgerPart):
     """The evaluations of a ledger."""
-
-    database: LedgerDatabase
 
     def all(self) -> pa.Table:
         query = select(*(EVALUATIONS.c[name] for name in EVALUATION_ROWS.names)).order_by(EVALUATIONS.c.dataset)
@@ -61,19 +57,13 @@ class Evaluations:
             return pa.Table.from_batches(stream(connection, query, EVALUATION_ROWS), EVALUATION_ROWS)
 
     def counts(self, datasets: Iterable[str]) -> dict[str, list[VerdictCount]]:
-        found: dict[str, list[VerdictCount]] = {}
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.counts).where(EVALUATIONS.c.counts.is_not(None))
-        with self.database.reading() as connection:
-            for some in portions(sorted(set(datasets))):
-                for name, counts in connection.execute(query.where(EVALUATIONS.c.dataset.in_(some))):
-                    found[name] = counts_of(counts)
-        return found
+        return {name: counts_of(counts) for name, counts in self.rows_among(query, EVALUATIONS.c.dataset, datasets)}
 
     def transactions_of(self, store: str) -> int:
         query = select(EVALUATIONS.c.counts).where(EVALUATIONS.c.dataset.startswith(f"{store}/", autoescape=True))
-        with self.database.reading() as connection:
-            rows = connection.execute(query).scalars()
-            return sum(count.transactions for text in rows for count in counts_of(text) if count.verdict != SWEPT_BEFORE)
+        counts = (count for (text,) in self.rows(query) for count in counts_of(text))
+        return sum(count.transactions for count in counts if count.verdict != SWEPT_BEFORE)
 
 
 def counts_text(counts: Iterable[VerdictCount]) -> str:

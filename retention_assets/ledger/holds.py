@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.realms import kept_realms
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, FILE_HOLDS, HOLDS
 from retention_assets.policy.durations import text_of
@@ -22,11 +21,8 @@ from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.upserts import insert_or_update
 
 
-@dataclass(frozen=True)
-class Holds:
+class Holds(LedgerPart):
     """The holds of a ledger."""
-
-    database: LedgerDatabase
 
     def place(self, hold: Hold, actor: str) -> None:
         """Place a hold. Raises Refused without a reason, or if a hold of that name is in force."""
@@ -39,12 +35,21 @@ class Holds:
         except IntegrityError:
             raise Refused(f"A hold named {hold.name} is in force. Release it first, or take another name.") from None
 
-    def release(self, name: str, actor: str, reason: str) -> None:
+    @audited
+    def release(self, tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
         if not actor.strip() or not reason.strip():
             raise Refused(
                 "A hold is released by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
             )
-        self.database.write(lambda tx: _release(tx, name, actor, reason))
+        mine = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
+        number = tx.connection.execute(mine).scalar_one_or_none()
+        if number is None:
+            raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
+        act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
+        tx.seal(act, HOLDS, HOLDS.c.id == number)
+        values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason, "act": act.id}
+        tx.connection.execute(update(HOLDS).where(HOLDS.c.id == number).values(**values))
+        tx.record(act)
 
     def note_files(
         self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
@@ -55,22 +60,19 @@ class Holds:
         holds count as brought by these folders.
         """
         present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
-        with self.database.reading() as connection:
-            known = {row.digest: folders_of(row) for row in connection.execute(_live())}
+        known = {row.digest: folders_of(row) for row in self.rows(_live())}
         gone = {digest for digest in known.keys() - present.keys() if ends and known[digest] <= set(folders)}
         come = {digest for digest in present if digest not in known or (takes_over and known[digest] != set(folders))}
         if come or gone:
             self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
 
     def of_other_folders(self, folders: Sequence[str]) -> tuple[Hold, ...]:
-        with self.database.reading() as connection:
-            rows = [row for row in connection.execute(_live()) if not folders_of(row) <= set(folders)]
+        rows = [row for row in self.rows(_live()) if not folders_of(row) <= set(folders)]
         return tuple(Hold.model_validate_json(row.content) for row in rows)
 
     def of_files(self) -> tuple[Hold, ...]:
         query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
-        with self.database.reading() as connection:
-            return tuple(Hold.model_validate_json(content) for content in connection.execute(query).scalars())
+        return tuple(Hold.model_validate_json(content) for (content,) in self.rows(query))
 
     def in_force(self, as_of: datetime) -> list[Hold]:
         """Holds in force at a time, by name, followed by those that protect PURGED realms."""
@@ -119,18 +121,6 @@ def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
         "owner": hold.owner,
         "until": text_of(hold.until) if hold.until else None,
     }
-
-
-def _release(tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
-    mine = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
-    number = tx.connection.execute(mine).scalar_one_or_none()
-    if number is None:
-        raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
-    act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
-    tx.seal(act, HOLDS, HOLDS.c.id == number)
-    values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason, "act": act.id}
-    tx.connection.execute(update(HOLDS).where(HOLDS.c.id == number).values(**values))
-    tx.record(act)
 
 
 def _live() -> Select[Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import OBJECTIONS
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.transactions import portions
@@ -23,15 +23,20 @@ class Objection:
     raised_by: str
 
 
-@dataclass(frozen=True)
-class Objections:
+class Objections(LedgerPart):
     """The objections of a ledger."""
 
-    database: LedgerDatabase
-
-    def object(self, sentences: Mapping[str, str], check: str, actor: str) -> None:
-        if sentences:
-            self.database.write(lambda tx: _object(tx, sentences, check, actor))
+    @audited
+    def object(self, tx: WriteTransaction, sentences: Mapping[str, str], check: str, actor: str) -> None:
+        detail = {"check": check, "datasets": dict(sorted(sentences.items()))}
+        act = Act(ActType.OBJECT, actor, f"{check} failed.", detail=detail)
+        for where in _rows_of(sentences, check):
+            tx.seal(act, OBJECTIONS, where)
+        row = {"raised_by": actor, "withdrawn_at": None, "withdrawn_by": None, "act": act.id}
+        statement = insert_or_update(tx.connection, OBJECTIONS, ("dataset", "check_name"), ("sentence", "raised_at", *row))
+        rows = [{"dataset": name, "check_name": check, "sentence": said, **row} for name, said in sorted(sentences.items())]
+        tx.connection.execute(statement.values(raised_at=DatabaseTime()), rows)
+        tx.record(act)
 
     def withdraw(self, datasets: Iterable[str], check: str, actor: str) -> None:
         """Withdraw a check's objections to datasets for which it now passes."""
@@ -42,23 +47,8 @@ class Objections:
     def standing(self, datasets: Collection[str] | None = None) -> list[Objection]:
         columns = (OBJECTIONS.c.dataset, OBJECTIONS.c.check_name, OBJECTIONS.c.sentence, OBJECTIONS.c.raised_by)
         query = select(*columns).where(OBJECTIONS.c.withdrawn_at.is_(None))
-        with self.database.reading() as connection:
-            found = [
-                Objection(*row) for row in connection.execute(query.order_by(OBJECTIONS.c.dataset, OBJECTIONS.c.check_name))
-            ]
-        return [one for one in found if datasets is None or one.dataset in datasets]
-
-
-def _object(tx: WriteTransaction, sentences: Mapping[str, str], check: str, actor: str) -> None:
-    detail = {"check": check, "datasets": dict(sorted(sentences.items()))}
-    act = Act(ActType.OBJECT, actor, f"{check} failed.", detail=detail)
-    for where in _rows_of(sentences, check):
-        tx.seal(act, OBJECTIONS, where)
-    row = {"raised_by": actor, "withdrawn_at": None, "withdrawn_by": None, "act": act.id}
-    statement = insert_or_update(tx.connection, OBJECTIONS, ("dataset", "check_name"), ("sentence", "raised_at", *row))
-    rows = [{"dataset": name, "check_name": check, "sentence": said, **row} for name, said in sorted(sentences.items())]
-    tx.connection.execute(statement.values(raised_at=DatabaseTime()), rows)
-    tx.record(act)
+        rows = self.rows(query.order_by(OBJECTIONS.c.dataset, OBJECTIONS.c.check_name))
+        return [Objection(*row) for row in rows if datasets is None or row.dataset in datasets]
 
 
 def _withdraw(tx: WriteTransaction, datasets: Collection[str], check: str, actor: str) -> None:

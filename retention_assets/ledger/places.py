@@ -4,13 +4,12 @@ Mark ids rise, so marks need no column for it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from sqlalchemy import Connection, func, insert, select
 
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import CLOCK, PLACES
 
 
@@ -23,11 +22,8 @@ class StorePlace(NamedTuple):
     first_mark: int
 
 
-@dataclass(frozen=True)
-class StorePlaces:
+class StorePlaces(LedgerPart):
     """The places of the stores of a ledger."""
-
-    database: LedgerDatabase
 
     def all(self) -> list[StorePlace]:
         with self.database.reading() as connection:
@@ -37,23 +33,22 @@ class StorePlaces:
         with self.database.reading() as connection:
             return newest_places(connection)
 
-    def note(self, places: Mapping[str, str], actor: str, reason: str, known: Mapping[str, StorePlace]) -> None:
+    @audited
+    def note(
+        self, tx: WriteTransaction, places: Mapping[str, str], actor: str, reason: str, known: Mapping[str, StorePlace]
+    ) -> None:
         """Note the places of stores, except of those for which another program noted one since they were `known`."""
-
-        def work(tx: WriteTransaction) -> None:
-            # Markers wait for this row: each mark is made entirely before or after a place is noted.
-            following = tx.connection.execute(select(CLOCK.c.next_mark).with_for_update()).scalar_one()
-            present = newest_places(tx.connection)
-            last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
-            unchanged = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
-            for number, (name, place) in enumerate(sorted(unchanged.items()), last + 1):
-                act = Act(ActType.PLACE, actor, reason, detail={"store": name, "place": place, "id": number})
-                tx.seal(act, PLACES, PLACES.c.id == number)
-                row = {"id": number, "store": name, "place": place, "first_mark": following, "act": act.id}
-                tx.connection.execute(insert(PLACES).values(**row, noted_at=tx.present()))
-                tx.record(act)
-
-        self.database.write(work)
+        # Markers wait for this row: each mark is made entirely before or after a place is noted.
+        following = tx.connection.execute(select(CLOCK.c.next_mark).with_for_update()).scalar_one()
+        present = newest_places(tx.connection)
+        last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
+        unchanged = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
+        for number, (name, place) in enumerate(sorted(unchanged.items()), last + 1):
+            act = Act(ActType.PLACE, actor, reason, detail={"store": name, "place": place, "id": number})
+            tx.seal(act, PLACES, PLACES.c.id == number)
+            row = {"id": number, "store": name, "place": place, "first_mark": following, "act": act.id}
+            tx.connection.execute(insert(PLACES).values(**row, noted_at=tx.present()))
+            tx.record(act)
 
 
 def newest_places(connection: Connection) -> dict[str, StorePlace]:

@@ -9,12 +9,11 @@ from sqlalchemy import Connection, func, insert, select, text
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
 from retention_assets.ledger.sweeps.paces import clear_paces
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
-from retention_assets.sql.columns import DatabaseTime
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
 
@@ -28,11 +27,8 @@ class Orphaned:
     marks: int
 
 
-@dataclass(frozen=True)
-class PolicyBook:
+class PolicyBook(LedgerPart):
     """The policy book of a ledger."""
-
-    database: LedgerDatabase
 
     def newest(self) -> list[Stored]:
         with self.database.reading() as connection:
@@ -43,22 +39,22 @@ class PolicyBook:
 
     def versions(self, name: str) -> list[Stored]:
         query = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).where(POLICY_VERSIONS.c.name == name)
-        with self.database.reading() as connection:
-            return [Stored(**row) for row in connection.execute(query.order_by(POLICY_VERSIONS.c.version)).mappings()]
+        return [Stored(**row._mapping) for row in self.rows(query.order_by(POLICY_VERSIONS.c.version))]
 
     def histories(self, prefix: str) -> list[list[Stored]]:
         columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
         query = select(*columns).where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))
         found: dict[str, list[Stored]] = {}
-        with self.database.reading() as connection:
-            for row in connection.execute(query.order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)).mappings():
-                # SQLite's LIKE ignores case.
-                if row["name"].startswith(prefix):
-                    found.setdefault(row["name"], []).append(Stored(**row))
+        for row in self.rows(query.order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)):
+            # SQLite's LIKE ignores case.
+            if row.name.startswith(prefix):
+                found.setdefault(row.name, []).append(Stored(**row._mapping))
         return list(found.values())
 
+    @audited
     def load(
         self,
+        tx: WriteTransaction,
         loaded: Sequence[Loaded],
         actor: str,
         overwrite_user_policies: bool = False,
@@ -67,36 +63,73 @@ class PolicyBook:
         files: Sequence[str] = (),
     ) -> list[BookDecision]:
         """Compare the files with the book, write the differences and return the decisions. `at`: a simulated time."""
-        return self.database.write(lambda tx: _load(tx, loaded, actor, overwrite_user_policies, stores, at, files))
+        decisions = compare(_lock_newest(tx), loaded, overwrite_user_policies, stores)
+        at = at or tx.present()
+        for decision in decisions:
+            if decision.outcome is LoadOutcome.WRITTEN:
+                _append(tx, decision.written(actor, at), decision.reason, files)
+            elif decision.revokes and decision.stored is not None:
+                _append(tx, _ended(decision.stored, actor, at), decision.reason)
+        return decisions
 
     def loaded_files(self) -> set[str]:
         current = {(entry.name, entry.version) for entry in self.in_force() if entry.system}
         query = select(AUDIT.c.policy, AUDIT.c.policy_version, AUDIT.c.detail).where(AUDIT.c.deed == ActType.POLICY)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.where(AUDIT.c.policy.in_([name for name, _ in current]))).all()
+        rows = self.rows_among(query, AUDIT.c.policy, (name for name, _ in current))
         return {file for *key, detail in rows if tuple(key) in current for file in json.loads(detail).get("files", ())}
 
+    @audited
     def take_over(
-        self, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
+        self, tx: WriteTransaction, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str] = ()
     ) -> list[OutsideDecision]:
         """Take over versions that people wrote outside, end those that they removed there, and return the decisions."""
-        return self.database.write(lambda tx: _take_over(tx, found, source, actor, forced))
+        decisions = decide_outside(_lock_newest(tx), found, source, forced)
+        at = tx.present()
+        for one in decisions:
+            decision, stored = one.decision, one.decision.stored
+            version = stored.version + 1 if stored else 1
+            if decision.outcome is LoadOutcome.WRITTEN and decision.loaded is not None:
+                entry = decision.loaded
+                new = Stored(entry.name, entry.content, entry.digest, version, one.written_by, at, system=False)
+                _append(tx, new, decision.reason)
+            elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
+                _append(tx, _ended(stored, actor, at), decision.reason)
+        return decisions
 
-    def write(self, item: BookItem, actor: str, reason: str | None = None) -> Stored:
+    @audited
+    def write(self, tx: WriteTransaction, item: BookItem, actor: str, reason: str | None = None) -> Stored:
         """Write a person's version; policy files that differ from it are drift from now on."""
         entry = as_loaded(item)
-        return self.database.write(lambda tx: _write(tx, entry, actor, reason))
+        stored = {one.name: one for one in _lock_newest(tx)}.get(entry.name)
+        if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
+            return stored
+        new = Stored(
+            name=entry.name,
+            content=entry.content,
+            digest=entry.digest,
+            version=stored.version + 1 if stored else 1,
+            written_by=actor,
+            written_at=tx.present(),
+            system=False,
+        )
+        return _append(tx, new, reason)
 
-    def revoke(self, name: str, actor: str, reason: str) -> Stored:
+    @audited
+    def revoke(self, tx: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
         """End an entry. The next sweep spares its marks that no other policy in force selects."""
-        return self.database.write(lambda tx: _revoke(tx, name, actor, reason))
+        stored = {one.name: one for one in _lock_newest(tx)}.get(name)
+        if stored is None or stored.revoked:
+            raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
+        revoked = replace(
+            stored, version=stored.version + 1, written_by=actor, written_at=tx.present(), system=False, revoked=True
+        )
+        return _append(tx, revoked, reason)
 
     def orphaned(self) -> list[Orphaned]:
         current = {(entry.name, entry.version) for entry in self.in_force()}
         by_version = select(MARKS.c.policy, MARKS.c.policy_version, func.count()).where(text(OPEN))
         grouped = by_version.group_by(MARKS.c.policy, MARKS.c.policy_version).order_by(MARKS.c.policy, MARKS.c.policy_version)
-        with self.database.reading() as connection:
-            found = [Orphaned(*row) for row in connection.execute(grouped)]
+        found = [Orphaned(*row) for row in self.rows(grouped)]
         return [one for one in found if (one.policy, one.policy_version) not in current and not one.policy.startswith("::")]
 
 
@@ -112,71 +145,9 @@ def _lock_newest(tx: WriteTransaction) -> list[Stored]:
     return _newest(tx.connection)
 
 
-def _load(
-    tx: WriteTransaction,
-    loaded: Sequence[Loaded],
-    actor: str,
-    overwrite: bool,
-    stores: Collection[str],
-    at: datetime | None,
-    files: Sequence[str],
-) -> list[BookDecision]:
-    decisions = compare(_lock_newest(tx), loaded, overwrite, stores)
-    at = at or _database_time(tx)
-    for decision in decisions:
-        if decision.outcome is LoadOutcome.WRITTEN:
-            _append(tx, decision.written(actor, at), decision.reason, files)
-        elif decision.revokes and decision.stored is not None:
-            _append(tx, _ended(decision.stored, actor, at), decision.reason)
-    return decisions
-
-
 def _ended(stored: Stored, actor: str, at: datetime) -> Stored:
     # Written by the system, so an entry of the files may replace it.
     return replace(stored, version=stored.version + 1, written_by=actor, written_at=at, system=True, revoked=True)
-
-
-def _take_over(
-    tx: WriteTransaction, found: Sequence[OutsideEntry], source: str, actor: str, forced: Collection[str]
-) -> list[OutsideDecision]:
-    decisions = decide_outside(_lock_newest(tx), found, source, forced)
-    at = _database_time(tx)
-    for one in decisions:
-        decision, stored = one.decision, one.decision.stored
-        version = stored.version + 1 if stored else 1
-        if decision.outcome is LoadOutcome.WRITTEN and decision.loaded is not None:
-            entry = decision.loaded
-            new = Stored(entry.name, entry.content, entry.digest, version, one.written_by, at, system=False)
-            _append(tx, new, decision.reason)
-        elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
-            _append(tx, _ended(stored, actor, at), decision.reason)
-    return decisions
-
-
-def _write(tx: WriteTransaction, entry: Loaded, actor: str, reason: str | None) -> Stored:
-    stored = {one.name: one for one in _lock_newest(tx)}.get(entry.name)
-    if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
-        return stored
-    new = Stored(
-        name=entry.name,
-        content=entry.content,
-        digest=entry.digest,
-        version=stored.version + 1 if stored else 1,
-        written_by=actor,
-        written_at=_database_time(tx),
-        system=False,
-    )
-    return _append(tx, new, reason)
-
-
-def _revoke(tx: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
-    stored = {one.name: one for one in _lock_newest(tx)}.get(name)
-    if stored is None or stored.revoked:
-        raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
-    revoked = replace(
-        stored, version=stored.version + 1, written_by=actor, written_at=_database_time(tx), system=False, revoked=True
-    )
-    return _append(tx, revoked, reason)
 
 
 def _append(tx: WriteTransaction, entry: Stored, reason: str | None, files: Sequence[str] = ()) -> Stored:
@@ -190,8 +161,3 @@ def _append(tx: WriteTransaction, entry: Stored, reason: str | None, files: Sequ
     # The pace that the previous version reserved no longer applies.
     clear_paces(tx, entry.name)
     return entry
-
-
-def _database_time(tx: WriteTransaction) -> datetime:
-    at: datetime = tx.connection.execute(select(DatabaseTime())).scalar_one()
-    return at

@@ -2,13 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, or_, select
 
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import PUBLISHED
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
@@ -25,11 +24,8 @@ class Publication(NamedTuple):
     run: str
 
 
-@dataclass(frozen=True)
-class Publications:
+class Publications(LedgerPart):
     """The published asset versions of a ledger."""
-
-    database: LedgerDatabase
 
     def publish(self, publications: Sequence[Publication], actor: str) -> None:
         self.database.write(lambda tx: publish(tx, publications, actor))
@@ -40,28 +36,24 @@ class Publications:
 
     def datasets(self, asset: str) -> list[str]:
         query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset).order_by(PUBLISHED.c.dataset)
-        with self.database.reading() as connection:
-            return list(connection.execute(query).scalars())
+        return [dataset for (dataset,) in self.rows(query)]
 
     def named(self, name: str) -> dict[str, str]:
         """Newest folder by dataset of an asset of that name, whatever the prefix of its key."""
         last = or_(PUBLISHED.c.asset == name, PUBLISHED.c.asset.endswith(f"/{name}", autoescape=True))
         query = select(PUBLISHED.c.dataset, PUBLISHED.c.folder).where(last).order_by(PUBLISHED.c.published_at)
-        with self.database.reading() as connection:
-            return {row.dataset: row.folder for row in connection.execute(query)}
+        return {row.dataset: row.folder for row in self.rows(query)}
 
     def by(self, asset: str, runs: Iterable[str]) -> list[Publication]:
         """Publications of some runs that no later run replaced."""
         return self._of(asset, PUBLISHED.c.run.in_(set(runs)))
 
     def folders(self) -> set[str]:
-        with self.database.reading() as connection:
-            return set(connection.execute(select(PUBLISHED.c.folder).distinct()).scalars())
+        return {folder for (folder,) in self.rows(select(PUBLISHED.c.folder).distinct())}
 
     def _of(self, asset: str, *where: ColumnElement[bool]) -> list[Publication]:
         query = select(*(PUBLISHED.c[name] for name in Publication._fields)).where(PUBLISHED.c.asset == asset, *where)
-        with self.database.reading() as connection:
-            return [Publication(*row) for row in connection.execute(query.order_by(PUBLISHED.c.dataset))]
+        return [Publication(*row) for row in self.rows(query.order_by(PUBLISHED.c.dataset))]
 
 
 def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: str) -> None:

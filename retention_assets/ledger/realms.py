@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, or_, select
 
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, REALMS
 from retention_assets.policy.durations import Duration, parse_duration
 from retention_assets.policy.purge import purge_named
@@ -39,19 +39,15 @@ class Realm:
         return {"name": self.name, "status": self.status, "grace": str(self.grace)}
 
 
-@dataclass(frozen=True)
-class Realms:
+class Realms(LedgerPart):
     """The realms of a ledger."""
-
-    database: LedgerDatabase
 
     def of(self, name: str) -> Realm:
         return self.all().get(name, Realm(name, INITIAL, Duration()))
 
     def all(self) -> dict[str, Realm]:
         query = select(REALMS.c.name, REALMS.c.status, REALMS.c.grace).order_by(REALMS.c.name)
-        with self.database.reading() as connection:
-            return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in connection.execute(query)}
+        return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in self.rows(query)}
 
     def purging(self) -> frozenset[str]:
         return frozenset(one.name for one in self.all().values() if one.status == "PURGING")

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, sel
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import AUDIT_HEAD, EVALUATIONS, SCANS
@@ -87,61 +87,74 @@ def scan_lease(store: str) -> str:
     return f"{SCAN}{store}"
 
 
-@dataclass(frozen=True)
-class Scans:
+class Scans(LedgerPart):
     """The scans of a ledger."""
 
-    database: LedgerDatabase
-
-    def begin(self, lease: Lease) -> ScanRecord:
+    @audited
+    def begin(self, tx: WriteTransaction, lease: Lease) -> ScanRecord:
         """Begin a scan. An unfinished earlier one is closed as SUPERSEDED: its lease is gone."""
-
-        def work(tx: WriteTransaction) -> ScanRecord:
-            store = _store_of(tx, lease)
-            for row in tx.connection.execute(_query(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)).all():
-                end = ScanEnd(ScanStatus.SUPERSEDED, _NEVER_ENDED)
-                _end(tx, _record(row), end, lease.holder)
-            newest = tx.connection.execute(select(func.max(SCANS.c.id))).scalar_one()
-            act, mine = Act(ActType.SCAN, lease.holder), (newest or 0) + 1
-            tx.seal(act, SCANS, SCANS.c.id == mine)
-            values = {"id": mine, "store": store, "status": ScanStatus.RUNNING.value, "holder": lease.holder, "act": act.id}
-            tx.connection.execute(insert(SCANS).values(**values, started_at=DatabaseTime()))
-            act.detail = {"scan": mine, "store": store, "status": ScanStatus.RUNNING.value}
-            tx.record(act)
-            return _one(tx.connection, store, mine)
-
-        return self.database.write(work)
+        store = _store_of(tx, lease)
+        for row in tx.connection.execute(_query(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)).all():
+            end = ScanEnd(ScanStatus.SUPERSEDED, _NEVER_ENDED)
+            _end(tx, _record(row), end, lease.holder)
+        newest = tx.connection.execute(select(func.max(SCANS.c.id))).scalar_one()
+        act, mine = Act(ActType.SCAN, lease.holder), (newest or 0) + 1
+        tx.seal(act, SCANS, SCANS.c.id == mine)
+        values = {"id": mine, "store": store, "status": ScanStatus.RUNNING.value, "holder": lease.holder, "act": act.id}
+        tx.connection.execute(insert(SCANS).values(**values, started_at=DatabaseTime()))
+        act.detail = {"scan": mine, "store": store, "status": ScanStatus.RUNNING.value}
+        tx.record(act)
+        return _one(tx.connection, store, mine)
 
     def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd) -> ScanRecord:
         return self.publish([ScanClosing(lease, scan, end)], (), lease.holder)[0]
 
-    def publish(self, closings: Sequence[ScanClosing], publications: Sequence[Publication], actor: str) -> list[ScanRecord]:
+    @audited
+    def publish(
+        self, tx: WriteTransaction, closings: Sequence[ScanClosing], publications: Sequence[Publication], actor: str
+    ) -> list[ScanRecord]:
         """End scans, or use accepted ones, and publish their logs in one transaction."""
+        for one in closings:
+            store = _store_of(tx, one.lease)
+            if one.end is None:
+                _use(tx, store, one.scan, actor)
+            else:
+                _end(tx, one.scan, one.end, actor)
+                _drop_results(tx, store, one.kept, actor)
+        publish(tx, publications, actor)
+        return [_one(tx.connection, one.scan.store, one.scan.id) for one in closings]
 
-        def work(tx: WriteTransaction) -> list[ScanRecord]:
-            for one in closings:
-                store = _store_of(tx, one.lease)
-                if one.end is None:
-                    _use(tx, store, one.scan, actor)
-                else:
-                    _end(tx, one.scan, one.end, actor)
-                    _drop_results(tx, store, one.kept, actor)
-            publish(tx, publications, actor)
-            return [_one(tx.connection, one.scan.store, one.scan.id) for one in closings]
-
-        return self.database.write(work)
-
-    def accept(self, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
+    @audited
+    def accept(self, tx: WriteTransaction, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
         """Accept a braked scan, which must be the newest of its store; its datasets are evaluated again soon."""
-        return self.database.write(lambda tx: _accept(tx, store, scan, actor, reason))
+        # The evaluation loop finds these datasets due at its next tick. Before the chain is locked, as everywhere.
+        name = EVALUATIONS.c.dataset
+        mine = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
+        request_evaluations(tx, tx.connection.execute(mine).scalars())
+        _lock(tx)
+        found = _one(tx.connection, store, scan)
+        if found.status is not ScanStatus.BRAKED:
+            raise Refused(f"Scan {scan} of {store} is {found.status}: only a braked one waits for somebody to accept it.")
+        if found.accepted_at is not None:
+            at = text_of(found.accepted_at)
+            raise Refused(f"Scan {scan} of {store} was accepted by {found.accepted_by} at {at}. Nothing was changed.")
+        newest = _newest_ended(tx.connection, store)
+        if newest is not None and newest.id != scan:
+            raise Refused(
+                f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing"
+                " was changed; what an old scan has seen may no longer be true."
+            )
+        detail = {"scan": scan, "store": store, "brakes": found.reason}
+        values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
+        _change(tx, Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail), scan, values)
+        return _one(tx.connection, store, scan)
 
     def running(self, store: str) -> ScanRecord | None:
         return self._first(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)
 
     def newest(self, store: str | None = None, most: int | None = None) -> list[ScanRecord]:
         query = _query(*(() if store is None else (SCANS.c.store == store,))).limit(most)
-        with self.database.reading() as connection:
-            return [_record(row) for row in connection.execute(query)]
+        return [_record(row) for row in self.rows(query)]
 
     def of(self, store: str, scan: int) -> ScanRecord:
         with self.database.reading() as connection:
@@ -149,15 +162,13 @@ class Scans:
 
     def results(self, scans: Sequence[int]) -> dict[int, str]:
         query = select(SCANS.c.id, SCANS.c.result).where(SCANS.c.id.in_(list(scans)), SCANS.c.result.is_not(None))
-        with self.database.reading() as connection:
-            return {row.id: row.result for row in connection.execute(query)}
+        return {row.id: row.result for row in self.rows(query)}
 
     def newest_result(self, store: str) -> str | None:
         """Full result of the newest complete scan, kept or braked."""
         is_whole = SCANS.c.status.in_((ScanStatus.KEPT, ScanStatus.BRAKED))
         query = select(SCANS.c.result).where(SCANS.c.store == store, is_whole).order_by(SCANS.c.id.desc()).limit(1)
-        with self.database.reading() as connection:
-            return connection.execute(query).scalar_one_or_none()
+        return next((result for (result,) in self.rows(query)), None)
 
     def last_whole(self, store: str) -> ScanRecord | None:
         """Newest complete scan: kept, or braked and accepted."""
@@ -238,30 +249,6 @@ def _change(tx: WriteTransaction, act: Act, scan: int, values: Mapping[str, Any]
     tx.seal(act, SCANS, where)
     tx.connection.execute(update(SCANS).where(where).values(**values, act=act.id))
     tx.record(act)
-
-
-def _accept(tx: WriteTransaction, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
-    # The evaluation loop finds these datasets due at its next tick. Before the chain is locked, as everywhere.
-    name = EVALUATIONS.c.dataset
-    mine = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
-    request_evaluations(tx, tx.connection.execute(mine).scalars())
-    _lock(tx)
-    found = _one(tx.connection, store, scan)
-    if found.status is not ScanStatus.BRAKED:
-        raise Refused(f"Scan {scan} of {store} is {found.status}: only a braked one waits for somebody to accept it.")
-    if found.accepted_at is not None:
-        at = text_of(found.accepted_at)
-        raise Refused(f"Scan {scan} of {store} was accepted by {found.accepted_by} at {at}. Nothing was changed.")
-    newest = _newest_ended(tx.connection, store)
-    if newest is not None and newest.id != scan:
-        raise Refused(
-            f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing was"
-            " changed; what an old scan has seen may no longer be true."
-        )
-    detail = {"scan": scan, "store": store, "brakes": found.reason}
-    values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
-    _change(tx, Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail), scan, values)
-    return _one(tx.connection, store, scan)
 
 
 def _last_whole(connection: Connection, store: str) -> ScanRecord | None:

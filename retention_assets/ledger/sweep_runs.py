@@ -1,12 +1,10 @@
 """Sweeps in many tasks: stop requests, progress and abandoned datasets. Nothing here decides what is deleted."""
 
-from dataclasses import dataclass
-
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from retention_assets.ledger.audit.state import put_rows
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import LEASES, STOPS, TASK_PROGRESS
 from retention_assets.ledger.sweeps.leases import SCAN
 from retention_assets.sql.columns import DatabaseTime
@@ -17,24 +15,20 @@ SILENCE = 60.0
 _STARTER = -1
 
 
-@dataclass(frozen=True)
-class SweepRuns:
+class SweepRuns(LedgerPart):
     """Running sweeps, each by the name that holds its leases."""
 
-    database: LedgerDatabase
-
-    def stop(self, run: str, reason: str) -> None:
-        def work(tx: WriteTransaction) -> None:
-            put_rows(tx.connection, STOPS, [{"run": run, "reason": reason, "asked_at": tx.present()}])
-
-        self.database.write(work)
+    @audited
+    def stop(self, tx: WriteTransaction, run: str, reason: str) -> None:
+        put_rows(tx.connection, STOPS, [{"run": run, "reason": reason, "asked_at": tx.present()}])
 
     def stop_requested(self, run: str) -> str | None:
         with self.database.reading() as connection:
             return _stop_requested(connection, run)
 
-    def beat(self, run: str) -> None:
-        self.database.write(lambda tx: _tell(tx, run, _STARTER, ""))
+    @audited
+    def beat(self, tx: WriteTransaction, run: str) -> None:
+        _tell(tx, run, _STARTER, "")
 
     def report(self, run: str, task: int, progress: str) -> str | None:
         """Report a task's progress; return why it has to stop. A restarted task replaces its predecessor's row.
@@ -54,15 +48,13 @@ class SweepRuns:
     def progress(self, run: str) -> list[str]:
         mine = (TASK_PROGRESS.c.run == run) & (TASK_PROGRESS.c.task != _STARTER)
         query = select(TASK_PROGRESS.c.progress).where(mine).order_by(TASK_PROGRESS.c.task)
-        with self.database.reading() as connection:
-            return list(connection.execute(query).scalars())
+        return [progress for (progress,) in self.rows(query)]
 
     def abandoned(self, run: str) -> list[str]:
         """Datasets whose lease a run let expire: the task that swept them is gone."""
         expired = ~LEASES.c.given_up & (LEASES.c.expires_at <= DatabaseTime())
         query = select(LEASES.c.dataset).where(LEASES.c.holder == run, expired).order_by(LEASES.c.dataset)
-        with self.database.reading() as connection:
-            return [name for name in connection.execute(query).scalars() if not name.startswith(SCAN)]
+        return [name for (name,) in self.rows(query) if not name.startswith(SCAN)]
 
 
 def _tell(tx: WriteTransaction, run: str, task: int, progress: str) -> None:

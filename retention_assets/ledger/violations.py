@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import select, text, update
 
 from retention_assets.ledger.audit.state import change_rows, put_rows
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.schema import STANDING, VIOLATIONS, WHOLE_CHECKS
 from retention_assets.sql.transactions import portions
@@ -26,19 +26,15 @@ class StandingViolation:
     since: datetime
 
 
-@dataclass(frozen=True)
-class Violations:
+class Violations(LedgerPart):
     """The violations of a ledger."""
-
-    database: LedgerDatabase
 
     def standing(self, check: str | None = None) -> list[StandingViolation]:
         columns = [VIOLATIONS.c[name] for name in (*_KEY, "what", "times", "since")]
         query = select(*columns).where(text(STANDING)).order_by(*columns[:2])
         if check is not None:
             query = query.where(VIOLATIONS.c.check_name == check)
-        with self.database.reading() as connection:
-            return [StandingViolation(*row) for row in connection.execute(query)]
+        return [StandingViolation(*row) for row in self.rows(query)]
 
     def update(
         self, check: str, found: Mapping[str, Violation], looked_at: Collection[str] | None, at: datetime, actor: str
@@ -72,15 +68,11 @@ class Violations:
 
     def whole_look(self, check: str) -> datetime | None:
         query = select(WHOLE_CHECKS.c.looked_at).where(WHOLE_CHECKS.c.check_name == check)
-        with self.database.reading() as connection:
-            found: datetime | None = connection.execute(query).scalar_one_or_none()
-            return found
+        return next((at for (at,) in self.rows(query)), None)
 
-    def note_whole_look(self, check: str, at: datetime) -> None:
-        def write(tx: WriteTransaction) -> None:
-            put_rows(tx.connection, WHOLE_CHECKS, [{"check_name": check, "looked_at": at}], ("looked_at",))
-
-        self.database.write(write)
+    @audited
+    def note_whole_look(self, tx: WriteTransaction, check: str, at: datetime) -> None:
+        put_rows(tx.connection, WHOLE_CHECKS, [{"check_name": check, "looked_at": at}], ("looked_at",))
 
 
 def _write(tx: WriteTransaction, rows: list[dict[str, object]], changed: Collection[str]) -> None:

@@ -1,14 +1,13 @@
 """Visibility marks: per dataset, the time before which history must not be read. It only rises."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import bindparam, select, update
 
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import VISIBILITY
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.sql.transactions import portions
@@ -19,43 +18,25 @@ class Raise(NamedTuple):
     """Proposed visibility mark, with its reason."""
 
     visible_from: datetime
-    reason: str | None
+    reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Visibility:
+class Visibility(LedgerPart):
     """The visibility marks of a ledger."""
 
-    database: LedgerDatabase
-
-    def raise_to(self, dataset: str, visible_from: datetime, actor: str, reason: str | None = None) -> datetime:
-        """Raise the mark and return it; a lower value changes nothing."""
-        return self.raise_all({dataset: Raise(visible_from, reason)}, actor)[dataset]
-
-    def advance(self, dataset: str, as_of: datetime, retention: Duration, newest_closed_at: datetime, actor: str) -> datetime:
-        """Raise it by a retention, but never past the newest transaction: a fast clock can't hide the current view."""
-        proposed = raise_by(retention, as_of, newest_closed_at)
-        return self.raise_all({dataset: proposed}, actor)[dataset]
-
-    def raise_all(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
+    def raise_to(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
         """Raise many marks in one transaction, each with an act of its own; return them. Lower values change nothing."""
         before = self.of_all(raises)
         higher = {name: to for name, to in raises.items() if name not in before or before[name] < to.visible_from}
-        return {**before, **self.database.write(lambda tx: _raise_all(tx, higher, actor))} if higher else before
+        return {**before, **self.database.write(lambda tx: _raise_to(tx, higher, actor))} if higher else before
 
     def of(self, dataset: str) -> datetime | None:
         return self.of_all([dataset]).get(dataset)
 
     def of_all(self, datasets: Iterable[str] | None = None) -> dict[str, datetime]:
         query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).order_by(VISIBILITY.c.dataset)
-        with self.database.reading() as connection:
-            if datasets is None:
-                return {row.dataset: row.visible_from for row in connection.execute(query)}
-            return {
-                row.dataset: row.visible_from
-                for some in portions(sorted(set(datasets)))
-                for row in connection.execute(query.where(VISIBILITY.c.dataset.in_(some)))
-            }
+        rows = self.rows(query) if datasets is None else self.rows_among(query, VISIBILITY.c.dataset, datasets)
+        return {row.dataset: row.visible_from for row in rows}
 
 
 def raise_by(retention: Duration, as_of: datetime, newest_closed_at: datetime, why: str = "") -> Raise:
@@ -64,7 +45,7 @@ def raise_by(retention: Duration, as_of: datetime, newest_closed_at: datetime, w
     return Raise(min(retention.before(as_of), newest_closed_at), reason)
 
 
-def _raise_all(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
+def _raise_to(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
     acts = {
         name: Act(ActType.ADVANCE, actor, to.reason, name, detail={"to": text_of(to.visible_from)})
         for name, to in raises.items()

@@ -29,6 +29,7 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.visibility import raise_by
 from retention_assets.people.command import ask, options, show
 from retention_assets.people.common.logs import read_one
 from retention_assets.people.common.options import AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
@@ -130,7 +131,8 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Res
     newest = _newest_close(read_dataset(environment, dataset, request.log).transactions, dataset)
     with environment.ledger() as ledger:
         before = ledger.visibility.of(dataset)
-        after = ledger.visibility.advance(dataset, request.as_of or now(), retention, newest, request.actor)
+        raised = raise_by(retention, request.as_of or now(), newest)
+        after = ledger.visibility.raise_to({dataset: raised}, request.actor)[dataset]
     return DatasetAdvance(dataset=dataset, visible_from=after, before=before)
 
 
@@ -152,7 +154,7 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Adva
                 away[name] = str(fault)
         raises = {one.dataset: one.to for one in found if one.to is not None}
         before = ledger.visibility.of_all([one.dataset for one in found])
-        after = {**before, **ledger.visibility.raise_all(raises, request.actor)}
+        after = {**before, **ledger.visibility.raise_to(raises, request.actor)}
     done = (
         DatasetAdvance(
             dataset=one.dataset,

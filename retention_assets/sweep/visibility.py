@@ -17,7 +17,7 @@ def hide_swept(ledger: Ledger, holder: str, rows: pa.Table, going: pa.Table, as_
     """Raise the marks of datasets past every instant that needs some of these transactions, before any of them goes."""
     whole = oldest_whole_instants(rows, view_ends(rows, as_of), going)
     if whole:
-        ledger.visibility.raise_all({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
+        ledger.visibility.raise_to({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
 
 
 def oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:

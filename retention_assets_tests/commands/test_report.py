@@ -37,7 +37,7 @@ def reported(ledger: Ledger) -> Ledger:
     lease, plan, marks = planned(ledger)
     ledger.sweeps.begin([lease], [plan], marks)
     ledger.sweeps.settle([lease], [Settlement(marks[0], Outcome.DELETED, 10)], day)
-    ledger.reports.finish_done("sweeper", "lake/d")
+    ledger.reports.finish_done("sweeper", ["lake/d"])
     return ledger
 
 

@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets_tests.commands.conftest import Json, Run
 from retention_assets_tests.histories import AS_OF, history, to_lines
-from retention_assets_tests.ledger.states import T0, candidates, planned, swept
+from retention_assets_tests.ledger.states import T0, candidates, planned, raise_visibility, swept
 
 LOG = ("--log", "log.jsonl")
 FAR = parse_instant("9000-01-01")
@@ -121,7 +121,7 @@ def test_what_came_again_under_the_id_of_something_swept_is_not_flagged(ledger: 
 
 @pytest.mark.usefixtures("log")
 def test_before_the_visibility_mark_nothing_is_shown_but_what_is_current(ledger: Ledger, run: Run, found: Json) -> None:
-    ledger.visibility.raise_to("lake/d", parse_duration("15d").before(AS_OF), "ann", "r")
+    raise_visibility(ledger, "lake/d", parse_duration("15d").before(AS_OF))
     assert views(found("as-of", "lake/d", ago("15d"), *LOG)) == {"dev": "ABX", "main": "D"}
     code, out, err = run("as-of", "lake/d", ago("16d"), *LOG, "--format", "json")
     assert (code, out) == (1, "")
@@ -133,7 +133,7 @@ def test_before_the_visibility_mark_nothing_is_shown_but_what_is_current(ledger:
 
 @pytest.mark.usefixtures("log")
 def test_the_current_view_is_visible_past_any_mark(ledger: Ledger, found: Json) -> None:
-    ledger.visibility.raise_to("lake/d", AS_OF + timedelta(days=900), "ann", "a clock that was wrong")
+    raise_visibility(ledger, "lake/d", AS_OF + timedelta(days=900), "ann", "a clock that was wrong")
     assert views(found("as-of", "lake/d", text_of(AS_OF), *LOG)) == {"dev": "ABX", "main": "DE"}
 
 
@@ -239,7 +239,7 @@ def test_history_lists_what_is_in_a_view_that_can_be_read(
     mark: str | None, shown: str, ledger: Ledger, found: Json, run: Run
 ) -> None:
     if mark:
-        ledger.visibility.raise_to("lake/d", parse_instant(mark), "ann", "r")
+        raise_visibility(ledger, "lake/d", parse_instant(mark))
     said = found("history", "lake/d", *LOG, *NOW)
     assert (sorted(lives(said)), said["visible_from"]) == (sorted(shown), mark)
     assert len(lives(found("history", "lake/d", *LOG, *NOW, "--all"))) == 8
@@ -252,11 +252,11 @@ def test_history_lists_what_is_in_a_view_that_can_be_read(
 def test_a_view_that_was_current_at_the_mark_is_listed_and_an_older_one_is_not(ledger: Ledger, found: Json, run: Run) -> None:
     drawn = history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A", as_of=AS_OF)
     Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
-    ledger.visibility.raise_to("lake/d", parse_duration("25d").before(AS_OF), "ann", "r")
+    raise_visibility(ledger, "lake/d", parse_duration("25d").before(AS_OF))
     # A is pinned by a tag; B was superseded by C five days before the mark.
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "C", "D"]
     assert views(found("as-of", "lake/d", ago("25d"), *LOG)) == {"main": "C"}
-    ledger.visibility.raise_to("lake/d", parse_duration("20d").before(AS_OF), "ann", "r")
+    raise_visibility(ledger, "lake/d", parse_duration("20d").before(AS_OF))
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "D"]
     # What is named is told.
     assert sorted(lives(found("history", "lake/d", "B", *LOG, *NOW))) == ["B"]
@@ -268,7 +268,7 @@ def test_what_never_closed_is_listed_if_it_was_opened_after_the_mark(ledger: Led
         "main: A:SNAPSHOT@50d | -: A - X:APPEND!@10d.. | -: A - Y:APPEND!@30d.. | -: A - Z:APPEND!@30d..10d", as_of=AS_OF
     )
     Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
-    ledger.visibility.raise_to("lake/d", parse_duration("20d").before(AS_OF), "ann", "r")
+    raise_visibility(ledger, "lake/d", parse_duration("20d").before(AS_OF))
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "X", "Z"]
 
 
@@ -276,7 +276,7 @@ def test_what_is_to_go_and_in_no_log_is_listed_however_old(ledger: Ledger, found
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     lease, plan, due = planned(ledger)
     ledger.sweeps.begin([lease], [plan], due[:1])
-    ledger.visibility.raise_to("lake/d", FAR, "ann", "r")
+    raise_visibility(ledger, "lake/d", FAR)
     words = lives(found("history", "lake/d"))
     assert "being swept since" in words["T1"]
     assert "due since" in words["T2"]
@@ -285,9 +285,9 @@ def test_what_is_to_go_and_in_no_log_is_listed_however_old(ledger: Ledger, found
 def test_what_is_over_and_in_no_log_is_listed_if_it_ended_after_the_mark(ledger: Ledger, found: Json, run: Run) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
     ledger.unmark.transactions("lake/d", ["T1"], "ann", "r")
-    ledger.visibility.raise_to("lake/d", AS_OF, "ann", "r")
+    raise_visibility(ledger, "lake/d", AS_OF)
     assert list(lives(found("history", "lake/d"))) == ["T1"]
-    ledger.visibility.raise_to("lake/d", FAR, "ann", "r")
+    raise_visibility(ledger, "lake/d", FAR)
     code, out, err = run("history", "lake/d", "--format", "json")
     assert (code, json.loads(out)["transactions"]) == (0, [])
     assert "1 more are in no view that is visible from" in err
@@ -314,7 +314,7 @@ def test_without_a_mark_all_of_a_history_is_readable(found: Json) -> None:
 
 @pytest.mark.usefixtures("log")
 def test_what_is_current_is_readable_whatever_the_mark_says(ledger: Ledger, found: Json) -> None:
-    ledger.visibility.raise_to("lake/d", FAR, "ann", "a clock that was wrong")
+    raise_visibility(ledger, "lake/d", FAR, "ann", "a clock that was wrong")
     assert branches(found("readable", "lake/d", *LOG, *NOW)) == {"dev": ("ABX", True), "main": ("DE", True)}
     said = found("readable", "lake/d", "--at", ago("15d"), *LOG, *NOW)
     assert branches(said) == {"dev": ("ABX", True), "main": ("D", False)}
@@ -366,7 +366,7 @@ def test_tags_and_what_is_held_are_readable_by_name(ledger: Ledger, found: Json,
     drawn = history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A", as_of=AS_OF)
     Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
     assert run("hold", "--name", "h", "--dataset", "lake/d", "--transaction", "B", "--reason", "case 7")[0] == 0
-    ledger.visibility.raise_to("lake/d", parse_duration("20d").before(AS_OF), "ann", "r")
+    raise_visibility(ledger, "lake/d", parse_duration("20d").before(AS_OF))
     named = found("readable", "lake/d", *LOG, *NOW)["by_name"]
     assert named == [{"transaction": "A", "kept_by": "tag v1"}, {"transaction": "B", "kept_by": "a hold"}]
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "B", "D"]
@@ -374,7 +374,7 @@ def test_tags_and_what_is_held_are_readable_by_name(ledger: Ledger, found: Json,
 
 @pytest.mark.usefixtures("log")
 def test_the_table_answers_in_words(ledger: Ledger, run: Run) -> None:
-    ledger.visibility.raise_to("lake/d", parse_duration("15d").before(AS_OF), "ann", "r")
+    raise_visibility(ledger, "lake/d", parse_duration("15d").before(AS_OF))
     code, out, _ = run("readable", "lake/d", "--at", ago("16d"), *LOG, *NOW)
     words = " ".join(out.split())
     assert code == 0
@@ -390,7 +390,7 @@ def test_what_a_sweep_deleted_is_still_told_by_history(ledger: Ledger, found: Js
     )
     ledger.marks.mark(candidates(["A"]), T0, "evaluation")
     ledger.leases.give_up([swept(ledger)])
-    ledger.visibility.raise_to("lake/d", parse_duration("30d").before(AS_OF), "run", "what was current before is swept")
+    raise_visibility(ledger, "lake/d", parse_duration("30d").before(AS_OF), "run", "what was current before is swept")
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "C"]
 
 

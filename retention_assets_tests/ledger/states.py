@@ -8,14 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, Update, event, text
+from sqlalchemy import Connection, Update, event, select, text
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.state import seal_rows
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.schema import LEASE_PARTS, LEASES
+from retention_assets.ledger.schema import LEASE_PARTS, LEASES, MARKS, PLANNED
 from retention_assets.ledger.sweeps.leases import SECONDS, Lease
 from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
+from retention_assets.ledger.visibility import Raise
 from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -81,11 +82,18 @@ def plan_of(ledger: Ledger, lease: Lease, marks: Mapping[int, Planned] | Iterabl
     return ledger.sweeps.plan([lease], wanted, as_of, {lease.dataset: None}).plans[lease.dataset]
 
 
+def marks_of(ledger: Ledger, plan: Plan) -> list[Mapping[str, Any]]:
+    """The marks of a plan that did not begin."""
+    query = select(MARKS.c.id, MARKS.c.transaction, PLANNED.c.bytes, PLANNED.c.note).join(PLANNED, PLANNED.c.mark == MARKS.c.id)
+    query = query.where(PLANNED.c.plan == plan.id, MARKS.c.status == "MARKED").order_by(MARKS.c.id)
+    return [row._mapping for row in ledger.sweeps.rows(query)]
+
+
 def planned(ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper") -> tuple[Lease, Plan, list[int]]:
     """A lease and a plan of everything that is due."""
     lease = take_lease(ledger, dataset, holder)
     plan = plan_of(ledger, lease, ids(ledger, dataset=dataset))
-    return lease, plan, ledger.sweeps.planned(plan)["id"].to_pylist()
+    return lease, plan, [row["id"] for row in marks_of(ledger, plan)]
 
 
 def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
@@ -95,6 +103,12 @@ def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
     ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
     ledger.sweeps.finish([lease], [plan])
     return lease
+
+
+def raise_visibility(
+    ledger: Ledger, dataset: str, visible_from: datetime, actor: str = "ann", reason: str | None = "r"
+) -> datetime:
+    return ledger.visibility.raise_to({dataset: Raise(visible_from, reason)}, actor)[dataset]
 
 
 def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:

@@ -13,10 +13,9 @@ from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests.ledger.states import LATER, T0, candidates
+from retention_assets_tests.ledger.states import LATER, T0, candidates, raise_visibility
 
 DAY = timedelta(days=1)
-WEEKS = Duration(days=14)
 
 
 def policy(age: str, name: str = "p") -> Policy:
@@ -67,37 +66,12 @@ def test_loaders_at_once_write_each_version_once(ledger: Ledger) -> None:
     assert sorted(found) == [LoadOutcome.SKIPPED] * 7 + [LoadOutcome.WRITTEN]
 
 
-def test_a_visibility_mark_only_rises(ledger: Ledger) -> None:
-    assert ledger.visibility.of("lake/d") is None
-    assert ledger.visibility.raise_to("lake/d", T0, "ann") == T0
-    assert ledger.visibility.raise_to("lake/d", T0 - DAY, "ann") == T0
-    assert ledger.visibility.raise_to("lake/d", T0 + DAY, "ann") == T0 + DAY
-    assert ledger.verify().rows == 2
-
-
 def test_a_visibility_mark_is_that_of_its_dataset(ledger: Ledger) -> None:
     for dataset, days in (("lake/d", 1), ("lake/e", 2), ("lake/d", 3), ("lake/e", 1)):
-        ledger.visibility.raise_to(dataset, T0 + days * DAY, "ann")
+        raise_visibility(ledger, dataset, T0 + days * DAY)
     assert ledger.visibility.of_all() == {"lake/d": T0 + 3 * DAY, "lake/e": T0 + 2 * DAY}
     assert ledger.visibility.of_all(["lake/e", "lake/f"]) == {"lake/e": T0 + 2 * DAY}
     assert [ledger.visibility.of(one) for one in ("lake/d", "lake/f")] == [T0 + 3 * DAY, None]
-
-
-def test_a_fast_clock_cannot_hide_the_current_view(ledger: Ledger) -> None:
-    assert ledger.visibility.advance("lake/d", T0 + 1000 * DAY, WEEKS, T0, "ann") == T0
-    assert ledger.visibility.advance("lake/e", T0, WEEKS, T0, "ann") == T0 - 14 * DAY
-
-
-def test_advances_at_once_end_at_the_maximum(ledger: Ledger) -> None:
-    def advances(number: int) -> list[bool]:
-        wanted = [T0 + timedelta(seconds=(number * 7 + step * 5) % 97) for step in range(10)]
-        return [ledger.visibility.raise_to("lake/d", value, f"writer {number}") >= value for value in wanted]
-
-    with ThreadPoolExecutor(16) as pool:
-        assert all(all(done) for done in pool.map(advances, range(16)))
-    highest = max((number * 7 + step * 5) % 97 for number in range(16) for step in range(10))
-    assert ledger.visibility.of_all() == {"lake/d": T0 + timedelta(seconds=highest)}
-    assert ledger.verify().faults == ()
 
 
 def hold(name: str | None = "legal", until: str | None = None, reason: str = "case 7") -> Hold:

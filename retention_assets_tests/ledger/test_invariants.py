@@ -23,8 +23,10 @@ from retention_assets_tests.ledger.states import (
     WEEK,
     candidates,
     ids,
+    marks_of,
     plan_of,
     planned,
+    raise_visibility,
     take_lease,
     write_past_ledger,
 )
@@ -59,9 +61,9 @@ def lived(ledger: Ledger) -> Ledger:
     lease, plan, batch = planned(ledger, "lake/e")
     ledger.sweeps.begin([lease], [plan], batch)
     ledger.marks.mark(candidates(["T5"]), LATER, "run two")
-    ledger.visibility.raise_to("lake/d", T0, "ann")
-    ledger.visibility.raise_to("lake/d", T0 + timedelta(days=1), "ann")
-    ledger.visibility.raise_to("lake/d", T0, "ann")
+    raise_visibility(ledger, "lake/d", T0)
+    raise_visibility(ledger, "lake/d", T0 + timedelta(days=1))
+    raise_visibility(ledger, "lake/d", T0)
     return ledger
 
 
@@ -141,7 +143,7 @@ def test_runs_look_at_what_was_swept_since_the_last_whole_look_and_once_a_day_at
     lived.marks.mark(candidates(["T9"], "lake/f"), LATER, "run")
     lease = take_lease(lived, "lake/f", "sweeper")
     plan = plan_of(lived, lease, ids(lived, dataset="lake/f"), LATER + WEEK)
-    begun = lived.sweeps.begin([lease], [plan], lived.sweeps.planned(plan)["id"].to_pylist()).marks
+    begun = lived.sweeps.begin([lease], [plan], [row["id"] for row in marks_of(lived, plan)]).marks
     lived.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
     for name, statement in TAMPERED.items():
         assert write_past_ledger(lived, statement.format("lake/d")), name

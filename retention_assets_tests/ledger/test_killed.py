@@ -22,6 +22,7 @@ from retention_assets_tests.ledger.states import (
     change_leases,
     count_changes,
     ids,
+    marks_of,
     plan_of,
     statuses,
     take_lease,
@@ -50,12 +51,12 @@ def works(ledger: Ledger, store: Path) -> None:
     left = ledger.sweeps.left("lake/d")["id"].to_pylist()
     ledger.sweeps.settle([lease], [deletes(mark, store) for mark in left], TODAY)
     plan = plan_of(ledger, lease, ids(ledger))
-    marks = ledger.sweeps.planned(plan)["id"].to_pylist()
+    marks = [row["id"] for row in marks_of(ledger, plan)]
     for first in (0, 5):
         begun = ledger.sweeps.begin([lease], [plan], marks[first : first + 5]).marks
         ledger.sweeps.settle([lease], [deletes(mark, store) for mark in begun], TODAY)
     ledger.sweeps.finish([lease], [plan])
-    ledger.reports.finish_done("sweeper", "lake/d")
+    ledger.reports.finish_done("sweeper", ["lake/d"])
 
 
 def deletes(mark: int, store: Path) -> Settlement:

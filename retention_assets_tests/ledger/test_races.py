@@ -9,7 +9,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets_tests.ledger.states import T0, many, planned
+from retention_assets_tests.ledger.states import T0, many, marks_of, planned
 
 SIDE = 10
 PER_DATASET = 300
@@ -34,8 +34,7 @@ def takes_back(ledger: Ledger, number: int, start: Barrier) -> set[str]:
 def sweeps(ledger: Ledger, number: int, start: Barrier) -> set[str]:
     """One sweeper: sweeps its dataset in batches and says what its store was told to delete."""
     lease, plan, marks = planned(ledger, f"lake/d{number}", f"sweeper {number}")
-    table = ledger.sweeps.planned(plan)
-    names = dict(zip(table["id"].to_pylist(), table["transaction"].to_pylist(), strict=True))
+    names = {row["id"]: row["transaction"] for row in marks_of(ledger, plan)}
     deleted: set[str] = set()
     start.wait()
     for first in range(0, len(marks), 25):

@@ -25,6 +25,7 @@ from retention_assets_tests.ledger.states import (
     candidates,
     change_leases,
     ids,
+    marks_of,
     plan_of,
     planned,
     statuses,
@@ -83,7 +84,7 @@ def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
     lease = take_lease(marked)
     plan = plan_of(marked, lease, ids(marked, "T1"))
     later = plan_of(marked, lease, ids(marked, "T1", "T2"))
-    assert [marked.sweeps.planned(one)["transaction"].to_pylist() for one in (earlier[1], plan, later)] == [
+    assert [[row["transaction"] for row in marks_of(marked, one)] for one in (earlier[1], plan, later)] == [
         ["T1", "T2", "T3"],
         ["T1"],
         ["T1", "T2"],
@@ -91,7 +92,7 @@ def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
     assert sorted(marked.sweeps.begin([lease], [plan], ids(marked)).marks) == ids(marked, "T1")
     assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
     assert sorted(marked.sweeps.begin([lease], [later], ids(marked)).marks) == ids(marked, "T2")
-    assert [marked.sweeps.planned(one)["transaction"].to_pylist() for one in (earlier[1], plan, later)] == [["T3"], [], []]
+    assert [[row["transaction"] for row in marks_of(marked, one)] for one in (earlier[1], plan, later)] == [["T3"], [], []]
 
 
 def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> None:
@@ -307,8 +308,7 @@ def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
     assert marked.reports.open(
         TODAY, {"lake/e": OpenedReport({"p": 1}, classes={"mark": 4, "keep": 2})}, LATER, "sweeper", {"lake/e": 6}
     )
-    assert marked.reports.sum_of(TODAY, TODAY)["to_delete"] == 7
-    assert marked.reports.sum_of(date(2025, 1, 1), date(2025, 1, 2))["to_delete"] == 0
+    assert [report["to_delete"] for report in marked.reports.of(TODAY)] == [3, 4]
     with pytest.raises(Refused, match="classes of lake/f sum to 1, and its log has 2"):
         marked.reports.open(TODAY, {"lake/f": OpenedReport(classes={"mark": 1})}, LATER, "sweeper", {"lake/f": 2})
     assert marked.reports.days() == [TODAY]
@@ -316,14 +316,14 @@ def test_a_report_opens_once_and_adds_up(marked: Ledger) -> None:
 
 
 def test_a_report_is_finished_when_nothing_of_its_set_is_open(marked: Ledger) -> None:
-    assert marked.reports.finish_done("sweeper", "lake/d") == []
+    assert marked.reports.finish_done("sweeper", ["lake/d"]) == []
     lease, plan, batch = planned(marked)
     marked.sweeps.begin([lease], [plan], batch)
     marked.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in batch[:2]], TODAY)
-    assert marked.reports.finish_done("sweeper", "lake/d") == []
+    assert marked.reports.finish_done("sweeper", ["lake/d"]) == []
     marked.sweeps.settle([lease], [Settlement(batch[2], Outcome.SPARED, error="branch 'b' points at it")], TODAY)
-    assert marked.reports.finish_done("sweeper", "lake/d") == [(TODAY, "lake/d")]
-    assert marked.reports.finish_done("sweeper", "lake/d") == []
+    assert marked.reports.finish_done("sweeper", ["lake/d"]) == [(TODAY, "lake/d")]
+    assert marked.reports.finish_done("sweeper", ["lake/d"]) == []
     (report,) = marked.reports.of(TODAY)
     assert [report[name] for name in ("to_delete", "deleted", "spared", "bytes_freed")] == [3, 2, 1, 20]
     assert marked.marks.table(statuses=["SPARED"])["why"].to_pylist() == ["branch 'b' points at it"]
@@ -392,7 +392,7 @@ def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) 
     one, two, three = ids(marked, "T1", "T2", "T3")
     plan = plan_of(marked, lease, {one: Planned(7, "here"), two: Planned(), three: Planned(note="there")})
     assert plan.bytes == 7 + 10 + 10
-    rows = marked.sweeps.planned(plan).to_pylist()
+    rows = marks_of(marked, plan)
     assert [(row["id"], row["bytes"], row["note"]) for row in rows] == [(one, 7, "here"), (two, 10, None), (three, 10, "there")]
     marked.sweeps.begin([lease], [plan], [one, two])
     assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
@@ -406,7 +406,7 @@ def test_what_a_store_says_of_bytes_counts_even_if_it_is_none(marked: Ledger) ->
     one, two, three = ids(marked)
     plan = plan_of(marked, lease, {one: Planned(0), two: Planned(), three: Planned(3)})
     assert (plan.marks, plan.bytes) == (3, 0 + 10 + 3)
-    assert marked.sweeps.planned(plan)["bytes"].to_pylist() == [0, 10, 3]
+    assert [row["bytes"] for row in marks_of(marked, plan)] == [0, 10, 3]
 
 
 def test_a_plan_is_finished_once_and_leaves_others_as_they_are(marked: Ledger) -> None:
@@ -430,7 +430,7 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
     ):
         plan = plan_of(marked, lease, notes)
         write_past_ledger(marked, update(PLANS).where(PLANS.c.id == plan.id).values(planned_at=LATER + day * DAY))
-        assert [row["note"] for row in marked.sweeps.planned(plan).to_pylist()] == [notes[mark].note for mark in notes]
+        assert [row["note"] for row in marks_of(marked, plan)] == [notes[mark].note for mark in notes]
         begun = marked.sweeps.begin([lease], [plan], notes).marks
         marked.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="no") for mark in begun])
     newest = {one: "m third", two: "a second", three: "z first"}
@@ -450,8 +450,7 @@ def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: L
     begun = marked.sweeps.begin([lease], [plan], batch).marks
     marked.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun], TODAY)
     assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/d"), (TOMORROW, "lake/d")]
-    assert marked.reports.sum_of(TODAY, TOMORROW)["deleted"] == 4
-    assert [report["deleted"] for report in marked.reports.of(TOMORROW)] == [1]
+    assert [report["deleted"] for day in (TODAY, TOMORROW) for report in marked.reports.of(day)] == [3, 1]
     # Should it begin after all, it is not finished before what is due then is done.
     marked.marks.mark(candidates(["M1"]), T0, "evaluation")
     assert marked.reports.open(TOMORROW, {"lake/d": OpenedReport()}, LATER + DAY, "sweeper")

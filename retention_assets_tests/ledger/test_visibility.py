@@ -13,7 +13,7 @@ from retention_assets.ledger.invariants import visibility_rises
 from retention_assets.ledger.schema import AUDIT
 from retention_assets.ledger.visibility import Raise, raise_by
 from retention_assets.policy.durations import Duration
-from retention_assets_tests.ledger.states import T0, write_past_ledger
+from retention_assets_tests.ledger.states import T0, raise_visibility, write_past_ledger
 
 DAY = timedelta(days=1)
 NAMES = [f"lake/d{number}" for number in range(50)]
@@ -36,26 +36,26 @@ def faults(ledger: Ledger) -> list[object]:
 
 
 def test_many_marks_rise_at_once_and_each_has_its_act(ledger: Ledger) -> None:
-    assert ledger.visibility.raise_all(raises(1), "ann") == dict.fromkeys(NAMES, T0 + DAY)
+    assert ledger.visibility.raise_to(raises(1), "ann") == dict.fromkeys(NAMES, T0 + DAY)
     assert advances(ledger) == len(NAMES)
     assert faults(ledger) == []
 
 
 def test_where_nothing_rises_nothing_is_written(ledger: Ledger) -> None:
-    ledger.visibility.raise_all(raises(2), "ann")
+    ledger.visibility.raise_to(raises(2), "ann")
     before = ledger.verify().rows
     assert (
-        ledger.visibility.raise_all(raises(2), "bob")
-        == ledger.visibility.raise_all(raises(1), "bob")
+        ledger.visibility.raise_to(raises(2), "bob")
+        == ledger.visibility.raise_to(raises(1), "bob")
         == dict.fromkeys(NAMES, T0 + 2 * DAY)
     )
-    assert ledger.visibility.raise_all({}, "bob") == {}
+    assert ledger.visibility.raise_to({}, "bob") == {}
     assert ledger.verify().rows == before
 
 
 def test_only_those_rise_that_are_lower(ledger: Ledger) -> None:
-    ledger.visibility.raise_all(raises(5, NAMES[:3]), "ann")
-    after = ledger.visibility.raise_all(raises(4, NAMES[:6]), "bob")
+    ledger.visibility.raise_to(raises(5, NAMES[:3]), "ann")
+    after = ledger.visibility.raise_to(raises(4, NAMES[:6]), "bob")
     assert [after[name] for name in NAMES[:6]] == [T0 + 5 * DAY] * 3 + [T0 + 4 * DAY] * 3
     assert advances(ledger) == 6
     assert faults(ledger) == []
@@ -72,7 +72,7 @@ def test_twenty_who_raise_the_same_marks_end_at_the_highest(ledger: Ledger) -> N
         return all(
             found[name] >= to.visible_from
             for some in wanted[number]
-            for found in (ledger.visibility.raise_all(some, f"raiser {number}"),)
+            for found in (ledger.visibility.raise_to(some, f"raiser {number}"),)
             for name, to in some.items()
         )
 
@@ -87,10 +87,10 @@ def test_twenty_who_raise_the_same_marks_end_at_the_highest(ledger: Ledger) -> N
 
 
 def test_a_row_that_was_changed_past_the_ledger_is_not_sealed_by_who_raises_it_next(ledger: Ledger) -> None:
-    ledger.visibility.raise_all(raises(5), "ann")
+    ledger.visibility.raise_to(raises(5), "ann")
     lowered = f"UPDATE visibility SET visible_from = (SELECT min(raised_at) FROM visibility), raised_by = 'x' WHERE dataset = '{NAMES[3]}'"
     write_past_ledger(ledger, lowered)
-    ledger.visibility.raise_all(raises(900_000), "bob")
+    ledger.visibility.raise_to(raises(900_000), "bob")
     with ledger.database.reading() as connection:
         found = [sentence for _, sentence in rule_faults(connection)]
     assert [NAMES[3] in one for one in found] == [True]
@@ -103,10 +103,10 @@ def test_clocks_that_are_months_wrong_hide_nothing_that_is_current(ledger: Ledge
     assert right.visible_from == T0 - 29 * DAY
     hurried = raise_by(month, T0 + 61 * DAY, newest)
     assert hurried.visible_from == newest
-    ledger.visibility.raise_all({"lake/d": right}, "right")
-    ledger.visibility.raise_all({"lake/d": hurried}, "two months ahead")
+    ledger.visibility.raise_to({"lake/d": right}, "right")
+    ledger.visibility.raise_to({"lake/d": hurried}, "two months ahead")
     slow = raise_by(month, T0 - 60 * DAY, newest)
-    assert ledger.visibility.raise_all({"lake/d": slow}, "two months behind") == {"lake/d": newest}
+    assert ledger.visibility.raise_to({"lake/d": slow}, "two months behind") == {"lake/d": newest}
     # What is written after, by clocks that are right again, is readable at once.
     assert ledger.visibility.of("lake/d") == newest
     assert faults(ledger) == []
@@ -117,6 +117,6 @@ def test_the_marker_of_databends_page(ledger: Ledger) -> None:
     assert ledger.visibility.of("lake/d") is None
     steps = [(1, 1), (3, 3), (2, 3), (3, 3), (4, 4)]
     for wanted, effective in steps:
-        assert ledger.visibility.raise_to("lake/d", T0 + wanted * DAY, "call system$retention_mark") == T0 + effective * DAY
+        assert raise_visibility(ledger, "lake/d", T0 + wanted * DAY, "call system$retention_mark") == T0 + effective * DAY
     assert advances(ledger) == 3
     assert faults(ledger) == []

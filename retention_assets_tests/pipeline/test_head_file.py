@@ -29,6 +29,7 @@ from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.sql.engines import sqlite_file
 from retention_assets_tests.histories import AS_OF
+from retention_assets_tests.ledger.states import raise_visibility
 from retention_assets_tests.sweep.lakes import Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -88,7 +89,7 @@ def test_the_end_of_the_record_is_noted_after_what_must_not_be_forgotten(lake: L
     # What needs no note comes after it: the chain still holds it.
     with Environment(lake.settings).ledger() as ledger:
         before = noted(lake)
-        ledger.visibility.raise_to("lake/d", AS_OF, "ann")
+        raise_visibility(ledger, "lake/d", AS_OF)
     assert (noted(lake), checked(lake)) == (before, None)
     assert [file.name for file in (lake.folder / "warehouse").iterdir() if "HEAD" in file.name] == ["HEAD.json"]
 
@@ -141,7 +142,7 @@ ATTACKS: dict[str, tuple[Callable[[Lake], None], str]] = {
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_ledger_that_is_not_the_newest_sweeps_nothing_until_somebody_vouches_for_it(lake: Lake, attack: str) -> None:
     with Environment(lake.settings).ledger() as ledger:
-        ledger.visibility.raise_to("lake/d", AS_OF, "ann")
+        raise_visibility(ledger, "lake/d", AS_OF)
     hold(lake)
     commit, sentence = ATTACKS[attack]
     commit(lake)

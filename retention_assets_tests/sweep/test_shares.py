@@ -154,7 +154,7 @@ def test_a_dataset_that_another_sweeps_is_skipped_and_the_others_go(marked: Lake
 
     def second(self: Leases, datasets: Any, holder: str, seconds: float) -> TakenLeases:
         monkeypatch.setattr(Leases, "take", take)
-        self.take("lake/b", "bob")
+        self.take(["lake/b"], "bob")
         return take(self, datasets, holder, seconds)
 
     monkeypatch.setattr(Leases, "take", second)

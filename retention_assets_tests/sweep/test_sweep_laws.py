@@ -124,5 +124,7 @@ def statuses_of(lake: Lake) -> dict[tuple[str, str], str]:
 def counted(lake: Lake) -> dict[str, Any]:
     """The day's report, summed."""
     with lake.opened() as ledger:
-        total = ledger.reports.sum_of(DUE.date(), DUE.date())
-    return {name: total[name] for name in ("to_delete", "deleted", "spared", "failed", "already_gone")}
+        reports = ledger.reports.of(DUE.date())
+    return {
+        name: sum(report[name] for report in reports) for name in ("to_delete", "deleted", "spared", "failed", "already_gone")
+    }

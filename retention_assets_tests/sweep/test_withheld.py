@@ -7,7 +7,7 @@ for its two folders.
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -283,7 +283,7 @@ def test_a_hold_between_the_last_check_and_the_beginning_of_a_batch_keeps_all_of
     """No heart beats here: what the ledger says once the batch has begun is enough."""
     begin, batches = Sweeps.begin, list[Moved]()
 
-    def held_first(self: Sweeps, leases: Collection[Lease], plans: Collection[Plan], marks: Iterable[int]) -> Moved:
+    def held_first(self: Sweeps, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int]) -> Moved:
         if not batches:
             with marked.opened() as ledger:
                 hold = {"name": "legal", "datasets": ["lake/d"], "transactions": ["S2"], "reason": "case 7"}

@@ -95,8 +95,9 @@ def _judged(run: Step) -> list[str]:
 
 
 def _object(run: Step, check: Check, sentences: Mapping[str, str]) -> None:
-    with run.retention.ledger() as ledger:
-        ledger.objections.object(sentences, check.name, run.actor)
+    if sentences:
+        with run.retention.ledger() as ledger:
+            ledger.objections.object(sentences, check.name, run.actor)
 
 
 def _asset_check(names: Names, asset: dg.AssetKey, check: Check) -> dg.AssetChecksDefinition:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection, Select, select, text
 
-from retention_assets.ledger.database import LedgerDatabase
+from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.policy.deletion_message import DeletionMessage, deletion_message
 from retention_assets.policy.durations import text_of
@@ -63,11 +63,8 @@ class MarkHistory:
         return self.status == "SWEPT" and _last_outcome(self) != "HIDDEN"
 
 
-@dataclass(frozen=True)
-class MarkHistories:
+class MarkHistories(LedgerPart):
     """The histories of the marks of a ledger."""
-
-    database: LedgerDatabase
 
     def of(self, dataset: str, transactions: Iterable[str]) -> Mapping[str, tuple[MarkHistory, ...]]:
         names, found = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
@@ -78,12 +75,8 @@ class MarkHistories:
         return found
 
     def hidden(self, marks: Iterable[int]) -> set[int]:
-        found: set[int] = set()
-        with self.database.reading() as connection:
-            for some in portions(sorted(marks)):
-                query = select(STEPS.c.mark).where(STEPS.c.mark.in_(some), STEPS.c.outcome == "HIDDEN")
-                found |= set(connection.execute(query).scalars())
-        return found
+        query = select(STEPS.c.mark).where(STEPS.c.outcome == "HIDDEN")
+        return {mark for (mark,) in self.rows_among(query, STEPS.c.mark, marks)}
 
     def transactions(self, dataset: str) -> pa.Array:
         with self.database.reading() as connection:

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.holds import contents_in_force, place_in
 from retention_assets.ledger.marks.steps import by_id, newest_of, open_marks
 from retention_assets.ledger.marks.unmarking import count_marks, take_back, too_late_words
@@ -30,14 +30,13 @@ class KeptMarks:
     swept: int = 0
 
 
-@dataclass(frozen=True)
-class Keeping:
+class Keeping(LedgerPart):
     """Keeping in a ledger."""
 
-    database: LedgerDatabase
-
+    @audited
     def transactions(
         self,
+        tx: WriteTransaction,
         dataset: str,
         transactions: Sequence[str],
         hold: Hold,
@@ -52,32 +51,26 @@ class Keeping:
         the log has anew.
         """
         names = sorted(set(transactions))
+        newest = newest_of(tx.connection, dataset, names, locked=True)
+        late = [
+            name
+            for name in names
+            if name in newest and newest[name].status in _LATE and not (newest[name].status == "SWEPT" and name in again)
+        ]
+        if late:
+            raise Refused(too_late_words(dataset, late, newest, "Nothing was changed."))
+        marked = [row.id for row in newest.values() if row.status == "MARKED"]
+        act = Act(ActType.UNMARK, actor, hold.reason, dataset)
+        unmarked = take_back(tx, act, by_id(tx.connection, marked)) if marked else 0
+        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked)
 
-        def work(tx: WriteTransaction) -> KeptMarks:
-            newest = newest_of(tx.connection, dataset, names, locked=True)
-            late = [
-                name
-                for name in names
-                if name in newest and newest[name].status in _LATE and not (newest[name].status == "SWEPT" and name in again)
-            ]
-            if late:
-                raise Refused(too_late_words(dataset, late, newest, "Nothing was changed."))
-            marked = [row.id for row in newest.values() if row.status == "MARKED"]
-            act = Act(ActType.UNMARK, actor, hold.reason, dataset)
-            unmarked = take_back(tx, act, by_id(tx.connection, marked)) if marked else 0
-            return KeptMarks(*_place_once(tx, hold, actor, named), unmarked)
-
-        return self.database.write(work)
-
-    def dataset(self, dataset: str, hold: Hold, actor: str, *, named: bool) -> KeptMarks:
-        def work(tx: WriteTransaction) -> KeptMarks:
-            here = MARKS.c.dataset == dataset
-            unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [open_marks(here)])
-            sweeping = count_marks(tx, here, "SWEEPING", OPEN)
-            swept = count_marks(tx, here, "SWEPT", SWEPT)
-            return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, sweeping, swept)
-
-        return self.database.write(work)
+    @audited
+    def dataset(self, tx: WriteTransaction, dataset: str, hold: Hold, actor: str, *, named: bool) -> KeptMarks:
+        here = MARKS.c.dataset == dataset
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [open_marks(here)])
+        sweeping = count_marks(tx, here, "SWEEPING", OPEN)
+        swept = count_marks(tx, here, "SWEPT", SWEPT)
+        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, sweeping, swept)
 
 
 def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:

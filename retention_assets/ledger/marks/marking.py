@@ -39,7 +39,7 @@ from sqlalchemy import (
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import common_hash
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.evaluations import SweptBefore, record_evaluations
 from retention_assets.ledger.marks.candidates import STAGED_ROWS, MarkGroup, OwnCandidates, StagedCandidates
 from retention_assets.ledger.marks.sealing import MarkSeal, teach_seals
@@ -115,11 +115,8 @@ class PendingSweep(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True)
-class Marks:
+class Marks(LedgerPart):
     """The marks of a ledger."""
-
-    database: LedgerDatabase
 
     def mark(
         self,
@@ -178,9 +175,6 @@ class Marks:
     ) -> pa.Table:
         return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
 
-    def due(self, dataset: str, as_of: datetime) -> pa.Table:
-        return self.table([dataset], ["MARKED"], as_of)
-
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
         return [one.dataset for one in self.to_sweep(as_of)]
 
@@ -189,8 +183,7 @@ class Marks:
         due = or_(begun, MARKS.c.due_at <= as_of)
         counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
         query = select(MARKS.c.dataset, *counts).where(text(OPEN), due).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
-        with self.database.reading() as connection:
-            return [PendingSweep(name, *map(int, counted)) for name, *counted in connection.execute(query)]
+        return [PendingSweep(name, *map(int, counted)) for name, *counted in self.rows(query)]
 
 
 def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import func, select, text
 
-from retention_assets.ledger.database import LedgerDatabase
+from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, PLANNED, PLANS, STEPS
 from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
@@ -93,21 +93,15 @@ class SparedGroup:
     transaction: str
 
 
-@dataclass(frozen=True)
-class PendingMarks:
+class PendingMarks(LedgerPart):
     """The pending and past deletions of a ledger."""
-
-    database: LedgerDatabase
 
     def waiting(self, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
         """Open marks in groups, by due time. Marks made together stay together, so groups are few."""
         amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("size"))
         alike = [MARKS.c[name] for name in ("due_at", "policy", "marked_at", "status", "dataset", "policy_version")]
         query = select(*alike, *amounts).where(text(OPEN)).group_by(*alike).order_by(*alike)
-        names = None if datasets is None else sorted(set(datasets))
-        queries = [query] if names is None else [query.where(MARKS.c.dataset.in_(part)) for part in portions(names)]
-        with self.database.reading() as connection:
-            rows = [row for part in queries for row in connection.execute(part)]
+        rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
         return [
             PendingGroup(
                 policy=row.policy,
@@ -136,16 +130,11 @@ class PendingMarks:
         amounts = (func.count().label("transactions"), ByteSum(gone.c.bytes).label("bytes"))
         query = select(gone.c.as_of, MARKS.c.policy, *amounts).join(MARKS, MARKS.c.id == gone.c.mark)
         query = query.group_by(gone.c.as_of, MARKS.c.policy).order_by(gone.c.as_of, MARKS.c.policy)
-        with self.database.reading() as connection:
-            return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in connection.execute(query)]
+        return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in self.rows(query)]
 
     def spared(self, datasets: Sequence[str], by: str) -> list[SparedGroup]:
         alike = (MARKS.c.dataset, MARKS.c.why)
         query = select(*alike, func.count().label("marks"), func.min(MARKS.c.transaction).label("transaction"))
-        query = query.where(text(OVER), MARKS.c.status == "SPARED", MARKS.c.changed_by == by).group_by(*alike)
-        found: list[SparedGroup] = []
-        with self.database.reading() as connection:
-            for names in portions(sorted(set(datasets))):
-                rows = connection.execute(query.where(MARKS.c.dataset.in_(names)).order_by(*alike))
-                found += [SparedGroup(row.dataset, row.why or "", row.marks, row.transaction) for row in rows]
-        return found
+        query = query.where(text(OVER), MARKS.c.status == "SPARED", MARKS.c.changed_by == by).group_by(*alike).order_by(*alike)
+        rows = self.rows_among(query, MARKS.c.dataset, datasets)
+        return [SparedGroup(row.dataset, row.why or "", row.marks, row.transaction) for row in rows]

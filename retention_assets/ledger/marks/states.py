@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, func, or_, select
 
-from retention_assets.ledger.database import LedgerDatabase
+from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import VerdictCount, counts_of
 from retention_assets.ledger.marks.pending import PendingGroup, Waiting
 from retention_assets.ledger.objections import Objections
@@ -65,11 +65,8 @@ class Totals:
         return sum(one.bytes for one in self.counts)
 
 
-@dataclass(frozen=True)
-class States:
+class States(LedgerPart):
     """States by a ledger."""
-
-    database: LedgerDatabase
 
     def totals(self, without: Collection[str] = ()) -> Totals:
         left_out = frozenset(without)
@@ -94,17 +91,15 @@ class States:
 
     def faults(self, datasets: Collection[str]) -> dict[str, str]:
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.fault).where(EVALUATIONS.c.fault.is_not(None))
-        with self.database.reading() as connection:
-            found = connection.execute(query.order_by(EVALUATIONS.c.dataset))
-            return {row.dataset: row.fault for row in found if row.dataset in datasets}
+        rows = self.rows(query.order_by(EVALUATIONS.c.dataset))
+        return {row.dataset: row.fault for row in rows if row.dataset in datasets}
 
     def last_sweep(self) -> LastSweep | None:
         did = or_(*(REPORTS.c[name] > 0 for name in _DONE))
         sums = [ByteSum(REPORTS.c[name]).label(name) for name in _DONE]
         query = select(REPORTS.c.execution_date, *sums).where(did).group_by(REPORTS.c.execution_date)
-        with self.database.reading() as connection:
-            row = connection.execute(query.order_by(REPORTS.c.execution_date.desc()).limit(1)).one_or_none()
-        return _sweep_of(row) if row else None
+        rows = self.rows(query.order_by(REPORTS.c.execution_date.desc()).limit(1))
+        return _sweep_of(rows[0]) if rows else None
 
     def of(self, datasets: Iterable[str], as_of: datetime, pending: Iterable[PendingGroup]) -> dict[str, DatasetState]:
         names = sorted(set(datasets))

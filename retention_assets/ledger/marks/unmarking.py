@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.marks.steps import by_id, move_marks, newest_of, open_marks, record_steps, same_steps
 from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
@@ -34,27 +34,40 @@ class UnmarkResult:
         return dict(vars(self))
 
 
-@dataclass(frozen=True)
-class Unmarking:
+class Unmarking(LedgerPart):
     """Takes back marks of a ledger."""
 
-    database: LedgerDatabase
-
-    def transactions(self, dataset: str, transactions: Sequence[str], actor: str, reason: str) -> UnmarkResult:
+    @audited
+    def transactions(
+        self, tx: WriteTransaction, dataset: str, transactions: Sequence[str], actor: str, reason: str
+    ) -> UnmarkResult:
         """Take back the marks of all these transactions, or of none if one is not MARKED."""
         _check_reason(actor, reason)
-        names = sorted(set(transactions))
-        return self.database.write(
-            lambda tx: _unmark_transactions(tx, Act(ActType.UNMARK, actor, reason, dataset), dataset, names)
-        )
+        names, act = sorted(set(transactions)), Act(ActType.UNMARK, actor, reason, dataset)
+        newest = newest_of(tx.connection, dataset, names, locked=True)
+        late = [name for name in names if name not in newest or newest[name].status != "MARKED"]
+        if late:
+            raise Refused(too_late_words(dataset, late, newest, _NOTHING))
+        return UnmarkResult(take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
 
-    def all_of(self, actor: str, reason: str, dataset: str | None = None, policy: str | None = None) -> UnmarkResult:
+    @audited
+    def all_of(
+        self, tx: WriteTransaction, actor: str, reason: str, dataset: str | None = None, policy: str | None = None
+    ) -> UnmarkResult:
         _check_reason(actor, reason)
         if dataset is None and policy is None:
             raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
-        return self.database.write(
-            lambda tx: _unmark_all(tx, Act(ActType.UNMARK, actor, reason, dataset, policy), dataset, policy)
+        act = Act(ActType.UNMARK, actor, reason, dataset, policy)
+        here: ColumnElement[bool] = and_(
+            true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
         )
+        unmarked = take_back(tx, act, [open_marks(here)])
+        sweeping, swept = count_marks(tx, here, "SWEEPING", OPEN), count_marks(tx, here, "SWEPT", SWEPT)
+        if not unmarked:
+            whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
+            gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
+            raise Refused(f"There is no mark {whose} that can be taken back.{gone} {_NOTHING}")
+        return UnmarkResult(unmarked, sweeping, swept)
 
 
 def _check_reason(actor: str, reason: str) -> None:
@@ -62,14 +75,6 @@ def _check_reason(actor: str, reason: str) -> None:
         raise Refused(
             "A mark is taken back by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
         )
-
-
-def _unmark_transactions(tx: WriteTransaction, act: Act, dataset: str, transactions: Sequence[str]) -> UnmarkResult:
-    newest = newest_of(tx.connection, dataset, transactions, locked=True)
-    late = [name for name in transactions if name not in newest or newest[name].status != "MARKED"]
-    if late:
-        raise Refused(too_late_words(dataset, late, newest, _NOTHING))
-    return UnmarkResult(take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
 
 
 def too_late_words(dataset: str, late: Sequence[str], newest: Mapping[str, Row[tuple[object, ...]]], ending: str) -> str:
@@ -89,19 +94,6 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     if row.status == "UNMARKED":
         return f"{name} was taken back already, at {since}: {row.why}"
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
-
-
-def _unmark_all(tx: WriteTransaction, act: Act, dataset: str | None, policy: str | None) -> UnmarkResult:
-    here: ColumnElement[bool] = and_(
-        true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
-    )
-    unmarked = take_back(tx, act, [open_marks(here)])
-    sweeping, swept = (count_marks(tx, here, status, condition) for status, condition in (("SWEEPING", OPEN), ("SWEPT", SWEPT)))
-    if not unmarked:
-        whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
-        gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
-        raise Refused(f"There is no mark {whose} that can be taken back.{gone} {_NOTHING}")
-    return UnmarkResult(unmarked, sweeping, swept)
 
 
 def count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:

@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, select
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.state import change_rows, put_rows
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, REALMS
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
@@ -73,49 +73,73 @@ class TakenLeases(NamedTuple):
     others: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Leases:
+class Leases(LedgerPart):
     """The leases of a ledger."""
 
-    database: LedgerDatabase
+    @audited
+    def take(self, tx: WriteTransaction, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
+        """Take the free leases; `others` says who has the rest and until when."""
+        names = sorted(set(datasets))
+        # Datasets without a row get a lease that was given up, so that their first holder finds one too.
+        known = {
+            name
+            for some in portions(names)
+            for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(some))).scalars()
+        }
+        nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
+        if rows := [{"dataset": name, **nobody} for name in names if name not in known]:
+            put_rows(tx.connection, LEASES, rows)
+        free: dict[str, Row[Any]] = {}
+        others: dict[str, str] = {}
+        for row in _locked(tx.connection, names):
+            if not row.given_up and row.expires_at > row.present:
+                others[row.dataset] = (
+                    f"{row.dataset} is being swept by {row.holder}, who was last heard of at {text_of(row.beat_at)} and has it"
+                    f" until {text_of(row.expires_at)}. Wait for that sweep to end; if its program is dead, its lease ends by"
+                    " itself then."
+                )
+            else:
+                free[row.dataset] = row
+        _lock_parts(tx.connection, sorted(free))
+        values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
+        taken: list[Lease] = []
+        for some in portions(sorted(free)):
+            mine = LEASES.c.dataset.in_(some)
+            takes = update(LEASES).where(mine).values(**values, expires_at=DatabaseTime(seconds), token=LEASES.c.token + 1)
+            found = change_rows(tx.connection, takes.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), mine)
+            taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in found]
+        for name, before in free.items():
+            if not before.given_up:
+                detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
+                tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", name, detail=detail))
+        return TakenLeases(_seen(tx.connection, sorted(taken, key=attrgetter("dataset"))), others)
 
-    def take(self, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
-        """Take the free leases in one transaction; `others` says who has the rest and until when."""
-        return self.database.write(lambda tx: _take(tx, sorted(set(datasets)), holder, seconds))
-
-    def beat(self, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
+    @audited
+    def beat(self, tx: WriteTransaction, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
         """Extend the leases to `seconds` from now; call it several times in that time. `others` has the reasons of lost ones.
 
         The result has the current protections, so a sweep notices a new hold without a query.
         """
+        lost = fence_all(tx, leases)
+        kept = {one.dataset: one for one in leases if one.dataset not in lost}
+        ends: dict[str, datetime] = {}
+        for some in portions(sorted(kept)):
+            values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
+            mine = LEASES.c.dataset.in_(some)
+            extended = update(LEASES).where(mine).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
+            ends |= {row.dataset: row.expires_at for row in change_rows(tx.connection, extended, mine)}
+        return TakenLeases(_seen(tx.connection, [replace(one, expires_at=ends[name]) for name, one in kept.items()]), lost)
 
-        def work(tx: WriteTransaction) -> TakenLeases:
-            lost = fence_all(tx, leases)
-            kept = {one.dataset: one for one in leases if one.dataset not in lost}
-            ends: dict[str, datetime] = {}
-            for some in portions(sorted(kept)):
-                values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
-                mine = LEASES.c.dataset.in_(some)
-                extended = update(LEASES).where(mine).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
-                found = change_rows(tx.connection, extended, mine)
-                ends |= {row.dataset: row.expires_at for row in found}
-            return TakenLeases(_seen(tx.connection, [replace(one, expires_at=ends[name]) for name, one in kept.items()]), lost)
-
-        return self.database.write(work)
-
-    def give_up(self, leases: Collection[Lease]) -> None:
+    @audited
+    def give_up(self, tx: WriteTransaction, leases: Collection[Lease]) -> None:
         """Let others take them at once. Giving up a lost lease changes nothing."""
-
-        def work(tx: WriteTransaction) -> None:
-            mine = {one.dataset: one.token for one in leases}
-            held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
-            for some in portions(held):
-                # A silent task may still act under a part's lease: then the lease ends by itself.
-                those = LEASES.c.dataset.in_(some)
-                over = update(LEASES).where(those, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
-                change_rows(tx.connection, over, those)
-
-        self.database.write(work)
+        mine = {one.dataset: one.token for one in leases}
+        held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
+        for some in portions(held):
+            # A silent task may still act under a part's lease: then the lease ends by itself.
+            those = LEASES.c.dataset.in_(some)
+            over = update(LEASES).where(those, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
+            change_rows(tx.connection, over, those)
 
     def holder_of(self, dataset: str) -> Lease | None:
         return next(iter(self._held(LEASES.c.dataset == dataset)), None)
@@ -125,8 +149,7 @@ class Leases:
 
     def _held(self, *where: ColumnElement[bool]) -> list[Lease]:
         held = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime(), *where)
-        with self.database.reading() as connection:
-            rows = connection.execute(held.order_by(LEASES.c.dataset)).all()
+        rows = self.rows(held.order_by(LEASES.c.dataset))
         return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in rows]
 
     def protections(self) -> str:
@@ -155,42 +178,6 @@ def _locked(connection: Connection, datasets: Sequence[str]) -> Iterator[Row[Any
     """Locked in one order, so that two takers of the same leases can't deadlock."""
     for some in portions(datasets):
         yield from connection.execute(_LOCKED, {"datasets": some})
-
-
-def _take(tx: WriteTransaction, datasets: Sequence[str], holder: str, seconds: float) -> TakenLeases:
-    # Datasets without a row get a lease that was given up, so that their first holder finds one too.
-    known = {
-        name
-        for some in portions(datasets)
-        for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(some))).scalars()
-    }
-    nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
-    if rows := [{"dataset": name, **nobody} for name in datasets if name not in known]:
-        put_rows(tx.connection, LEASES, rows)
-    free: dict[str, Row[Any]] = {}
-    others: dict[str, str] = {}
-    for row in _locked(tx.connection, datasets):
-        if not row.given_up and row.expires_at > row.present:
-            others[row.dataset] = (
-                f"{row.dataset} is being swept by {row.holder}, who was last heard of at {text_of(row.beat_at)} and has it"
-                f" until {text_of(row.expires_at)}. Wait for that sweep to end; if its program is dead, its lease ends by"
-                " itself then."
-            )
-        else:
-            free[row.dataset] = row
-    _lock_parts(tx.connection, sorted(free))
-    values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
-    taken: list[Lease] = []
-    for some in portions(sorted(free)):
-        mine = LEASES.c.dataset.in_(some)
-        takes = update(LEASES).where(mine).values(**values, expires_at=DatabaseTime(seconds), token=LEASES.c.token + 1)
-        found = change_rows(tx.connection, takes.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), mine)
-        taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in found]
-    for name, before in free.items():
-        if not before.given_up:
-            detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
-            tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", name, detail=detail))
-    return TakenLeases(_seen(tx.connection, sorted(taken, key=attrgetter("dataset"))), others)
 
 
 def fence(tx: WriteTransaction, lease: Lease) -> None:

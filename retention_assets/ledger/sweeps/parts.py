@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Row, and_, func, or_, select, text, true, 
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.state import change_rows, put_rows
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import LEASE_PARTS, MARKS, OPEN
 from retention_assets.ledger.sweeps.leases import Lease, fence, with_rest
 from retention_assets.sql.columns import DatabaseTime
@@ -64,11 +64,8 @@ class JoinedPart(NamedTuple):
     older_until: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(LedgerPart):
     """The parts of a ledger."""
-
-    database: LedgerDatabase
 
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
         """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
@@ -76,78 +73,75 @@ class Parts:
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
         mine = select(MARKS.c.transaction, place.label("place")).where(text(OPEN), MARKS.c.dataset == dataset, due).subquery()
         query = select(mine.c.transaction).where(mine.c.place % max(1, ceil(marks / parts)) == 0)
-        with self.database.reading() as connection:
-            found = connection.execute(query.order_by(mine.c.transaction)).scalars().all()
-        bounds: list[str | None] = [*sorted({_beginning(name, together) for name in found})[1:]]
+        rows = self.rows(query.order_by(mine.c.transaction))
+        begins = {"".join(name.partition(together)[:2]) if together else name for (name,) in rows}
+        bounds: list[str | None] = [*sorted(begins)[1:]]
         return [NameRange(*ends) for ends in zip([None, *bounds], [*bounds, None], strict=True)]
 
     def policies(self, dataset: str, as_of: datetime) -> set[tuple[str, int]]:
         due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
         query = select(MARKS.c.policy, MARKS.c.policy_version).distinct().where(text(OPEN), MARKS.c.dataset == dataset, due)
-        with self.database.reading() as connection:
-            return {(row[0], row[1]) for row in connection.execute(query)}
+        return {(row[0], row[1]) for row in self.rows(query)}
 
-    def join(self, part: DatasetPart) -> JoinedPart:
+    @audited
+    def join(self, tx: WriteTransaction, part: DatasetPart) -> JoinedPart:
         """Join a part; from now on no older attempt at it can write. Raises LeaseLost without the lease."""
-        return self.database.write(lambda tx: _join(tx, part.lease, part.number))
+        lease, number = part.lease, part.number
+        # Lock the whole lease, so that nobody takes it or joins the part before this is written.
+        whole = replace(lease, part=None, attempt=0)
+        fence(tx, whole)
+        mine = replace(whole, part=number, attempt=1)
+        query = select(LEASE_PARTS, (LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt).label("is_at_work"))
+        before: Row[tuple[object, ...]] | None = tx.connection.execute(query.where(_this(mine)).with_for_update()).one_or_none()
+        older = None
+        values = {"token": lease.token, "expires_at": tx.present()}
+        if before is None:
+            row = {"dataset": lease.dataset, "part": number, "attempt": 1, "ended": 0, **values}
+            put_rows(tx.connection, LEASE_PARTS, [row])
+        else:
+            mine = replace(mine, attempt=before.attempt + 1)
+            if before.token != lease.token:
+                # The lease was taken since, so its earlier holder is gone.
+                values |= {"ended": before.attempt}
+            elif before.is_at_work:
+                older = before.expires_at
+                detail = {"lease": lease.token, "part": number, "attempt": mine.attempt}
+                why = "Another task had begun this part."
+                tx.record(Act(ActType.TAKE_OVER, lease.holder, why, lease.dataset, detail=detail))
+            change = update(LEASE_PARTS).where(_this(mine)).values(attempt=mine.attempt, **values)
+            change_rows(tx.connection, change, _this(mine))
+        return _beat(tx, mine)._replace(older_until=older)
 
     def may_begin(self, joined: JoinedPart) -> bool:
         """No older attempt can be at work any more."""
         if joined.older_until is None:
             return True
         is_over = or_(LEASE_PARTS.c.ended >= joined.lease.attempt - 1, DatabaseTime() > joined.older_until)
-        with self.database.reading() as connection:
-            return connection.execute(select(LEASE_PARTS.c.part).where(_this(joined.lease), is_over)).one_or_none() is not None
+        return bool(self.rows(select(LEASE_PARTS.c.part).where(_this(joined.lease), is_over)))
 
     def is_newest(self, lease: Lease) -> bool:
         """No other attempt has joined the part since, under this lease or another."""
-        with self.database.reading() as connection:
-            this = _this(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
-            return connection.execute(select(LEASE_PARTS.c.part).where(this)).one_or_none() is not None
+        this = _this(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
+        return bool(self.rows(select(LEASE_PARTS.c.part).where(this)))
 
-    def beat(self, joined: JoinedPart) -> JoinedPart:
+    @audited
+    def beat(self, tx: WriteTransaction, joined: JoinedPart) -> JoinedPart:
         """The lease as it is now. Raises LeaseLost if it is over or another attempt joined."""
-        return self.database.write(lambda tx: _beat(tx, joined.lease))
+        return _beat(tx, joined.lease)
 
-    def leave(self, lease: Lease) -> bool:
+    @audited
+    def leave(self, tx: WriteTransaction, lease: Lease) -> bool:
         """Record the end of this attempt, so that nobody waits for it. Returns True if it was the newest."""
-        return self.database.write(lambda tx: _leave(tx, lease))
-
-
-def _beginning(name: str, together: str) -> str:
-    begin, found, _ = name.partition(together) if together else (name, "", "")
-    return begin + found
+        this = _this(lease) & (LEASE_PARTS.c.token == lease.token)
+        row = tx.connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
+        if row is None:
+            return False
+        change_rows(tx.connection, update(LEASE_PARTS).where(this).values(ended=max(row.ended, lease.attempt)), this)
+        return bool(row.attempt == lease.attempt)
 
 
 def _this(lease: Lease) -> ColumnElement[bool]:
     return and_(LEASE_PARTS.c.dataset == lease.dataset, LEASE_PARTS.c.part == lease.part)
-
-
-def _join(tx: WriteTransaction, lease: Lease, number: int) -> JoinedPart:
-    # Lock the whole lease, so that nobody takes it or joins the part before this is written.
-    whole = replace(lease, part=None, attempt=0)
-    fence(tx, whole)
-    mine = replace(whole, part=number, attempt=1)
-    query = select(LEASE_PARTS, (LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt).label("is_at_work"))
-    before: Row[tuple[object, ...]] | None = tx.connection.execute(query.where(_this(mine)).with_for_update()).one_or_none()
-    older = None
-    values = {"token": lease.token, "expires_at": tx.present()}
-    if before is None:
-        row = {"dataset": lease.dataset, "part": number, "attempt": 1, "ended": 0, **values}
-        put_rows(tx.connection, LEASE_PARTS, [row])
-    else:
-        mine = replace(mine, attempt=before.attempt + 1)
-        if before.token != lease.token:
-            # The lease was taken since, so its earlier holder is gone.
-            values |= {"ended": before.attempt}
-        elif before.is_at_work:
-            older = before.expires_at
-            detail = {"lease": lease.token, "part": number, "attempt": mine.attempt}
-            why = "Another task had begun this part."
-            tx.record(Act(ActType.TAKE_OVER, lease.holder, why, lease.dataset, detail=detail))
-        change = update(LEASE_PARTS).where(_this(mine)).values(attempt=mine.attempt, **values)
-        change_rows(tx.connection, change, _this(mine))
-    return _beat(tx, mine)._replace(older_until=older)
 
 
 def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
@@ -156,12 +150,3 @@ def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
     this = _this(lease)
     change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=known.expires_at), this)
     return JoinedPart(known, seconds)
-
-
-def _leave(tx: WriteTransaction, lease: Lease) -> bool:
-    this = _this(lease) & (LEASE_PARTS.c.token == lease.token)
-    row = tx.connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
-    if row is None:
-        return False
-    change_rows(tx.connection, update(LEASE_PARTS).where(this).values(ended=max(row.ended, lease.attempt)), this)
-    return bool(row.attempt == lease.attempt)

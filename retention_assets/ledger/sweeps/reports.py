@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.marks.steps import report_columns
 from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, PLANS, REPORTS
 from retention_assets.sql.columns import DatabaseTime
@@ -100,14 +100,13 @@ class DayLook(NamedTuple):
     due: int
 
 
-@dataclass(frozen=True)
-class Reports:
+class Reports(LedgerPart):
     """The reports of a ledger."""
 
-    database: LedgerDatabase
-
+    @audited
     def open(
         self,
+        tx: WriteTransaction,
         execution_date: date,
         openings: Mapping[str, OpenedReport],
         as_of: datetime,
@@ -121,87 +120,104 @@ class Reports:
         for dataset, size in (logs or {}).items():
             if (amount := sum(openings[dataset].classes.values())) != size:
                 raise Refused(f"The classes of {dataset} sum to {amount}, and its log has {size} transactions.")
-        return self.database.write(lambda tx: _open(tx, execution_date, openings, as_of, actor)) if openings else []
+        if not openings:
+            return []
+        act = Act(ActType.REPORT, actor)
+        _add_rows(tx, act, execution_date, openings)
+        waiting = [name for name, span in _spans(tx, execution_date, openings, locked=True).items() if span.due_by is None]
+        if not waiting:
+            return []
+        due = dict.fromkeys(waiting, (0, 0))
+        for some in portions(waiting):
+            amounts = select(MARKS.c.dataset, func.count(), ByteSum(MARKS.c.bytes)).group_by(MARKS.c.dataset)
+            amounts = amounts.where(text(OPEN), MARKS.c.dataset.in_(some), MARKS.c.due_at <= as_of)
+            due |= {name: (int(amount), int(size)) for name, amount, size in tx.connection.execute(amounts)}
+            tx.seal(act, REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some))
+        values = {
+            **{name: bindparam(name) for name in (*_JSON, "terminal_only")},
+            "to_delete": REPORTS.c.to_delete + bindparam("amount"),
+            "bytes_to_free": plus(REPORTS.c.bytes_to_free, bindparam("size", type_=BigInteger)),
+            "due_by": as_of,
+            "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
+            # Late work of the day before may have been everything.
+            "finished_at": None,
+            "started_at": DatabaseTime(),
+            "act": act.id,
+        }
+        this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == bindparam("name"))
+        rows = [
+            {
+                "name": name,
+                "amount": due[name][0],
+                "size": due[name][1],
+                "terminal_only": openings[name].terminal_only,
+                **_json_columns(openings[name]),
+            }
+            for name in waiting
+        ]
+        tx.connection.execute(update(REPORTS).where(this).values(values), rows)
+        act.dataset = only_one(waiting)
+        act.detail = {"date": execution_date.isoformat(), "to_delete": sum(amount for amount, _ in due.values())}
+        tx.record(act)
+        return waiting
 
     def opened(self, execution_date: date, datasets: Collection[str]) -> set[str]:
-        found: set[str] = set()
-        with self.database.reading() as connection:
-            for some in portions(sorted(datasets)):
-                this = (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some)
-                found |= set(connection.execute(select(REPORTS.c.dataset).where(this, _has_opened())).scalars())
-        return found
+        query = select(REPORTS.c.dataset).where(REPORTS.c.execution_date == execution_date, _has_opened())
+        return {name for (name,) in self.rows_among(query, REPORTS.c.dataset, datasets)}
 
-    def finish_done(self, actor: str, datasets: str | Collection[str] | None = None) -> list[tuple[date, str]]:
+    @audited
+    def finish_done(self, tx: WriteTransaction, actor: str, datasets: Collection[str] | None = None) -> list[tuple[date, str]]:
         """Finish the reports without an open mark in their set; return them."""
-        names = [datasets] if isinstance(datasets, str) else datasets
-        return self.database.write(lambda tx: _finish_done(tx, actor, names))
+        finished: list[tuple[date, str]] = []
+        for some in [None] if datasets is None else portions(sorted(datasets)):
+            finished += _finish_some(tx, actor, true() if some is None else REPORTS.c.dataset.in_(some))
+        return sorted(finished)
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
         query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _is_shown()).order_by(REPORTS.c.dataset)
-        with self.database.reading() as connection:
-            found = connection.execute(query if dataset is None else query.where(REPORTS.c.dataset == dataset)).mappings()
-            return [_report_of(dict(row)) for row in found]
+        rows = self.rows(query if dataset is None else query.where(REPORTS.c.dataset == dataset))
+        return [_report_of(dict(row._mapping)) for row in rows]
 
-    def note_look(self, as_of: datetime, actor: str, due: int) -> None:
+    @audited
+    def note_look(self, tx: WriteTransaction, as_of: datetime, actor: str, due: int) -> None:
         """Record a look and the due marks, unless the day has a look with a later `as_of`."""
-        self.database.write(lambda tx: _note_look(tx, as_of, actor, due))
+        day = as_of.astimezone(UTC).date()
+        this = DAYS.c.execution_date == day
+        if tx.connection.execute(select(DAYS.c.as_of).where(this, DAYS.c.as_of >= as_of)).one_or_none():
+            return
+        act = Act(ActType.REPORT, actor, detail={"date": day.isoformat(), "looked": True})
+        tx.seal(act, DAYS, this)
+        judged = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
+        row = {"as_of": as_of, "datasets": judged[0], "judged_at": judged[1], "due": due, "act": act.id}
+        write = insert_or_update(tx.connection, DAYS, ("execution_date",), ("looked_at", *row))
+        tx.connection.execute(write.values(execution_date=day, looked_at=DatabaseTime(), **row))
+        tx.record(act)
 
     def look(self, execution_date: date) -> DayLook | None:
         columns = [DAYS.c[name] for name in DayLook._fields]
-        with self.database.reading() as connection:
-            row = connection.execute(select(*columns).where(DAYS.c.execution_date == execution_date)).one_or_none()
-        return DayLook(*row) if row else None
+        rows = self.rows(select(*columns).where(DAYS.c.execution_date == execution_date))
+        return DayLook(*rows[0]) if rows else None
 
     def days(self) -> list[date]:
         reported = select(REPORTS.c.execution_date).where(_is_shown())
-        with self.database.reading() as connection:
-            found = connection.execute(union(reported, select(DAYS.c.execution_date))).scalars()
-            return sorted(found, reverse=True)
-
-    def newest(self) -> date | None:
-        query = select(func.max(REPORTS.c.execution_date)).where(_is_shown())
-        with self.database.reading() as connection:
-            day: date | None = connection.execute(query).scalar_one()
-        return day
+        return sorted((day for (day,) in self.rows(union(reported, select(DAYS.c.execution_date)))), reverse=True)
 
     def ordered_by(self, first: date, last: date) -> dict[str, tuple[str, ...]]:
         begin, end = datetime.combine(first, time(), UTC), datetime.combine(last, time.max, UTC)
         query = select(PLANS.c.dataset, AUDIT.c.actor).distinct().join(AUDIT, AUDIT.c.act == PLANS.c.act)
         query = query.where(PLANS.c.as_of.between(begin, end)).order_by(PLANS.c.dataset, AUDIT.c.actor)
         actors: dict[str, tuple[str, ...]] = {}
-        with self.database.reading() as connection:
-            for dataset, actor in connection.execute(query):
-                actors[dataset] = (*actors.get(dataset, ()), actor)
+        for dataset, actor in self.rows(query):
+            actors[dataset] = (*actors.get(dataset, ()), actor)
         return actors
-
-    def sum_of(self, first: date, last: date) -> Mapping[str, int]:
-        totals = [ByteSum(REPORTS.c[name]).label(name) for name in COUNTERS]
-        query = select(*totals).where(REPORTS.c.execution_date.between(first, last), _is_shown())
-        with self.database.reading() as connection:
-            return {name: int(value) for name, value in connection.execute(query).mappings().one().items()}
 
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
         transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden)
         size = ByteSum(REPORTS.c.bytes_freed), ByteSum(REPORTS.c.bytes_hidden)
         mine = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
         query = select(REPORTS.c.execution_date, transactions, *size).where(*mine).group_by(REPORTS.c.execution_date)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.having(transactions > 0))
-            return {day: Taken(int(count), int(freed) + int(hidden)) for day, count, freed, hidden in rows}
-
-
-def _note_look(tx: WriteTransaction, as_of: datetime, actor: str, due: int) -> None:
-    day = as_of.astimezone(UTC).date()
-    this = DAYS.c.execution_date == day
-    if tx.connection.execute(select(DAYS.c.as_of).where(this, DAYS.c.as_of >= as_of)).one_or_none():
-        return
-    act = Act(ActType.REPORT, actor, detail={"date": day.isoformat(), "looked": True})
-    tx.seal(act, DAYS, this)
-    judged = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
-    row = {"as_of": as_of, "datasets": judged[0], "judged_at": judged[1], "due": due, "act": act.id}
-    write = insert_or_update(tx.connection, DAYS, ("execution_date",), ("looked_at", *row))
-    tx.connection.execute(write.values(execution_date=day, looked_at=DatabaseTime(), **row))
-    tx.record(act)
+        rows = self.rows(query.having(transactions > 0))
+        return {day: Taken(int(count), int(freed) + int(hidden)) for day, count, freed, hidden in rows}
 
 
 _JSON = ("policies", "bounds", "archived_types", "classes")
@@ -228,49 +244,6 @@ def _has_opened() -> ColumnElement[bool]:
 def _is_shown() -> ColumnElement[bool]:
     """Visible reports: also late work of the day before if the day itself never begins."""
     return or_(_has_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
-
-
-def _open(
-    tx: WriteTransaction, execution_date: date, openings: Mapping[str, OpenedReport], as_of: datetime, actor: str
-) -> list[str]:
-    act = Act(ActType.REPORT, actor)
-    _add_rows(tx, act, execution_date, openings)
-    waiting = [name for name, span in _spans(tx, execution_date, openings, locked=True).items() if span.due_by is None]
-    if not waiting:
-        return []
-    due = dict.fromkeys(waiting, (0, 0))
-    for some in portions(waiting):
-        amounts = select(MARKS.c.dataset, func.count(), ByteSum(MARKS.c.bytes)).group_by(MARKS.c.dataset)
-        amounts = amounts.where(text(OPEN), MARKS.c.dataset.in_(some), MARKS.c.due_at <= as_of)
-        due |= {name: (int(amount), int(size)) for name, amount, size in tx.connection.execute(amounts)}
-        tx.seal(act, REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some))
-    values = {
-        **{name: bindparam(name) for name in (*_JSON, "terminal_only")},
-        "to_delete": REPORTS.c.to_delete + bindparam("amount"),
-        "bytes_to_free": plus(REPORTS.c.bytes_to_free, bindparam("size", type_=BigInteger)),
-        "due_by": as_of,
-        "marks_before": select(CLOCK.c.next_mark).scalar_subquery(),
-        # Late work of the day before may have been everything.
-        "finished_at": None,
-        "started_at": DatabaseTime(),
-        "act": act.id,
-    }
-    this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == bindparam("name"))
-    rows = [
-        {
-            "name": name,
-            "amount": due[name][0],
-            "size": due[name][1],
-            "terminal_only": openings[name].terminal_only,
-            **_json_columns(openings[name]),
-        }
-        for name in waiting
-    ]
-    tx.connection.execute(update(REPORTS).where(this).values(values), rows)
-    act.dataset = only_one(waiting)
-    act.detail = {"date": execution_date.isoformat(), "to_delete": sum(amount for amount, _ in due.values())}
-    tx.record(act)
-    return waiting
 
 
 def only_one(datasets: Collection[str]) -> str | None:
@@ -357,13 +330,6 @@ def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[
     values = {name: plus(REPORTS.c[name], bindparam(f"more_{name}", type_=BigInteger)) for name in counters}
     rows = [{"name": name, **{f"more_{one}": fit(sums.get(one, 0)) for one in counters}} for name, sums in some.items()]
     tx.connection.execute(update(REPORTS).where(this).values(**values, act=act.id), rows)
-
-
-def _finish_done(tx: WriteTransaction, actor: str, datasets: Collection[str] | None) -> list[tuple[date, str]]:
-    finished: list[tuple[date, str]] = []
-    for some in [None] if datasets is None else portions(sorted(datasets)):
-        finished += _finish_some(tx, actor, true() if some is None else REPORTS.c.dataset.in_(some))
-    return sorted(finished)
 
 
 def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) -> list[tuple[date, str]]:

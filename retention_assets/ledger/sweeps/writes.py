@@ -16,7 +16,7 @@ from retention_assets import clock
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import planned_seals
 from retention_assets.ledger.clock_guard import has_come, has_come_by
-from retention_assets.ledger.database import WriteTransaction
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.marks.steps import (
     NO_ERROR,
@@ -116,103 +116,165 @@ class _Share:
         return act
 
 
-def spare_marks(
-    tx: WriteTransaction, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None
-) -> Moved:
-    share = _Share.fenced(tx, leases)
-    act = Act(ActType.SPARE, share.holder)
-    moved: dict[int, str] = {}
-    # One statement per reason: few reasons occur.
-    for reason in sorted(set(reasons.values())) if share.tokens else ():
-        for where in by_id(tx.connection, (mark for mark in reasons if reasons[mark] == reason), share.has(MARKS.c.dataset)):
-            moved |= move_marks(tx, act, "MARKED", "SPARED", where, {"why": reason})
-    if moved:
-        datasets = set(moved.values())
-        request_evaluations(tx, datasets)
-        _say(act, share.act(ActType.SPARE, datasets))
-    if record_steps(tx, act, [(mark, "SPARED", None, None, reasons[mark]) for mark in moved]) and execution_date:
-        counted: dict[str, list[ReportCounts]] = {}
-        for row in report_columns(tx, moved):
-            counted.setdefault(row.dataset, []).append(ReportCounts(row.id, row.due_at, "spared", row.bytes))
-        count(tx, act, execution_date, counted)
-    return Moved(moved, share.lost)
+class SweepWrites(LedgerPart):
+    """Writes of sweeps. Each needs the leases of its datasets, and leaves out those whose lease is lost."""
+
+    @audited
+    def spare(
+        self, tx: WriteTransaction, leases: Collection[Lease], reasons: Mapping[int, str], execution_date: date | None = None
+    ) -> Moved:
+        """Spare unjustified marks unless they were unmarked."""
+        share = _Share.fenced(tx, leases)
+        act = Act(ActType.SPARE, share.holder)
+        moved: dict[int, str] = {}
+        # One statement per reason: few reasons occur.
+        for reason in sorted(set(reasons.values())) if share.tokens else ():
+            for where in by_id(
+                tx.connection, (mark for mark in reasons if reasons[mark] == reason), share.has(MARKS.c.dataset)
+            ):
+                moved |= move_marks(tx, act, "MARKED", "SPARED", where, {"why": reason})
+        if moved:
+            datasets = set(moved.values())
+            request_evaluations(tx, datasets)
+            _say(act, share.act(ActType.SPARE, datasets))
+        if record_steps(tx, act, [(mark, "SPARED", None, None, reasons[mark]) for mark in moved]) and execution_date:
+            counted: dict[str, list[ReportCounts]] = {}
+            for row in report_columns(tx, moved):
+                counted.setdefault(row.dataset, []).append(ReportCounts(row.id, row.due_at, "spared", row.bytes))
+            count(tx, act, execution_date, counted)
+        return Moved(moved, share.lost)
+
+    @audited
+    def plan(
+        self,
+        tx: WriteTransaction,
+        leases: Collection[Lease],
+        marks: Mapping[int, Planned],
+        as_of: datetime,
+        places: Mapping[str, str | None],
+    ) -> Plans:
+        """Record what is about to be deleted, and its place by dataset: those of the marks that are MARKED and due."""
+        share = _Share.fenced(tx, leases)
+        names = sorted(share.tokens.keys() & places.keys())
+        if not names:
+            return Plans({}, frozenset(), share.lost)
+        act, plans = new_id(), {name: new_id() for name in names}
+        common = {"as_of": as_of, "planned_at": tx.present(), "act": act}
+        # Marks and bytes are known before the plans are written: the planner holds the leases, so nobody else begins on them.
+        # Due as of an instant and by the ledger's own clock: the caller's word is not enough.
+        is_due = (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
+        due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & is_due
+        rows: list[tuple[int, int, int | None]] = []
+        for where in by_id(tx.connection, marks, due):
+            found = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where)).all()
+            for mark, dataset, logged in found:
+                size = marks[mark].bytes
+                rows.append((plans[dataset], mark, logged if size is None else size))
+        rows.sort()
+        amounts, sizes = dict.fromkeys(plans.values(), 0), dict.fromkeys(plans.values(), 0)
+        for plan, _, size in rows:
+            amounts[plan] += 1
+            sizes[plan] += size or 0
+        made = {name: Plan(plan, name, amounts[plan], fit(sizes[plan])) for name, plan in plans.items()}
+        written = [
+            {**common, "id": one.id, "dataset": name, "token": share.tokens[name], "marks": one.marks, "bytes": one.bytes}
+            | {"place": places[name]}
+            for name, one in made.items()
+        ]
+        tx.connection.execute(insert(PLANS), written)
+        columns, digest = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")], hashlib.sha256()
+        # In batches: a plan may have millions of marks, and only a few numbers of each are kept.
+        for some in portions(rows):
+            sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in some])
+            append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
+            digest.update("".join(sealed).encode())
+        planning = share.act(ActType.PLAN, names, made.values(), act)
+        total = {"marks": len(rows), "bytes": fit(sum(sizes.values()))}
+        place = {"place": places[names[0]]} if len(names) == 1 else {}
+        planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
+        planning.members, planning.digest = len(rows), digest.hexdigest()
+        for these in portions(sorted(plans.values())):
+            tx.seal(planning, PLANS, PLANS.c.id.in_(these))
+        tx.record(planning)
+        return Plans(made, frozenset(row[1] for row in rows), share.lost)
+
+    @audited
+    def begin(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int]) -> Moved:
+        """Return the marks of a batch that may now be deleted; those unmarked meanwhile are left out."""
+        share = _Share.fenced(tx, leases)
+        mine = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
+        if not mine:
+            return Moved({}, share.lost)
+        act = Act(ActType.BEGIN, share.holder)
+        ids = sorted(plan.id for plan in mine.values())
+        name = tx.connection.dialect.name
+        parameters = {"datasets": sorted(mine), "plans": ids, **({"present": clock.now()} if name == "sqlite" else {})}
+        moved = move_ids(tx, act, "MARKED", "SWEEPING", _planned(tx, ids, sorted(set(marks))), _may_begin(name), parameters)
+        begun = _datasets(tx, moved, mine)
+        if begun:
+            datasets = set(begun.values())
+            _say(act, share.act(ActType.BEGIN, datasets, (mine[name] for name in datasets)))
+        record_steps(tx, act, same_steps(moved, "SWEEPING"))
+        return Moved(begun, share.lost)
+
+    @audited
+    def settle(
+        self,
+        tx: WriteTransaction,
+        leases: Collection[Lease],
+        settled: Sequence[Settlement],
+        execution_date: date | None = None,
+    ) -> Moved:
+        """Record outcomes and count them in a day's reports, in one transaction.
+
+        A failed mark is MARKED again with one more attempt. Settling again what is settled counts nothing twice.
+        """
+        share = _Share.fenced(tx, leases)
+        if not share.tokens:
+            return Moved({}, share.lost)
+        settlements = {one.mark: one for one in settled}
+        act, here = Act(ActType.SETTLE, share.holder), {"datasets": sorted(share.tokens)}
+        ends: dict[str, list[int]] = {}
+        for mark, one in settlements.items():
+            ends.setdefault(_ENDS.get(one.outcome, "SWEPT"), []).append(mark)
+        steps: list[MarkStep] = []
+        for after, marks in ends.items():
+            moved = move_ids(tx, act, "SWEEPING", after, marks, _HERE, here, _CHANGES[after](settlements, marks))
+            for mark in moved:
+                one = settlements[mark]
+                steps.append((mark, after, None if after == "SPARED" else _WORDS[one.outcome][0], one.bytes, one.error))
+        moved = [step[0] for step in steps]
+        datasets = _datasets(tx, moved, share.tokens)
+        if spared := {datasets[step[0]] for step in steps if step[1] == "SPARED"}:
+            request_evaluations(tx, spared)
+        if steps:
+            _say(act, share.act(ActType.SETTLE, set(datasets.values())))
+        if record_steps(tx, act, steps) and execution_date:
+            count(tx, act, execution_date, _counted(tx, steps, settlements))
+        return Moved(datasets, share.lost)
+
+    @audited
+    def finish(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
+        """Finish plans: each of their marks was begun, or will not be. Returns why leases are lost, by dataset."""
+        share = _Share.fenced(tx, leases)
+        mine = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
+        here = PLANS.c.id.in_(sorted(mine)) & share.has(PLANS.c.dataset) & PLANS.c.finished_at.is_(None)
+        found = tx.connection.execute(select(PLANS.c.id).where(here).order_by(PLANS.c.id).with_for_update()).scalars().all()
+        if found:
+            over = [mine[plan] for plan in found]
+            act = share.act(ActType.FINISH, {plan.dataset for plan in over}, over)
+            these = PLANS.c.id.in_(found)
+            tx.seal(act, PLANS, these)
+            tx.connection.execute(update(PLANS).where(these).values(finished_at=DatabaseTime(), act=act.id))
+            tx.record(act)
+            evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
+            evaluated = evaluated.where(these, PUBLISHED.c.published_at >= PLANS.c.planned_at)
+            request_evaluations(tx, tx.connection.execute(evaluated).scalars())
+        return share.lost
 
 
 def _say(act: Act, words: Act) -> None:
     act.dataset, act.detail = words.dataset, words.detail
-
-
-def write_plans(
-    tx: WriteTransaction,
-    leases: Collection[Lease],
-    marks: Mapping[int, Planned],
-    as_of: datetime,
-    places: Mapping[str, str | None],
-) -> Plans:
-    share = _Share.fenced(tx, leases)
-    names = sorted(share.tokens.keys() & places.keys())
-    if not names:
-        return Plans({}, frozenset(), share.lost)
-    act, plans = new_id(), {name: new_id() for name in names}
-    common = {"as_of": as_of, "planned_at": tx.present(), "act": act}
-    # Marks and bytes are known before the plans are written: the planner holds the leases, so nobody else begins on them.
-    due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & _is_due(tx, as_of)
-    rows: list[tuple[int, int, int | None]] = []
-    for where in by_id(tx.connection, marks, due):
-        found = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where)).all()
-        rows += [
-            (plans[dataset], mark, logged if (size := marks[mark].bytes) is None else size) for mark, dataset, logged in found
-        ]
-    rows.sort()
-    amounts, sizes = dict.fromkeys(plans.values(), 0), dict.fromkeys(plans.values(), 0)
-    for plan, _, size in rows:
-        amounts[plan] += 1
-        sizes[plan] += size or 0
-    made = {name: Plan(plan, name, amounts[plan], fit(sizes[plan])) for name, plan in plans.items()}
-    written = [
-        {**common, "id": one.id, "dataset": name, "token": share.tokens[name], "marks": one.marks, "bytes": one.bytes}
-        | {"place": places[name]}
-        for name, one in made.items()
-    ]
-    tx.connection.execute(insert(PLANS), written)
-    columns, digest = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")], hashlib.sha256()
-    # In batches: a plan may have millions of marks, and only a few numbers of each are kept.
-    for some in portions(rows):
-        sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in some])
-        append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
-        digest.update("".join(sealed).encode())
-    planning = share.act(ActType.PLAN, names, made.values(), act)
-    total = {"marks": len(rows), "bytes": fit(sum(sizes.values()))}
-    place = {"place": places[names[0]]} if len(names) == 1 else {}
-    planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
-    planning.members, planning.digest = len(rows), digest.hexdigest()
-    for these in portions(sorted(plans.values())):
-        tx.seal(planning, PLANS, PLANS.c.id.in_(these))
-    tx.record(planning)
-    return Plans(made, frozenset(row[1] for row in rows), share.lost)
-
-
-def _is_due(tx: WriteTransaction, as_of: datetime) -> ColumnElement[bool]:
-    """Due as of an instant and by the ledger's own clock: the caller's word is not enough."""
-    return (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
-
-
-def begin_marks(tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Sequence[int]) -> Moved:
-    share = _Share.fenced(tx, leases)
-    mine = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
-    if not mine:
-        return Moved({}, share.lost)
-    act = Act(ActType.BEGIN, share.holder)
-    ids = sorted(plan.id for plan in mine.values())
-    name = tx.connection.dialect.name
-    parameters = {"datasets": sorted(mine), "plans": ids, **({"present": clock.now()} if name == "sqlite" else {})}
-    moved = move_ids(tx, act, "MARKED", "SWEEPING", _planned(tx, ids, marks), _may_begin(name), parameters)
-    begun = _datasets(tx, moved, mine)
-    if begun:
-        datasets = set(begun.values())
-        _say(act, share.act(ActType.BEGIN, datasets, (mine[name] for name in datasets)))
-    record_steps(tx, act, same_steps(moved, "SWEEPING"))
-    return Moved(begun, share.lost)
 
 
 # Built once, used by every batch.
@@ -260,33 +322,6 @@ def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]
     return found
 
 
-def settle_marks(
-    tx: WriteTransaction, leases: Collection[Lease], settlements: Mapping[int, Settlement], execution_date: date | None
-) -> Moved:
-    share = _Share.fenced(tx, leases)
-    if not share.tokens:
-        return Moved({}, share.lost)
-    act, here = Act(ActType.SETTLE, share.holder), {"datasets": sorted(share.tokens)}
-    ends: dict[str, list[int]] = {}
-    for mark, one in settlements.items():
-        ends.setdefault(_ENDS.get(one.outcome, "SWEPT"), []).append(mark)
-    steps: list[MarkStep] = []
-    for after, marks in ends.items():
-        moved = move_ids(tx, act, "SWEEPING", after, marks, _HERE, here, _CHANGES[after](settlements, marks))
-        for mark in moved:
-            one = settlements[mark]
-            steps.append((mark, after, None if after == "SPARED" else _WORDS[one.outcome][0], one.bytes, one.error))
-    moved = [step[0] for step in steps]
-    datasets = _datasets(tx, moved, share.tokens)
-    if spared := {datasets[step[0]] for step in steps if step[1] == "SPARED"}:
-        request_evaluations(tx, spared)
-    if steps:
-        _say(act, share.act(ActType.SETTLE, set(datasets.values())))
-    if record_steps(tx, act, steps) and execution_date:
-        count(tx, act, execution_date, _counted(tx, steps, settlements))
-    return Moved(datasets, share.lost)
-
-
 def _counted(
     tx: WriteTransaction, steps: Sequence[MarkStep], settlements: Mapping[int, Settlement]
 ) -> Mapping[str, list[ReportCounts]]:
@@ -313,21 +348,3 @@ _CHANGES: Mapping[str, Callable[[Mapping[int, Settlement], Sequence[int]], Mappi
 
 def _errors(settlements: Mapping[int, Settlement], marks: Sequence[int]) -> ColumnElement[str]:
     return case({mark: settlements[mark].error or NO_ERROR for mark in marks}, value=MARKS.c.id)
-
-
-def finish_plans(tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
-    share = _Share.fenced(tx, leases)
-    mine = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
-    here = PLANS.c.id.in_(sorted(mine)) & share.has(PLANS.c.dataset) & PLANS.c.finished_at.is_(None)
-    found = tx.connection.execute(select(PLANS.c.id).where(here).order_by(PLANS.c.id).with_for_update()).scalars().all()
-    if found:
-        over = [mine[plan] for plan in found]
-        act = share.act(ActType.FINISH, {plan.dataset for plan in over}, over)
-        these = PLANS.c.id.in_(found)
-        tx.seal(act, PLANS, these)
-        tx.connection.execute(update(PLANS).where(these).values(finished_at=DatabaseTime(), act=act.id))
-        tx.record(act)
-        evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
-        evaluated = evaluated.where(these, PUBLISHED.c.published_at >= PLANS.c.planned_at)
-        request_evaluations(tx, tx.connection.execute(evaluated).scalars())
-    return share.lost

@@ -318,7 +318,8 @@ class _Round:
         for batch in cut_batches(rows, sweeps):
             if self.context.stop.is_set() or not any(name in self.datasets for name in batch.targets):
                 continue
-            if wait := self.context.ledger.paces.reserve(batch.takes()):
+            takes = batch.takes()
+            if takes and (wait := self.context.ledger.paces.reserve(takes)):
                 if wait > _SAID_FROM:
                     time = timedelta(seconds=round(wait.total_seconds()))
                     _LOG.warning(

@@ -45,7 +45,7 @@ def begun(lake: Lake) -> None:
     assert lake.marks() > 0
     with lake.opened() as ledger:
         lease = take_lease(ledger, "lake/a", "earlier")
-        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()
+        marks = ledger.marks.table(["lake/a"], ["MARKED"], DUE)["id"].to_pylist()
         assert sorted(ledger.sweeps.begin([lease], [plan_of(ledger, lease, marks, DUE)], marks).marks) == marks
         ledger.leases.give_up([lease])
 
@@ -104,7 +104,7 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
     assert refused.skip_message == "The last sweep has changed nothing on lake/a, lake/b: tried again once an hour."
     with lake.opened() as ledger:
         lease = take_lease(ledger, "lake/a", "earlier")
-        marks = ledger.marks.due("lake/a", DUE)["id"].to_pylist()[:1]
+        marks = ledger.marks.table(["lake/a"], ["MARKED"], DUE)["id"].to_pylist()[:1]
         ledger.sweeps.begin([lease], [plan_of(ledger, lease, marks, DUE)], marks)
         ledger.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error="busy") for mark in marks])
         ledger.leases.give_up([lease])

@@ -18,7 +18,16 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.audit.test_edits import DAY, EDITS, build, hold
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, take_lease, write_past_ledger
+from retention_assets_tests.ledger.states import (
+    LATER,
+    T0,
+    candidates,
+    ids,
+    plan_of,
+    raise_visibility,
+    take_lease,
+    write_past_ledger,
+)
 
 RULES = ("holds", "file holds", "realms", "policies", "visibility", "clock", "objections", "places", "noted heads")
 
@@ -135,7 +144,7 @@ LAUNDERED: dict[str, tuple[str, Callable[[Ledger], object], str]] = {
         "UPDATE clock SET accepted_until = newest_mark_at", lambda one: one.marks.mark(candidates(["T9"]), LATER, "run"), "Row 1 of clock",
     ),
     "a visibility mark that rises": (
-        "UPDATE visibility SET raised_by = 'x'", lambda one: one.visibility.raise_to("lake/d", LATER, "bob"), "Row lake/d of visibility",
+        "UPDATE visibility SET raised_by = 'x'", lambda one: raise_visibility(one, "lake/d", LATER, "bob"), "Row lake/d of visibility",
     ),
     "an objection that is taken back": (
         "UPDATE objections SET sentence = 'x'", lambda one: one.objections.withdraw(["lake/d"], "c", "run"), "Row lake/d, c of objections",
@@ -152,7 +161,7 @@ def lived(ledger: Ledger) -> Ledger:
     ledger.holds.place(hold("h"), "ann")
     ledger.holds.note_files([hold("f")], "run")
     ledger.realms.change("acme", "INACTIVE", "ann", "r", Duration(days=3))
-    ledger.visibility.raise_to("lake/d", T0, "ann")
+    raise_visibility(ledger, "lake/d", T0)
     ledger.objections.object({"lake/d": "a reason"}, "c", "run")
     ledger.clock.check(T0 + timedelta(hours=1), None)
     ledger.marks.mark(candidates(["T1", "T2"]), T0 + timedelta(hours=2), "run")

@@ -26,7 +26,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.sql.columns import InstantColumn
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, take_lease
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, raise_visibility, take_lease
 
 DAY = date(2026, 1, 8)
 POLICY = {"name": "p", "datasets": {"include": ("lake/*",)}, "select": "all"}
@@ -47,8 +47,8 @@ def build(ledger: Ledger) -> Ledger:
     ledger.holds.note_files([hold("filed")], "run")
     ledger.realms.change("acme", "INACTIVE", "ann", "a reason", Duration(days=3))
     ledger.realms.change("beta", "PURGING", "ann", "a reason")
-    ledger.visibility.raise_to("lake/d", T0, "ann")
-    ledger.visibility.raise_to("lake/e", T0, "ann")
+    raise_visibility(ledger, "lake/d", T0)
+    raise_visibility(ledger, "lake/e", T0)
     ledger.clock.check(T0, None)
     ledger.clock.accept(LATER, "ann", "right")
     looks = pa.table(

@@ -13,7 +13,7 @@ from retention_assets.ledger.marks.keeping import KeptMarks
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Datasets, Hold
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, marks_of, planned, statuses, swept
 
 NAMES = ["T1", "T2", "T3"]
 
@@ -63,7 +63,7 @@ def test_marks_are_taken_back_and_a_hold_is_placed(marked: Ledger) -> None:
 def test_what_is_kept_is_in_no_plan(marked: Ledger) -> None:
     keep(marked, "T1")
     _, plan, _ = planned(marked)
-    assert sorted(marked.sweeps.planned(plan)["transaction"].to_pylist()) == ["T2", "T3"]
+    assert [row["transaction"] for row in marks_of(marked, plan)] == ["T2", "T3"]
 
 
 @pytest.mark.parametrize(("state", "words"), [("SWEEPING", "is being swept since"), ("SWEPT", "its bytes are gone")])

@@ -106,7 +106,7 @@ def test_each_life_has_a_grace_of_its_own_and_is_swept_once(ledger: Ledger) -> N
         done = ledger.marks.mark(candidates(["T"], life=life, size=7), as_of, "evaluation")
         assert (done.new, done.marked_at) == (1, as_of)
         lease = take_lease(ledger)
-        due = ledger.marks.due("lake/d", as_of + WEEK)["id"].to_pylist()
+        due = ledger.marks.table(["lake/d"], ["MARKED"], as_of + WEEK)["id"].to_pylist()
         plan = plan_of(ledger, lease, due, as_of + WEEK)
         begun = ledger.sweeps.begin([lease], [plan], due).marks
         ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 7) for mark in begun])
@@ -169,7 +169,7 @@ def test_of_evaluations_that_find_the_same_new_lives_at_once_each_life_gets_one_
 
     with ThreadPoolExecutor(4) as pool:
         assert sorted(pool.map(evaluates, range(4))) == [0, 0, 0, 300]
-    assert len(ledger.marks.due("lake/d", LATER)) == 300
+    assert len(ledger.marks.table(["lake/d"], ["MARKED"], LATER)) == 300
     assert ledger.verify().faults == ()
 
 

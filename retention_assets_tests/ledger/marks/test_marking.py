@@ -85,7 +85,7 @@ def test_an_evaluation_that_marks_nothing_moves_no_clock(ledger: Ledger) -> None
 @pytest.mark.parametrize(("as_of", "due"), [(LATER - TICK, []), (LATER, ["T1"]), (LATER + TICK, ["T1"])])
 def test_due_is_from_the_end_of_the_grace_on(ledger: Ledger, as_of: datetime, due: list[str]) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    assert ledger.marks.due("lake/d", as_of)["transaction"].to_pylist() == due
+    assert ledger.marks.table(["lake/d"], ["MARKED"], as_of)["transaction"].to_pylist() == due
     assert ledger.marks.datasets_to_sweep(as_of) == (["lake/d"] if due else [])
 
 
