@@ -15,7 +15,6 @@ from typing import Any
 
 from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.deleted_young import deleted_young
 from retention_assets.ledger.sweeps.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
@@ -231,7 +230,7 @@ def _money(ledger: Ledger, day: date, rows: Sequence[Mapping[str, Any]], prices:
     early: defaultdict[str, float] = defaultdict(float)
     if least := max((price.minimum_days for price in priced.values()), default=0):
         begin = datetime.combine(day, time(), UTC)
-        for one in deleted_young(ledger.database, begin, begin + timedelta(days=1), least):
+        for one in ledger.pending.deleted_young(begin, begin + timedelta(days=1), least):
             if price := priced.get(one.dataset):
                 early[one.dataset] += price.ending_early(one.bytes, one.age_days)
     return {

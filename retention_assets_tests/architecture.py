@@ -175,7 +175,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_830,
     "exchange": 670,
     "sql": 1_920,
-    "ledger": 7_200,
+    "ledger": 7_000,
     "stores": 1_520,
     "stores.files": 2_570,
     "stores.iceberg": 2_430,
@@ -191,10 +191,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_450,
     "dagster": 4_560,
     "demo": 780,
-    "retention_assets_tests": 67_110,
+    "retention_assets_tests": 67_080,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 80, 1_460
+OPENINGS, ARROWS = 80, 1_458
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

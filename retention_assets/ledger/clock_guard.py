@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, literal, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, exists, func, or_, select, text
 
 from retention_assets import clock
 from retention_assets.errors import Refused
@@ -17,9 +17,9 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.marks.steps import open_marks
 from retention_assets.ledger.marks.unmarking import take_back
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
-from retention_assets.ledger.sweeps.paces import clear_paces
+from retention_assets.ledger.sweep_runs import clear_paces
 from retention_assets.policy.durations import Duration, text_of
-from retention_assets.sql.columns import DatabaseTime, InstantColumn
+from retention_assets.sql.columns import DatabaseTime
 
 MAX_AHEAD = Duration(days=14)
 MAX_SKEW = Duration(seconds=300)
@@ -54,8 +54,7 @@ class ClockGuard(LedgerPart):
 
     @property
     def simulated(self) -> bool:
-        with self.database.reading() as connection:
-            return _is_simulated(connection)
+        return bool(self.rows(select(CLOCK.c.simulated))[0][0])
 
     def settle(self, simulated: bool) -> None:
         """Refuse a ledger of the other kind of clock. A ledger without acts becomes simulated for ever if asked to."""
@@ -82,8 +81,7 @@ class ClockGuard(LedgerPart):
 
     def times(self) -> LedgerTimes:
         query = select(CLOCK.c.newest_mark_at, CLOCK.c.newest_seen_at, CLOCK.c.accepted_until)
-        with self.database.reading() as connection:
-            return LedgerTimes(**connection.execute(query).mappings().one())
+        return LedgerTimes(*self.rows(query)[0])
 
     def check(
         self,
@@ -148,12 +146,6 @@ def present_by(connection: Connection) -> datetime:
     return at
 
 
-def has_come(instant: ColumnElement[datetime], connection: Connection) -> ColumnElement[bool]:
-    """Condition: the time has come by the ledger's own clock, whatever a caller believes. Always true if it is simulated."""
-    is_file = connection.dialect.name == "sqlite"
-    return has_come_by(instant, literal(clock.now(), InstantColumn()) if is_file else DatabaseTime())
-
-
 def has_come_by(instant: ColumnElement[datetime], present: ColumnElement[datetime]) -> ColumnElement[bool]:
     """Condition: the time has come by `present`, read from the ledger's clock. Always true if it is simulated."""
     return or_(instant <= present, exists().where(CLOCK.c.simulated.is_(True)))
@@ -214,6 +206,4 @@ def _see(tx: WriteTransaction, present: datetime) -> None:
 
 
 def _change(tx: WriteTransaction, act: Act, **values: Any) -> None:
-    tx.seal(act, CLOCK, CLOCK.c.id == 1)
-    tx.connection.execute(update(CLOCK).values(**values, act=act.id))
-    tx.record(act)
+    tx.change(tx.record(act), CLOCK, CLOCK.c.id == 1, **values)

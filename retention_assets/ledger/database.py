@@ -12,20 +12,12 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Select, Table, select
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Select, Table, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
-from retention_assets.ledger.audit.rows import (
-    WRITERS,
-    RowKey,
-    SealedRow,
-    changed_past_ledger,
-    key_in,
-    sealed_rows,
-    sealed_rows_by_act,
-    strange_row,
-)
+from retention_assets.ledger.audit.rows import WRITERS, RowKey, SealedRow, changed_past_ledger, sealed_rows
+from retention_assets.ledger.schema import AUDIT_HEAD
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
@@ -62,6 +54,10 @@ class WriteTransaction:
     _strange: set[RowKey] = field(default_factory=set)
     _present: datetime | None = None
 
+    def lock_chain(self) -> None:
+        """Let every other transaction that records an act wait for the end of this one."""
+        self.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+
     def record(self, act: Act) -> Act:
         """Append an act to the audit at the end of the transaction, with its values at that time."""
         self.acts.append(act)
@@ -77,6 +73,11 @@ class WriteTransaction:
             raise ValueError(f"{act.deed} is no act that writes to {table.name}")
         self._strange |= changed_past_ledger(self.connection, table, where, act.id)
         self._to_seal.append((act, table, where))
+
+    def change(self, act: Act, table: Table, where: ColumnElement[bool], **values: Any) -> None:
+        """Update rows and seal them in an act."""
+        self.seal(act, table, where)
+        self.connection.execute(update(table).where(where).values(**values, act=act.id))
 
     def seal_each(self, deed: ActType, table: Table, where: ColumnElement[bool]) -> None:
         """Like `seal`, for many rows that each name their own act; one query for all of them."""
@@ -95,17 +96,22 @@ class WriteTransaction:
         """Seal what was written and append the acts. Nothing may be written after this."""
         sealed: dict[int, list[SealedRow]] = {}
         for act, table, where in self._to_seal:
-            rows = sealed_rows(self.connection, table, where)
-            sealed.setdefault(act.id, []).extend(strange_row(row) if key_in(row) in self._strange else row for row in rows)
+            rows = [self._marked(row) for _, row in sealed_rows(self.connection, table, where)]
+            sealed.setdefault(act.id, []).extend(rows)
         mine = {act.id for act in self.acts}
         for table, where in self._to_seal_each:
-            for name, row in sealed_rows_by_act(self.connection, table, where):
+            for name, row in sealed_rows(self.connection, table, where):
                 if name in mine:
-                    sealed.setdefault(name, []).append(strange_row(row) if key_in(row) in self._strange else row)
+                    sealed.setdefault(name, []).append(self._marked(row))
         for act in self.acts:
             if act.id in sealed:
                 act.detail = {**act.detail, "rows": sealed[act.id]}
         append_acts(self.connection, self.acts)
+
+    def _marked(self, row: SealedRow) -> SealedRow:
+        """Give a strange row an impossible seal: it stays a fault until a person vouches for it."""
+        table, key, seal = row
+        return (table, key, f"!{seal}") if (table, tuple(key)) in self._strange else row
 
 
 @dataclass(frozen=True)
@@ -146,11 +152,11 @@ class LedgerDatabase:
                 connection.exec_driver_sql(f"ANALYZE {table.name}")
 
 
-@dataclass(frozen=True)
 class LedgerPart:
     """Part of a ledger, such as its holds."""
 
-    database: LedgerDatabase
+    def __init__(self, database: LedgerDatabase) -> None:
+        self.database = database
 
     def rows(self, query: Select[Any] | CompoundSelect[Any]) -> Sequence[Any]:
         with self.database.reading() as connection:

@@ -13,7 +13,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.realms import kept_realms
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, FILE_HOLDS, HOLDS
+from retention_assets.ledger.schema import AUDIT, FILE_HOLDS, HOLDS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.policy.purge import purged_hold
@@ -46,9 +46,8 @@ class Holds(LedgerPart):
         if number is None:
             raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
         act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
-        tx.seal(act, HOLDS, HOLDS.c.id == number)
-        values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason, "act": act.id}
-        tx.connection.execute(update(HOLDS).where(HOLDS.c.id == number).values(**values))
+        values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
+        tx.change(act, HOLDS, HOLDS.c.id == number, **values)
         tx.record(act)
 
     def note_files(
@@ -95,10 +94,9 @@ def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
     act = Act(ActType.HOLD, actor, hold.reason, detail=_detail_of(hold, "ledger"))
     # A hold that has ended frees its name; its row is closed.
     ended = (HOLDS.c.name == hold.name) & HOLDS.c.released_at.is_(None) & (HOLDS.c.until <= DatabaseTime())
-    over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself.", "act": act.id}
+    over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
     for number in tx.connection.execute(select(HOLDS.c.id).where(ended)).scalars().all():
-        tx.seal(act, HOLDS, HOLDS.c.id == number)
-        tx.connection.execute(update(HOLDS).where(HOLDS.c.id == number).values(**over))
+        tx.change(act, HOLDS, HOLDS.c.id == number, **over)
     row = {
         "id": new_id(),
         "name": hold.name,
@@ -135,7 +133,7 @@ def folders_of(row: Row[Any]) -> frozenset[str]:
 def _note_files(
     tx: WriteTransaction, holds: Mapping[str, Hold], ended: Collection[str], actor: str, folders: Sequence[str]
 ) -> None:
-    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    tx.lock_chain()
     known = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
     for digest, hold in holds.items():
         detail = {**_detail_of(hold, "file"), "folders": sorted(folders)}

@@ -19,16 +19,15 @@ from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of,
 from retention_assets.ledger.audit.state import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
-from retention_assets.ledger.database import LedgerDatabase, WriteTransaction
+from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.invariants import SweptInvariant, Violation
 from retention_assets.ledger.marks.history import MarkHistories
-from retention_assets.ledger.marks.keeping import Keeping
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.states import States
-from retention_assets.ledger.marks.unmarking import Unmarking
+from retention_assets.ledger.marks.unmarking import Keeping, Unmarking
 from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.places import StorePlaces
 from retention_assets.ledger.policy_book import PolicyBook
@@ -38,9 +37,7 @@ from retention_assets.ledger.scans import Scans
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, LEDGER_REVISION, METADATA, REVISION
 from retention_assets.ledger.sweep_runs import SweepRuns
 from retention_assets.ledger.sweeps.leases import Leases
-from retention_assets.ledger.sweeps.paces import Paces
 from retention_assets.ledger.sweeps.parts import Parts
-from retention_assets.ledger.sweeps.postponements import Postponements
 from retention_assets.ledger.sweeps.reports import Reports
 from retention_assets.ledger.sweeps.sweeps import Sweeps
 from retention_assets.ledger.violations import Violations
@@ -59,11 +56,11 @@ _WARNED: set[Path] = set()
 _LOCK = 7_268_359_114
 
 
-class Ledger:
+class Ledger(LedgerPart):
     """An open ledger. Threads may share it; a forked or spawned process opens its own."""
 
     def __init__(self, database: LedgerDatabase) -> None:
-        self.database = database
+        super().__init__(database)
         self.file = OpenedFile.of(database.engine)
         self.marks = Marks(database)
         self.unmark = Unmarking(database)
@@ -71,10 +68,8 @@ class Ledger:
         self.leases = Leases(database)
         self.parts = Parts(database)
         self.sweep_runs = SweepRuns(database)
-        self.paces = Paces(database)
         self.reports = Reports(database)
         self.publications = Publications(database)
-        self.postponements = Postponements(database)
         self.objections = Objections(database)
         self.violations = Violations(database)
         self.evaluations = Evaluations(database)
@@ -124,9 +119,12 @@ class Ledger:
             self._record_verification(actor, head, name)
         return found
 
-    def _record_verification(self, actor: str, head: ChainHead, scope: str, rows: int | None = None) -> None:
+    @audited
+    def _record_verification(
+        self, tx: WriteTransaction, actor: str, head: ChainHead, scope: str, rows: int | None = None
+    ) -> None:
         detail = {**asdict(head), "scope": scope, **({} if rows is None else {"rows_verified": rows})}
-        self.database.write(lambda tx: tx.record(Act(ActType.VERIFY, actor, detail=detail)))
+        tx.record(Act(ActType.VERIFY, actor, detail=detail))
 
     def accept(
         self,
@@ -160,19 +158,17 @@ class Ledger:
 
     def accepted_policies(self) -> list[Any]:
         query = select(AUDIT.c.detail).where(AUDIT.c.deed == ActType.ACCEPT)
-        with self.database.reading() as connection:
-            details = map(json.loads, connection.execute(query).scalars())
-            return [detail["policies"] for detail in details if "policies" in detail]
+        details = [json.loads(detail) for (detail,) in self.rows(query)]
+        return [detail["policies"] for detail in details if "policies" in detail]
 
-    def confirm(self, actor: str, detail: Mapping[str, Any]) -> None:
-        reason = "A person said yes to what the run was about to delete."
-        self.database.write(lambda tx: tx.record(Act(ActType.CONFIRM, actor, reason, detail=detail)))
+    @audited
+    def confirm(self, tx: WriteTransaction, actor: str, detail: Mapping[str, Any]) -> None:
+        tx.record(Act(ActType.CONFIRM, actor, "A person said yes to what the run was about to delete.", detail=detail))
 
     @property
     def id(self) -> str:
         """Random id of the ledger, constant for its lifetime."""
-        with self.database.reading() as connection:
-            return str(connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one())
+        return str(self.rows(select(AUDIT_HEAD.c.ledger))[0][0])
 
     def audit_lines(self, after: int = 0) -> Iterator[str]:
         with self.database.reading() as connection:

@@ -22,16 +22,17 @@ class StorePlace(NamedTuple):
     first_mark: int
 
 
+_PLACES = select(*(PLACES.c[name] for name in StorePlace._fields)).order_by(PLACES.c.id)
+
+
 class StorePlaces(LedgerPart):
     """The places of the stores of a ledger."""
 
     def all(self) -> list[StorePlace]:
-        with self.database.reading() as connection:
-            return _read(connection)
+        return [StorePlace(*row) for row in self.rows(_PLACES)]
 
     def newest(self) -> dict[str, StorePlace]:
-        with self.database.reading() as connection:
-            return newest_places(connection)
+        return {one.store: one for one in self.all()}
 
     @audited
     def note(
@@ -52,9 +53,4 @@ class StorePlaces(LedgerPart):
 
 
 def newest_places(connection: Connection) -> dict[str, StorePlace]:
-    return {row.store: row for row in _read(connection)}
-
-
-def _read(connection: Connection) -> list[StorePlace]:
-    query = select(*(PLACES.c[name] for name in StorePlace._fields)).order_by(PLACES.c.id)
-    return [StorePlace(*row) for row in connection.execute(query)]
+    return {row.store: StorePlace(*row) for row in connection.execute(_PLACES)}

@@ -10,12 +10,13 @@ from sqlalchemy import Connection, func, insert, select, text
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, OPEN, POLICY_VERSIONS
-from retention_assets.ledger.sweeps.paces import clear_paces
+from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, POLICY_VERSIONS
+from retention_assets.ledger.sweep_runs import clear_paces
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
 from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
+_VERSIONS = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,11 @@ class PolicyBook(LedgerPart):
         return [entry for entry in self.newest() if not entry.revoked]
 
     def versions(self, name: str) -> list[Stored]:
-        query = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).where(POLICY_VERSIONS.c.name == name)
-        return [Stored(**row._mapping) for row in self.rows(query.order_by(POLICY_VERSIONS.c.version))]
+        return [Stored(**row._mapping) for row in self.rows(_VERSIONS.where(POLICY_VERSIONS.c.name == name))]
 
     def histories(self, prefix: str) -> list[list[Stored]]:
-        columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
-        query = select(*columns).where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))
         found: dict[str, list[Stored]] = {}
-        for row in self.rows(query.order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)):
+        for row in self.rows(_VERSIONS.where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))):
             # SQLite's LIKE ignores case.
             if row.name.startswith(prefix):
                 found.setdefault(row.name, []).append(Stored(**row._mapping))
@@ -103,15 +101,8 @@ class PolicyBook(LedgerPart):
         stored = {one.name: one for one in _lock_newest(tx)}.get(entry.name)
         if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
             return stored
-        new = Stored(
-            name=entry.name,
-            content=entry.content,
-            digest=entry.digest,
-            version=stored.version + 1 if stored else 1,
-            written_by=actor,
-            written_at=tx.present(),
-            system=False,
-        )
+        version = stored.version + 1 if stored else 1
+        new = Stored(entry.name, entry.content, entry.digest, version, actor, tx.present(), system=False)
         return _append(tx, new, reason)
 
     @audited
@@ -120,10 +111,7 @@ class PolicyBook(LedgerPart):
         stored = {one.name: one for one in _lock_newest(tx)}.get(name)
         if stored is None or stored.revoked:
             raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
-        revoked = replace(
-            stored, version=stored.version + 1, written_by=actor, written_at=tx.present(), system=False, revoked=True
-        )
-        return _append(tx, revoked, reason)
+        return _append(tx, replace(_ended(stored, actor, tx.present()), system=False), reason)
 
     def orphaned(self) -> list[Orphaned]:
         current = {(entry.name, entry.version) for entry in self.in_force()}
@@ -134,14 +122,12 @@ class PolicyBook(LedgerPart):
 
 
 def _newest(connection: Connection) -> list[Stored]:
-    columns = [POLICY_VERSIONS.c[field] for field in _FIELDS]
-    rows = connection.execute(select(*columns).order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)).mappings()
-    return list({row["name"]: Stored(**row) for row in rows}.values())
+    return list({row["name"]: Stored(**row) for row in connection.execute(_VERSIONS).mappings()}.values())
 
 
 def _lock_newest(tx: WriteTransaction) -> list[Stored]:
     """Lock the book so that nobody adds a version before this transaction ends."""
-    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    tx.lock_chain()
     return _newest(tx.connection)
 
 

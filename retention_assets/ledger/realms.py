@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, or_, select
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction
-from retention_assets.ledger.schema import AUDIT_HEAD, MARKS, REALMS
+from retention_assets.ledger.schema import MARKS, REALMS
 from retention_assets.policy.durations import Duration, parse_duration
 from retention_assets.policy.purge import purge_named
 from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, with_parents
@@ -92,12 +92,14 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
     act = Act(ActType.REALM, actor, reason)
     row = {"name": name, "changed_at": DatabaseTime(), "changed_by": actor, "act": act.id}
     # Locks all realms, also those without a row, until this transaction ends.
-    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
+    tx.lock_chain()
     found = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
     if not found and not is_realm_name(name):
         raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
-    if status != "PURGED":
-        _refuse_below_purged(tx, name)
+    # A realm below a PURGED one is PURGED with it and starts again with it.
+    above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
+    if status != "PURGED" and (parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first()):
+        raise Refused(f"{parent} is PURGED, and {name} with it. To begin anew, make {parent} ACTIVE first.")
     before = Realm(name, found.status, parse_duration(found.grace)) if found else Realm(name, INITIAL, Duration())
     if status == before.status and grace is None:
         return before
@@ -111,10 +113,3 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
     act.detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
     tx.record(act)
     return new
-
-
-def _refuse_below_purged(tx: WriteTransaction, name: str) -> None:
-    """A realm below a PURGED one is PURGED with it and starts again with it."""
-    above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
-    if parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first():
-        raise Refused(f"{parent} is PURGED, and {name} with it. To begin anew, make {parent} ACTIVE first.")

@@ -10,14 +10,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.publications import Publication, publish
-from retention_assets.ledger.schema import AUDIT_HEAD, EVALUATIONS, SCANS
+from retention_assets.ledger.schema import EVALUATIONS, SCANS
 from retention_assets.ledger.sweeps.leases import SCAN, Lease, fence
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
@@ -55,11 +55,6 @@ class ScanRecord:
     accepted_by: str | None
     accept_reason: str | None
     used_at: datetime | None
-
-    @property
-    def is_usable(self) -> bool:
-        """Accepted by a person and not judged yet. It counts only as the newest of its store."""
-        return self.status is ScanStatus.BRAKED and self.accepted_at is not None and self.used_at is None
 
 
 @dataclass(frozen=True)
@@ -131,7 +126,7 @@ class Scans(LedgerPart):
         name = EVALUATIONS.c.dataset
         mine = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
         request_evaluations(tx, tx.connection.execute(mine).scalars())
-        _lock(tx)
+        tx.lock_chain()
         found = _one(tx.connection, store, scan)
         if found.status is not ScanStatus.BRAKED:
             raise Refused(f"Scan {scan} of {store} is {found.status}: only a braked one waits for somebody to accept it.")
@@ -145,8 +140,9 @@ class Scans(LedgerPart):
                 " was changed; what an old scan has seen may no longer be true."
             )
         detail = {"scan": scan, "store": store, "brakes": found.reason}
+        act = tx.record(Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail))
         values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
-        _change(tx, Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail), scan, values)
+        tx.change(act, SCANS, SCANS.c.id == scan, **values)
         return _one(tx.connection, store, scan)
 
     def running(self, store: str) -> ScanRecord | None:
@@ -195,20 +191,15 @@ class Scans(LedgerPart):
         return found | ({newest.id} if newest and newest.status is ScanStatus.BRAKED else set())
 
     def _first(self, *where: ColumnElement[bool]) -> ScanRecord | None:
-        with self.database.reading() as connection:
-            return _first(connection, *where)
+        return next(map(_record, self.rows(_query(*where).limit(1))), None)
 
 
 def _store_of(tx: WriteTransaction, lease: Lease) -> str:
     """Check and lock the store of a lease: nobody else writes its scans before this transaction ends."""
     fence(tx, lease)
     # Ids are counted over all stores, and people accept scans without a lease.
-    _lock(tx)
+    tx.lock_chain()
     return lease.dataset.removeprefix(SCAN)
-
-
-def _lock(tx: WriteTransaction) -> None:
-    tx.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
 
 
 def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> None:
@@ -217,7 +208,8 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
     detail = {"scan": scan.id, "store": scan.store, "status": end.status.value, "totals": end.totals}
     totals = None if end.totals is None else json.dumps(end.totals, sort_keys=True)
     values = {"status": end.status.value, "reason": end.reason, "totals": totals, "result": end.result}
-    _change(tx, Act(ActType.SCAN, actor, end.reason, detail=detail), scan.id, {**values, "ended_at": DatabaseTime()})
+    act = tx.record(Act(ActType.SCAN, actor, end.reason, detail=detail))
+    tx.change(act, SCANS, SCANS.c.id == scan.id, **values, ended_at=DatabaseTime())
 
 
 def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str) -> None:
@@ -230,10 +222,7 @@ def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str
     old = sorted(set(tx.connection.execute(mine.where(SCANS.c.result.is_not(None))).scalars()) - needed)
     for some in portions(old):
         act = Act(ActType.SCAN, actor, "Only the newest are kept whole.", detail={"store": store, "dropped": list(some)})
-        where = SCANS.c.id.in_(some)
-        tx.seal(act, SCANS, where)
-        tx.connection.execute(update(SCANS).where(where).values(result=None, act=act.id))
-        tx.record(act)
+        tx.change(tx.record(act), SCANS, SCANS.c.id.in_(some), result=None)
 
 
 def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
@@ -241,14 +230,8 @@ def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None
     if found is None or found.id != scan.id:
         raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
     detail = {"scan": scan.id, "store": store, "used": True}
-    _change(tx, Act(ActType.SCAN, actor, "It was accepted.", detail=detail), scan.id, {"used_at": DatabaseTime()})
-
-
-def _change(tx: WriteTransaction, act: Act, scan: int, values: Mapping[str, Any]) -> None:
-    where = SCANS.c.id == scan
-    tx.seal(act, SCANS, where)
-    tx.connection.execute(update(SCANS).where(where).values(**values, act=act.id))
-    tx.record(act)
+    act = tx.record(Act(ActType.SCAN, actor, "It was accepted.", detail=detail))
+    tx.change(act, SCANS, SCANS.c.id == scan.id, used_at=DatabaseTime())
 
 
 def _last_whole(connection: Connection, store: str) -> ScanRecord | None:
@@ -262,7 +245,9 @@ def _newest_ended(connection: Connection, store: str) -> ScanRecord | None:
 
 def _usable(connection: Connection, store: str) -> ScanRecord | None:
     found = _newest_ended(connection, store)
-    return found if found and found.is_usable else None
+    if found is None or found.status is not ScanStatus.BRAKED:
+        return None
+    return found if found.accepted_at is not None and found.used_at is None else None
 
 
 def _query(*where: ColumnElement[bool]) -> Select[Any]:

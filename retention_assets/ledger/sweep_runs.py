@@ -1,11 +1,17 @@
-"""Sweeps in many tasks: stop requests, progress and abandoned datasets. Nothing here decides what is deleted."""
+"""Sweeps in many tasks: stop requests, progress, abandoned datasets, and paces (earliest start of a policy's next batch).
 
-from sqlalchemy import Connection, select
+Nothing here decides what is deleted.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection, select, true, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from retention_assets.ledger.audit.state import put_rows
+from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.schema import LEASES, STOPS, TASK_PROGRESS
+from retention_assets.ledger.schema import LEASES, PACES, STOPS, TASK_PROGRESS
 from retention_assets.ledger.sweeps.leases import SCAN
 from retention_assets.sql.columns import DatabaseTime
 
@@ -13,6 +19,8 @@ from retention_assets.sql.columns import DatabaseTime
 SILENCE = 60.0
 # Task number under which the starter reports.
 _STARTER = -1
+# Later paces would exceed the largest instant.
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class SweepRuns(LedgerPart):
@@ -55,6 +63,25 @@ class SweepRuns(LedgerPart):
         expired = ~LEASES.c.given_up & (LEASES.c.expires_at <= DatabaseTime())
         query = select(LEASES.c.dataset).where(LEASES.c.holder == run, expired).order_by(LEASES.c.dataset)
         return [name for (name,) in self.rows(query) if not name.startswith(SCAN)]
+
+    @audited
+    def reserve(self, tx: WriteTransaction, takes: Mapping[str, timedelta]) -> timedelta:
+        """Reserve the time of a batch for each of its policies; return how long to wait before it starts."""
+        names = sorted(takes)
+        put_rows(tx.connection, PACES, [{"policy": name, "next_at": tx.present()} for name in names])
+        query = select(PACES).where(PACES.c.policy.in_(names)).order_by(PACES.c.policy).with_for_update()
+        known: dict[str, datetime] = {row.policy: row.next_at for row in tx.connection.execute(query)}
+        begins = {name: max(known[name], tx.present()) for name in names}
+        ends = [{"policy": name, "next_at": begins[name] + min(takes[name], _LATEST - begins[name])} for name in names]
+        put_rows(tx.connection, PACES, ends, ["next_at"])
+        return max(begins.values()) - tx.present()
+
+
+def clear_paces(tx: WriteTransaction, policy: str | None = None) -> None:
+    """Drop the reservations of a changed policy, or of all: the next batch may start at once."""
+    mine = true() if policy is None else PACES.c.policy == policy
+    cleared = update(PACES).where(mine, PACES.c.next_at > tx.present())
+    change_rows(tx.connection, cleared.values(next_at=tx.present()), mine & (PACES.c.next_at == tx.present()))
 
 
 def _tell(tx: WriteTransaction, run: str, task: int, progress: str) -> None:

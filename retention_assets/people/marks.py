@@ -20,8 +20,7 @@ from retention_assets.evaluation.dataset_log import UnsoundLog, no_dataset, read
 from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.keeping import KeptMarks
-from retention_assets.ledger.marks.unmarking import UnmarkResult
+from retention_assets.ledger.marks.unmarking import KeptMarks, UnmarkResult
 from retention_assets.operations.questions import fates_of
 from retention_assets.people.command import ask, command, options, show
 from retention_assets.people.common.options import AS_OF, DATASETS, FORMAT, examples

@@ -300,7 +300,7 @@ def totals_metadata(totals: Totals) -> dict[str, Any]:
     numbers: dict[str, Any] = {"by_verdict": _by_policy(totals.counts)}
     for name, verdict in {"spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}.items():
         numbers[name] = sum(one.transactions for one in totals.counts if one.verdict == verdict)
-    shown = {"datasets": totals.datasets, "refused": len(totals.refused), "uncounted": totals.uncounted}
+    shown = {"datasets": totals.datasets, "refused": len(totals.refused)}
     return {**numbers, "transactions": totals.transactions, "bytes": totals.bytes, **shown}
 
 

@@ -98,9 +98,8 @@ def refused_words(refused: Mapping[str, str]) -> str:
 def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
     """State of the environment: what waits, what was refused, what the last sweep did."""
     logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
-    old = f"{count(totals.uncounted, 'dataset')} not counted until judged again" if totals.uncounted else ""
     waiting = waiting_words(Waiting.of(groups, as_of), as_of)
-    return paragraph((waiting, refused_words(totals.refused), sweep_words(last, as_of), logs, old))
+    return paragraph((waiting, refused_words(totals.refused), sweep_words(last, as_of), logs))
 
 
 def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:

@@ -78,7 +78,7 @@ class _Postponing:
         """Return the result so far with the outcome of these."""
         names = [one.transaction for one in targets]
         permit()
-        self.ledger.postponements.record(found.dataset, names, found.within, found.until, self.actor)
+        self.ledger.sweeps.postpone(found.dataset, names, found.within, found.until, self.actor)
         swept = store.postpone(found.dataset, targets, found.within, found.until, permit)
         done = sum(one.outcome is Outcome.EXPIRING for one in swept)
         errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome in _NOT_DONE]
@@ -174,8 +174,8 @@ def _targets(
     archived_types: Sequence[str],
     is_held: Callable[[str], bool] | None,
 ) -> Iterator[list[Target]]:
-    """Pieces without what a sweep has given its time."""
-    swept = ledger.postponements.going(found.dataset)
+    """Pieces without what a sweep has begun on: that keeps the expiry that the sweep gave it."""
+    swept = frozenset(ledger.marks.table([found.dataset], ["SWEEPING"])["transaction"].to_pylist())
     for targets in store.find_postponable(found.dataset, found.within, archived_types, is_held):
         if mine := [one for one in targets if one.transaction not in swept]:
             yield mine

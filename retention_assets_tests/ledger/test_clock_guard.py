@@ -5,19 +5,27 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import select, update
 
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, ledger_time, open_ledger
 from retention_assets.ledger.clock_guard import SYSTEM, LedgerTimes
 from retention_assets.ledger.invariants import mark_times
-from retention_assets.ledger.schema import AUDIT, CLOCK
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.clocks import open_simulated, set_clock
-from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, ids, plan_of, statuses, take_lease
+from retention_assets_tests.ledger.states import (
+    LATER,
+    T0,
+    WEEK,
+    candidates,
+    ids,
+    plan_of,
+    statuses,
+    take_lease,
+    write_past_ledger,
+)
 
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 QUIET = 400 * DAY
@@ -136,10 +144,9 @@ def test_what_a_person_vouches_for_goes_on_at_the_very_next_run(ledger: Ledger) 
     assert ledger.clock.check(T0 + QUIET + MINUTE, None) is None
     assert ledger.clock.check(T0 + QUIET + 14 * DAY, None) is None
     assert ledger.clock.check(T0 + QUIET + 40 * DAY, None) is not None
-    with ledger.database.reading() as connection:
-        rows = connection.execute(select(AUDIT.c.deed, AUDIT.c.actor, AUDIT.c.detail).order_by(AUDIT.c.position)).all()
+    rows = [json.loads(line) for line in ledger.audit_lines()]
     # What was seen is in the record as well, and each act names the row that it wrote.
-    assert [(row.deed, row.actor, json.loads(row.detail).get("accepted_until")) for row in rows] == [
+    assert [(row["deed"], row["actor"], row["detail"].get("accepted_until")) for row in rows] == [
         ("CLOCK", SYSTEM, None), ("CLOCK", "ann", "2027-02-05T00:00:00Z"), ("CLOCK", SYSTEM, None),
     ]  # fmt: skip
 
@@ -198,8 +205,7 @@ def test_after_a_reset_marks_are_made_anew_and_their_times_rise_from_there(ledge
     assert (made.new, made.marked_at) == (2, T0 + DAY)
     assert violations(ledger) == []
     assert ledger.verify().faults == ()
-    with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.execute(update(CLOCK).values(newest_mark_at=None))
+    write_past_ledger(ledger, "UPDATE clock SET newest_mark_at = NULL")
     ledger.marks.mark(candidates(["T3"]), T0, "evaluation")
     assert any(
         "was marked as of 2026-01-01T00:00:00Z, when there was a mark of 2026-01-02" in what for what in violations(ledger)
@@ -244,8 +250,7 @@ def test_what_is_in_a_plan_does_not_begin_before_its_grace_is_over(ledger: Ledge
     due = future(ledger)
     lease = take_lease(ledger)
     plan = plan_of(ledger, lease, [], due)
-    with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
+    write_past_ledger(ledger, f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert not ledger.sweeps.begin([lease], [plan], ids(ledger)).marks
     assert statuses(ledger) == {"T1": "MARKED"}
 
@@ -254,8 +259,7 @@ def test_what_is_not_due_by_its_plan_does_not_begin(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
     lease = take_lease(ledger)
     plan = plan_of(ledger, lease, ids(ledger), LATER - MINUTE)
-    with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
-        connection.exec_driver_sql(f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
+    write_past_ledger(ledger, f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert not ledger.sweeps.begin([lease], [plan], ids(ledger)).marks
 
 

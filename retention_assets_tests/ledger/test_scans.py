@@ -120,12 +120,12 @@ def test_an_accepted_scan_is_used_once(ledger: Ledger) -> None:
     scan = scanned(ledger, BRAKED)
     assert ledger.scans.usable("blobs") is None
     accepted = ledger.scans.accept("blobs", scan.id, "ann", "the prefix moved")
-    assert (accepted.accepted_by, accepted.accept_reason, accepted.is_usable) == ("ann", "the prefix moved", True)
+    assert (accepted.accepted_by, accepted.accept_reason, accepted.used_at) == ("ann", "the prefix moved", None)
     assert ledger.scans.usable("blobs") == accepted
     lease = leased(ledger, holder="run 2")
     closing = ScanClosing(lease, accepted, None)
     (used,) = ledger.scans.publish([closing], LOG, "run 2")
-    assert (used.status, used.is_usable, ledger.scans.usable("blobs")) == ("braked", False, None)
+    assert (used.status, used.used_at is None, ledger.scans.usable("blobs")) == ("braked", False, None)
     with pytest.raises(Refused, match="Scan 1 of blobs was judged by another run"):
         ledger.scans.publish([closing], LOG, "run 2")
     assert ("ACCEPT_SCAN", "ann", "the prefix moved") in acts(ledger)

@@ -108,7 +108,7 @@ def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> 
     # What the other has begun is not this one's to settle.
     assert not marked.sweeps.settle([lease], [Settlement(one, Outcome.DELETED) for one in others]).marks
     assert statuses(marked, "lake/other") == {"T1": "SWEEPING"}
-    assert marked.sweeps.left("lake/d")["id"].to_pylist() == batch
+    assert marked.sweeps.left(["lake/d"])["id"].to_pylist() == batch
     assert '"FINISH"' not in "".join(marked.audit_lines())
 
 
@@ -210,7 +210,7 @@ def test_the_next_sweeper_finds_what_the_last_one_left(marked: Ledger) -> None:
     change_leases(marked, EXPIRED)
     assert marked.marks.datasets_to_sweep(T0) == ["lake/d"]
     second = take_lease(marked, "lake/d", "second")
-    left = marked.sweeps.left("lake/d")["id"].to_pylist()
+    left = marked.sweeps.left(["lake/d"])["id"].to_pylist()
     assert left == batch[:2]
     assert sorted(marked.sweeps.settle([second], [Settlement(mark, Outcome.ALREADY_GONE) for mark in left]).marks) == left
     assert [row for row in marked.audit_lines() if '"TAKE_OVER"' in row]
@@ -395,7 +395,7 @@ def test_a_note_of_the_store_is_found_again_by_the_next_sweeper(marked: Ledger) 
     rows = marks_of(marked, plan)
     assert [(row["id"], row["bytes"], row["note"]) for row in rows] == [(one, 7, "here"), (two, 10, None), (three, 10, "there")]
     marked.sweeps.begin([lease], [plan], [one, two])
-    assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
+    assert marked.sweeps.left(["lake/d"]).select(["id", "note"]).to_pylist() == [
         {"id": one, "note": "here"},
         {"id": two, "note": None},
     ]
@@ -438,7 +438,7 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
     assert marked.sweeps.notes([two]) == {two: "a second"}
     plan = plan_of(marked, lease, [one, two, three])
     marked.sweeps.begin([lease], [plan], [one, three])
-    assert marked.sweeps.left("lake/d").select(["id", "note"]).to_pylist() == [
+    assert marked.sweeps.left(["lake/d"]).select(["id", "note"]).to_pylist() == [
         {"id": one, "note": newest[one]},
         {"id": three, "note": newest[three]},
     ]

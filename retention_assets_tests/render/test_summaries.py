@@ -43,7 +43,7 @@ def test_an_environment_is_four_lines() -> None:
     waiting = [
         PendingGroup("p", AS_OF, AS_OF + 5 * DAY, False, 17, 1024), PendingGroup("q", AS_OF, AS_OF + 9 * DAY, False, 25, 1024),
     ]  # fmt: skip
-    totals = Totals(3, AS_OF, [VerdictCount("mark", "p", 42, 2048)], {"lake/x": "a cycle"}, 0)
+    totals = Totals(3, AS_OF, [VerdictCount("mark", "p", 42, 2048)], {"lake/x": "a cycle"})
     assert environment_summary(totals, waiting, LastSweep(date(2026, 6, 8), DONE), AS_OF).splitlines() == [
         "- **42 marked** (2.0 KiB), 17 due on Sunday",
         "- **1 dataset refused**: `lake/x`. A cycle",

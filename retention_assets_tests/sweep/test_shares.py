@@ -17,15 +17,7 @@ from retention_assets.ledger.sweeps.leases import Leases, TakenLeases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import (
-    LocatedStore,
-    Permit,
-    PreparedTarget,
-    Store,
-    SweptTarget,
-    Target,
-    always,
-)
+from retention_assets.stores.protocol import LocatedStore, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.share import rounds as share_rounds

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, func, or_, select, text
 
 from retention_assets.ledger.audit.chain import ActType, hash_of
 from retention_assets.ledger.audit.foreign import acting_faults
@@ -31,40 +31,32 @@ _OPEN = text(f"marks.{OPEN}")
 
 def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
     """Faults in holds, realms, policies, visibility, clock and objections, as (dataset, sentence); "" means all datasets."""
-    recorded: dict[RowKey, Recorded] = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
-    for row in map(dict, connection.execute(_acts(), execution_options={"yield_per": 1_000}).mappings()):
-        if hash_of(row) != row["hash"]:
-            yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: it has not the hash of what it says."
-            continue
-        recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
-    for fault in row_faults(connection, RULES, recorded):
-        yield "", fault.sentence
-    for sentence in chain(single_faults(connection, None), acting_faults(connection)):
-        yield "", sentence
-
-
-def _acts() -> Select[Any]:
     writers = {deed for table in RULES for deed in WRITERS[table.name]} | {ActType.ACCEPT}
     all_of = sorted(writers - {*_NEWEST_BY_DATASET, *_NEWEST})
     by_dataset = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST_BY_DATASET)).group_by(AUDIT.c.dataset)
     newest = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST)).group_by(AUDIT.c.deed)
     wanted = or_(AUDIT.c.deed.in_(all_of), AUDIT.c.position.in_(by_dataset), AUDIT.c.position.in_(newest))
-    return select(AUDIT).where(wanted).order_by(AUDIT.c.position)
+    acts = select(AUDIT).where(wanted).order_by(AUDIT.c.position)
+    recorded: dict[RowKey, Recorded] = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
+    for row in map(dict, connection.execute(acts, execution_options={"yield_per": 1_000}).mappings()):
+        if hash_of(row) != row["hash"]:
+            yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: it has not the hash of what it says."
+            continue
+        recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
+    changed = (fault.sentence for fault in row_faults(connection, RULES, recorded))
+    yield from (("", sentence) for sentence in chain(changed, single_faults(connection, None), acting_faults(connection)))
 
 
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
     """Faults of due or SWEEPING marks, each with its dataset."""
     for some in portions(sorted(set(datasets))):
         due = _OPEN, MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
-        yield from chain(_sealed(connection, due), _made(connection, due))
+        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
+        for batch in stream(connection, query, MARK_ROWS):
+            yield from unsealed_marks(pa.Table.from_batches([batch]))
+        yield from _made(connection, due)
         mine: ColumnElement[bool] = MARKS.c.dataset.in_(some) & _OPEN
         yield from (("", sentence) for sentence in life_faults(connection, mine))
-
-
-def _sealed(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
-    for batch in stream(connection, query, MARK_ROWS):
-        yield from unsealed_marks(pa.Table.from_batches([batch]))
 
 
 def _made(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:

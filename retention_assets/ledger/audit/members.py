@@ -54,7 +54,9 @@ class Members:
         yield from self._mark_faults(connection)
         yield from self._step_faults(connection)
         yield from self._planned_faults(connection)
-        yield from self._missing()
+        for number, act in self.acts.items():
+            if number not in self.counted and act.members and act.deed in _WITH_MEMBERS:
+                yield f"{act.place} is about {act.members} members, and there are none."
 
     def _mark_faults(self, connection: Connection) -> Iterator[str]:
         """By id, so that the marks of an act come together."""
@@ -135,11 +137,6 @@ class Members:
             yield f"{act.place} is about {act.members} {what}, and there are {self.counted[number]}.{named}"
         elif act.digest != digest:
             yield f"{act.place} is about other {what} than there are: at least one of them was replaced."
-
-    def _missing(self) -> Iterator[str]:
-        for number, act in self.acts.items():
-            if number not in self.counted and act.members and act.deed in _WITH_MEMBERS:
-                yield f"{act.place} is about {act.members} members, and there are none."
 
 
 def _beside_own(

@@ -117,22 +117,16 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[SealedRow]:
-    return [_sealed(table, row) for row in _rows(connection, table, where)]
-
-
-def sealed_rows_by_act(connection: Connection, table: Table, where: ColumnElement[bool]) -> Iterator[tuple[int, SealedRow]]:
-    return ((row["act"], _sealed(table, row)) for row in _rows(connection, table, where))
+def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> Iterator[tuple[int, SealedRow]]:
+    """Rows with their seals, each behind the act that it names."""
+    for row in _rows(connection, table, where):
+        name, key = key_of(table, row)
+        yield row["act"], (name, list(key), row_seal(table, row))
 
 
 def _rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
     found = connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()
     return [dict(row) for row in found]
-
-
-def _sealed(table: Table, row: Mapping[str, Any]) -> SealedRow:
-    name, key = key_of(table, row)
-    return name, list(key), row_seal(table, row)
 
 
 def read_rows(connection: Connection, table: Table) -> Iterator[Mapping[str, Any]]:
@@ -159,16 +153,6 @@ def changed_past_ledger(
                 if key in unsure and unsure[key][1] == seal and (unsure[key][0] == act or deed == ActType.ACCEPT):
                     del unsure[key]
     return set(unsure)
-
-
-def strange_row(row: SealedRow) -> SealedRow:
-    """Give the row an impossible seal: it stays a fault until a person vouches for it."""
-    table, key, seal = row
-    return table, key, f"!{seal}"
-
-
-def key_in(row: SealedRow) -> RowKey:
-    return row[0], tuple(row[1])
 
 
 def initial_rows() -> dict[RowKey, str | None]:

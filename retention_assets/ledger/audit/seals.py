@@ -13,6 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlalchemy import ColumnElement, Connection, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import text_of
@@ -20,20 +23,8 @@ from retention_assets.policy.durations import text_of
 # 128 bits: a forger needs the preimage of a given seal, and a million rows stay a third smaller.
 _SEAL = 32
 _PART = 500_000
+_SQLITE = "retention_mark_seal"
 _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
-
-
-def digest_of(seals: Iterable[str] | pa.ChunkedArray) -> str:
-    if not isinstance(seals, pa.ChunkedArray):
-        return hashlib.sha256("".join(seals).encode()).hexdigest()
-    digest = hashlib.sha256()
-    for chunk in seals.chunks:
-        # The values of an array are contiguous in its buffer.
-        _, _, data = chunk.buffers()
-        first, last = chunk.offset, chunk.offset + len(chunk)
-        offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)
-        digest.update(memoryview(data)[offsets[first] : offsets[last]])
-    return digest.hexdigest()
 
 
 def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object, ...]], npt.NDArray[np.int64]]:
@@ -51,10 +42,7 @@ def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object,
 
 def mark_seals(table: pa.Table) -> list[str]:
     """Seal each mark over everything in it that is set once."""
-    return seals_of(table, *groups_of(table, _COMMON))
-
-
-def seals_of(table: pa.Table, groups: Sequence[tuple[object, ...]], group: npt.NDArray[np.int64]) -> list[str]:
+    groups, group = groups_of(table, _COMMON)
     # Common values enter each line as a hash: short lines make a million of them fast.
     texts = pa.array([common_hash(values) for values in groups], pa.string())
     # In parts: the texts of very many marks don't fit one Arrow array.
@@ -109,3 +97,52 @@ def step_seals(steps: Iterable[Sequence[Any]]) -> list[str]:
         sha256(f"{mark}|{status}|{outcome}|{size}|{'' if why is None else f'+{why}'}".encode()).hexdigest()[:_SEAL]
         for mark, status, outcome, size, why in steps
     ]
+
+
+class MarkSeal(FunctionElement[str]):
+    """Seal of a mark as SQL over id, bytes, dataset, transaction, the hash of its common values, and its times.
+
+    A mark's id and time are known only under the markers' lock, so the inserting statement computes the seal: staged rows stay
+    valid whoever comes first, and no mark passes through this program. A test compares it with `mark_seals`.
+    """
+
+    type = Text()
+    inherit_cache = True
+    name = "mark_seal"
+
+    def __init__(self, columns: Sequence[ColumnElement[Any]]) -> None:
+        super().__init__(*columns)
+
+
+@compiles(MarkSeal, "postgresql")
+def _on_postgresql(element: MarkSeal, compiler: Any, **options: Any) -> str:
+    number, size, dataset, transaction, common, opened, closed = (compiler.process(one, **options) for one in element.clauses)
+    known = f"{opened} IS NOT NULL OR {closed} IS NOT NULL"
+    # A null is left out of the line with its separator.
+    times = ", ".join(f"CASE WHEN {known} THEN coalesce({time}::text, '?') END" for time in (opened, closed))
+    names = ", ".join(f"octet_length(convert_to({name}, 'UTF8')), {name}" for name in (dataset, transaction))
+    line = f"concat_ws('|', {number}, coalesce({size}::text, '?'), {names}, {common}, {times})"
+    return f"substr(encode(sha256(convert_to({line}, 'UTF8')), 'hex'), 1, {_SEAL})"
+
+
+@compiles(MarkSeal, "sqlite")
+def _on_sqlite(element: MarkSeal, compiler: Any, **options: Any) -> str:
+    return f"{_SQLITE}({', '.join(compiler.process(one, **options) for one in element.clauses)})"
+
+
+def teach_seals(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.driver_connection
+        driver.create_function(_SQLITE, 7, _mark_seal, deterministic=True)
+
+
+def _mark_seal(
+    number: int, size: int | None, dataset: str, transaction: str, common: str, opened: int | None, closed: int | None
+) -> str:
+    line = (
+        f"{number}|{'?' if size is None else size}|{len(dataset.encode())}|{dataset}"
+        f"|{len(transaction.encode())}|{transaction}|{common}"
+    )
+    if opened is not None or closed is not None:
+        line = f"{line}|{'?' if opened is None else opened}|{'?' if closed is None else closed}"
+    return hashlib.sha256(line.encode()).hexdigest()[:_SEAL]

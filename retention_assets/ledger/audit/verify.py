@@ -59,13 +59,14 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     chain = _Chain(known, since)
     found = [*islice(_readable(connection, chain.faults(connection)), _MOST)]
     members = Members(chain.acts, only=since is not None)
+    moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act)
     parts = (
         # In a boolean column any text reads as true.
         unreadable_values(connection, Boolean),
         members.faults(connection),
-        (one.sentence for one in changed_rows(connection, chain)),
+        (one.sentence for one in row_faults(connection, SEALED.values(), chain.recorded, only_recorded=since is not None)),
         single_faults(connection, chain.ledger),
-        life_faults(connection, None if since is None else _moved_since(since)),
+        life_faults(connection, None if since is None else MARKS.c.id.in_(moved.where(AUDIT.c.position > since.position))),
         state_faults(connection),
         foreign_faults(connection),
     )
@@ -100,15 +101,11 @@ def changed_rows_of(connection: Connection) -> list[RowFault]:
     chain = _Chain(None, None)
     for _ in chain.faults(connection):
         """The chain's own faults are verify's."""
-    return [*changed_rows(connection, chain)]
+    return [*row_faults(connection, SEALED.values(), chain.recorded)]
 
 
-def changed_rows(connection: Connection, chain: "_Chain") -> Iterator[RowFault]:
-    return row_faults(connection, SEALED.values(), chain.recorded, only_recorded=chain.since is not None)
-
-
-def last_verified(connection: Connection, scopes: Collection[str] = ("all", "new")) -> ChainHead | None:
-    found = next(_verifications(connection, scopes), None)
+def last_verified(connection: Connection) -> ChainHead | None:
+    found = next(_verifications(connection, ("all", "new")), None)
     return _head_in(found) if found else None
 
 
@@ -131,11 +128,6 @@ def _verifications(connection: Connection, scopes: Collection[str]) -> Iterator[
 def _head_in(row: Mapping[str, Any]) -> ChainHead:
     said = json.loads(row["detail"])
     return ChainHead(said["position"], said["hash"])
-
-
-def _moved_since(head: ChainHead) -> Any:
-    moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(AUDIT.c.position > head.position)
-    return MARKS.c.id.in_(moved)
 
 
 @dataclass

@@ -1,12 +1,12 @@
 """The history of marks for people: each step with its time and actor, and sentences about what becomes of a transaction."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, Select, select, text
+from sqlalchemy import Connection, select, text
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
@@ -18,10 +18,6 @@ from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")
 _MARKED = pa.schema([("id", pa.int64()), ("transaction", pa.string())])
-_FIELDS = (
-    "id", "transaction", "policy", "policy_version", "reason", "bytes", "marked_at", "due_at", "status", "attempts",
-    "last_error", "why", "changed_at", "changed_by", "opened_at", "closed_at",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,22 +75,19 @@ class MarkHistories(LedgerPart):
         return {mark for (mark,) in self.rows_among(query, STEPS.c.mark, marks)}
 
     def transactions(self, dataset: str) -> pa.Array:
+        names = select(MARKS.c.id, MARKS.c.transaction).where(MARKS.c.dataset == dataset)
         with self.database.reading() as connection:
             batches = [
                 batch
                 for condition in (OPEN, SWEPT, OVER)
-                for batch in stream(connection, _names_where(dataset, condition), _MARKED)
+                for batch in stream(connection, names.where(text(condition)), _MARKED)
             ]
         return pa.Table.from_batches(batches, _MARKED).sort_by("id")["transaction"].unique()
 
 
-def _names_where(dataset: str, condition: str) -> Select[tuple[int, str]]:
-    return select(MARKS.c.id, MARKS.c.transaction).where(MARKS.c.dataset == dataset, text(condition))
-
-
 def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterator[MarkHistory]:
     here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(names)
-    columns = [MARKS.c[name] for name in _FIELDS]
+    columns = [MARKS.c[field.name] for field in fields(MarkHistory) if field.name != "events"]
     # One query per partial index, with the exact text of its condition.
     rows = [
         row for condition in (OPEN, SWEPT, OVER) for row in connection.execute(select(*columns).where(here, text(condition)))

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,11 +37,11 @@ from sqlalchemy import (
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.audit.seals import common_hash
+from retention_assets.ledger.audit.seals import MarkSeal, common_hash, teach_seals
 from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.evaluations import SweptBefore, record_evaluations
 from retention_assets.ledger.marks.candidates import STAGED_ROWS, MarkGroup, OwnCandidates, StagedCandidates
-from retention_assets.ledger.marks.sealing import MarkSeal, teach_seals
+from retention_assets.ledger.marks.steps import to_sweep_by
 from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
@@ -180,9 +179,8 @@ class Marks(LedgerPart):
 
     def to_sweep(self, as_of: datetime) -> list[PendingSweep]:
         begun = MARKS.c.status == "SWEEPING"
-        due = or_(begun, MARKS.c.due_at <= as_of)
         counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
-        query = select(MARKS.c.dataset, *counts).where(text(OPEN), due).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
+        query = select(MARKS.c.dataset, *counts).where(to_sweep_by(as_of)).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         return [PendingSweep(name, *map(int, counted)) for name, *counted in self.rows(query)]
 
 
@@ -247,8 +245,8 @@ class _Marking:
 
     @property
     def _staged(self) -> tuple[Table, ColumnElement[bool]]:
-        staged, loads = _staged_table(self.candidates.table), self.candidates.loads
-        numbers = [load.number for load in loads]
+        columns = (Column(field.name, _KINDS[field.type]) for field in STAGED_ROWS)
+        staged, numbers = Table(self.candidates.table, MetaData(), *columns), [load.number for load in self.candidates.loads]
         return staged, staged.c.load == numbers[0] if len(numbers) == 1 else staged.c.load.in_(numbers)
 
     def _insert(self, tx: WriteTransaction, act: int, first: int, marked_at: datetime) -> int:
@@ -304,10 +302,6 @@ def _parts(tables: pa.Table | Iterable[pa.Table]) -> Iterable[pa.Table]:
     return [tables] if isinstance(tables, pa.Table) else tables
 
 
-def _staged_table(name: str) -> Table:
-    return Table(name, MetaData(), *(Column(field.name, _KINDS[field.type]) for field in STAGED_ROWS))
-
-
 def _known(
     staged: Table,
     condition: str,
@@ -328,7 +322,10 @@ def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bo
 
 def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
     """Conditions of which one swept mark must meet any for a row to be the same transaction (frames/lives.py)."""
-    has_same_times = partial(_has_same_times, staged)
+
+    def has_same_times(known: FromClause) -> ColumnElement[bool]:
+        return and_(*(_even_if_none(known.c[name]) == _even_if_none(staged.c[name]) for name in TIMES))
+
     if connection.dialect.name == "postgresql":
         # Separately: PostgreSQL hashes equal values, but no OR.
         return _knows_no_times, has_same_times
@@ -337,10 +334,6 @@ def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[F
 
 def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
     return and_(*(known.c[name].is_(None) for name in TIMES))
-
-
-def _has_same_times(staged: Table, known: FromClause) -> ColumnElement[bool]:
-    return and_(*(_even_if_none(known.c[name]) == _even_if_none(staged.c[name]) for name in TIMES))
 
 
 def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:

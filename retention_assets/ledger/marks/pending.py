@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Subquery, func, select, text
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, PLANNED, PLANS, STEPS
 from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions
+
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,14 @@ class FreedGroup:
     bytes: int
 
 
+class YoungDeletion(NamedTuple):
+    """A deleted transaction, the bytes that it freed, and its age."""
+
+    dataset: str
+    bytes: int
+    age_days: float
+
+
 @dataclass(frozen=True)
 class SparedGroup:
     """Marks spared for one reason, with one example."""
@@ -123,14 +133,19 @@ class PendingMarks(LedgerPart):
             return [dict(row) for query in queries for row in connection.execute(query).mappings()]
 
     def freed(self, since: datetime) -> list[FreedGroup]:
-        # A mark that failed once is in two plans; the newest deleted it.
-        mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
-        mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
-        gone = mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
+        gone = _deleted(since)
         amounts = (func.count().label("transactions"), ByteSum(gone.c.bytes).label("bytes"))
         query = select(gone.c.as_of, MARKS.c.policy, *amounts).join(MARKS, MARKS.c.id == gone.c.mark)
         query = query.group_by(gone.c.as_of, MARKS.c.policy).order_by(gone.c.as_of, MARKS.c.policy)
         return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in self.rows(query)]
+
+    def deleted_young(self, begin: datetime, end: datetime, days: int) -> list[YoungDeletion]:
+        """Transactions that plans of an interval deleted at less than `days`. Without times a transaction counts as old."""
+        gone, born = _deleted(begin), func.coalesce(MARKS.c.closed_at, MARKS.c.opened_at)
+        query = select(MARKS.c.dataset, gone.c.bytes, gone.c.as_of, born.label("born")).join(MARKS, MARKS.c.id == gone.c.mark)
+        rows = self.rows(query.where(gone.c.as_of < end, born > begin - days * _DAY).order_by(MARKS.c.id))
+        ages = [YoungDeletion(row.dataset, row.bytes or 0, (row.as_of - row.born) / _DAY) for row in rows]
+        return [one for one in ages if one.age_days < days]
 
     def spared(self, datasets: Sequence[str], by: str) -> list[SparedGroup]:
         alike = (MARKS.c.dataset, MARKS.c.why)
@@ -138,3 +153,10 @@ class PendingMarks(LedgerPart):
         query = query.where(text(OVER), MARKS.c.status == "SPARED", MARKS.c.changed_by == by).group_by(*alike).order_by(*alike)
         rows = self.rows_among(query, MARKS.c.dataset, datasets)
         return [SparedGroup(row.dataset, row.why or "", row.marks, row.transaction) for row in rows]
+
+
+def _deleted(since: datetime) -> Subquery:
+    """Deleted marks with their bytes. A mark that failed once is in two plans; the newest deleted it."""
+    mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
+    mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
+    return mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()

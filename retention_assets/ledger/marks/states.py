@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, func, or_, select
+from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import VerdictCount, counts_of
@@ -48,13 +48,12 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class Totals:
-    """Newest evaluations, summed by verdict and policy. `uncounted` ones are from a release that did not store results."""
+    """Newest evaluations, summed by verdict and policy."""
 
     datasets: int
     judged_at: datetime | None
     counts: Sequence[VerdictCount]
     refused: Mapping[str, str]
-    uncounted: int
 
     @property
     def transactions(self) -> int:
@@ -73,21 +72,19 @@ class States(LedgerPart):
         transactions, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         refused: dict[str, str] = {}
         judged: list[datetime] = []
-        uncounted = 0
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.looked_at, EVALUATIONS.c.counts, EVALUATIONS.c.fault)
         with self.database.reading() as connection:
             for row in connection.execute(query.order_by(EVALUATIONS.c.dataset)):
                 if row.dataset in left_out:
                     continue
                 judged.append(row.looked_at)
-                uncounted += row.counts is None
                 if row.fault is not None:
                     refused[row.dataset] = row.fault
                 for one in counts_of(row.counts):
                     transactions[one.verdict, one.policy] += one.transactions
                     size[one.verdict, one.policy] += one.bytes
         counts = [VerdictCount(*key, transactions[key], size[key]) for key in sorted(transactions)]
-        return Totals(len(judged), max(judged, default=None), counts, refused, uncounted)
+        return Totals(len(judged), max(judged, default=None), counts, refused)
 
     def faults(self, datasets: Collection[str]) -> dict[str, str]:
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.fault).where(EVALUATIONS.c.fault.is_not(None))
@@ -110,9 +107,10 @@ class States(LedgerPart):
         for one in Objections(self.database).standing(frozenset(names)):
             objections.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}")
         found: dict[str, DatasetState] = {}
+        query = select(*(EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")))
         with self.database.reading() as connection:
             for some in portions(names):
-                judged = {row.dataset: row for row in connection.execute(_judged(some))}
+                judged = {row.dataset: row for row in connection.execute(query.where(EVALUATIONS.c.dataset.in_(some)))}
                 swept = {row.dataset: row for row in _last_sweeps(connection, some)}
                 for name in some:
                     look, last = judged.get(name), swept.get(name)
@@ -126,11 +124,6 @@ class States(LedgerPart):
                         last_sweep=_sweep_of(last) if last else None,
                     )
         return found
-
-
-def _judged(names: Sequence[str]) -> Select[Any]:
-    columns = [EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")]
-    return select(*columns).where(EVALUATIONS.c.dataset.in_(names))
 
 
 def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[Any]]:

@@ -5,6 +5,7 @@ MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED, SPARED
 A SWEEPING mark is SPARED if the store finds, when about to delete, that the transaction is still needed.
 """
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -27,6 +28,7 @@ from sqlalchemy import (
     any_,
     bindparam,
     func,
+    or_,
     select,
     text,
     true,
@@ -35,7 +37,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from retention_assets.ledger.audit.chain import Act
-from retention_assets.ledger.audit.seals import digest_of, step_seals
+from retention_assets.ledger.audit.seals import step_seals
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.sql.staging import append_rows
@@ -153,7 +155,7 @@ def record_steps(tx: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> i
         return 0
     seals = step_seals(ordered)
     append_rows(tx.connection, STEPS, _COLUMNS, [(act.id, *step, seal) for step, seal in zip(ordered, seals, strict=True)])
-    act.members, act.digest = len(ordered), digest_of(seals)
+    act.members, act.digest = len(ordered), hashlib.sha256("".join(seals).encode()).hexdigest()
     tx.record(act)
     return len(ordered)
 
@@ -190,6 +192,11 @@ def by_id(
         yield and_(among(connection.dialect.name, column, some), true() if also is None else also)
 
 
+def to_sweep_by(as_of: datetime) -> ColumnElement[bool]:
+    """Condition: due, or begun by a sweep."""
+    return and_(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+
+
 def open_marks(where: ColumnElement[bool]) -> ColumnElement[bool]:
     """Limit a condition to open marks. Not for ids: SQLite would read all open marks of their dataset."""
     return and_(text(OPEN), where)
@@ -204,17 +211,15 @@ def among(name: str, column: ColumnElement[int], ids: Sequence[int] | None = Non
     return column.in_(select(func.json_each(given).table_valued("value").c.value))
 
 
-def newest_of(
-    connection: Connection, dataset: str, transactions: Iterable[str], locked: bool = False
-) -> dict[str, Row[tuple[object, ...]]]:
-    """Newest mark of each transaction; if `locked`, it stays so in this transaction."""
+def lock_newest(connection: Connection, dataset: str, transactions: Iterable[str]) -> dict[str, Row[tuple[object, ...]]]:
+    """Newest mark of each transaction, which stays so in this database transaction."""
     names, newest = sorted(set(transactions)), dict[str, Row[tuple[object, ...]]]()
     for some in portions(names):
         # Marks leave OPEN and never come back, so this order misses none that moves.
         for condition in (OPEN, SWEPT, OVER):
             here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(some)
             query = select(MARKS).where(text(condition), here).order_by(MARKS.c.id)
-            for row in connection.execute(query.with_for_update() if locked else query):
+            for row in connection.execute(query.with_for_update()):
                 known = newest.get(row.transaction)
                 if known is None or known.id <= row.id:
                     newest[row.transaction] = row

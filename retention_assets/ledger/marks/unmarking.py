@@ -1,6 +1,9 @@
-"""Unmarking: takes marks back while they are MARKED. What a policy still selects is marked again with a new grace."""
+"""Unmarking: takes marks back while they are MARKED. What a policy still selects is marked again with a new grace.
 
-from collections.abc import Iterable, Mapping, Sequence
+Keeping places a hold in the same transaction, so that nothing is marked again in between.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
@@ -9,16 +12,21 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
-from retention_assets.ledger.marks.steps import by_id, move_marks, newest_of, open_marks, record_steps, same_steps
-from retention_assets.ledger.schema import MARKS, OPEN, SWEPT
+from retention_assets.ledger.holds import contents_in_force, place_in
+from retention_assets.ledger.marks.steps import by_id, lock_newest, move_marks, open_marks, record_steps, same_steps
+from retention_assets.ledger.schema import FILE_HOLDS, MARKS, OPEN, SWEPT
 from retention_assets.ledger.sweeps.reports import count_unmarked
 from retention_assets.policy.durations import text_of
+from retention_assets.policy.model import Hold
+from retention_assets.sql.columns import DatabaseTime
 
 AGAIN = (
     "What a policy still selects is marked again by the next evaluation, and its grace begins anew. To keep it, place a hold."
 )
 _NOTHING = "Nothing was taken back."
 _SHOWN = 5
+_LATE = ("SWEEPING", "SWEPT")
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,17 @@ class UnmarkResult:
         return dict(vars(self))
 
 
+@dataclass(frozen=True)
+class KeptMarks:
+    """Marks taken back, the hold's name, `placed` now or in force already, and what was too late."""
+
+    hold: str
+    placed: bool
+    unmarked: int
+    sweeping: int = 0
+    swept: int = 0
+
+
 class Unmarking(LedgerPart):
     """Takes back marks of a ledger."""
 
@@ -44,10 +63,10 @@ class Unmarking(LedgerPart):
         """Take back the marks of all these transactions, or of none if one is not MARKED."""
         _check_reason(actor, reason)
         names, act = sorted(set(transactions)), Act(ActType.UNMARK, actor, reason, dataset)
-        newest = newest_of(tx.connection, dataset, names, locked=True)
+        newest = lock_newest(tx.connection, dataset, names)
         late = [name for name in names if name not in newest or newest[name].status != "MARKED"]
         if late:
-            raise Refused(too_late_words(dataset, late, newest, _NOTHING))
+            raise Refused(_too_late_words(dataset, late, newest, _NOTHING))
         return UnmarkResult(take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
 
     @audited
@@ -62,12 +81,55 @@ class Unmarking(LedgerPart):
             true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
         )
         unmarked = take_back(tx, act, [open_marks(here)])
-        sweeping, swept = count_marks(tx, here, "SWEEPING", OPEN), count_marks(tx, here, "SWEPT", SWEPT)
+        sweeping, swept = _count_marks(tx, here, "SWEEPING", OPEN), _count_marks(tx, here, "SWEPT", SWEPT)
         if not unmarked:
             whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
             gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
             raise Refused(f"There is no mark {whose} that can be taken back.{gone} {_NOTHING}")
         return UnmarkResult(unmarked, sweeping, swept)
+
+
+class Keeping(LedgerPart):
+    """Takes back marks of a ledger and places a hold."""
+
+    @audited
+    def transactions(
+        self,
+        tx: WriteTransaction,
+        dataset: str,
+        transactions: Sequence[str],
+        hold: Hold,
+        actor: str,
+        *,
+        named: bool,
+        again: Collection[str] = (),
+    ) -> KeptMarks:
+        """Keep all of these transactions, or none if one is being swept or was swept.
+
+        `hold` covers just these. If not `named`, it gets a free name like its own. `again` are ids of swept transactions that
+        the log has anew.
+        """
+        names = sorted(set(transactions))
+        newest = lock_newest(tx.connection, dataset, names)
+        late = [
+            name
+            for name in names
+            if name in newest and newest[name].status in _LATE and not (newest[name].status == "SWEPT" and name in again)
+        ]
+        if late:
+            raise Refused(_too_late_words(dataset, late, newest, "Nothing was changed."))
+        marked = [row.id for row in newest.values() if row.status == "MARKED"]
+        act = Act(ActType.UNMARK, actor, hold.reason, dataset)
+        unmarked = take_back(tx, act, by_id(tx.connection, marked)) if marked else 0
+        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked)
+
+    @audited
+    def dataset(self, tx: WriteTransaction, dataset: str, hold: Hold, actor: str, *, named: bool) -> KeptMarks:
+        here = MARKS.c.dataset == dataset
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [open_marks(here)])
+        sweeping = _count_marks(tx, here, "SWEEPING", OPEN)
+        swept = _count_marks(tx, here, "SWEPT", SWEPT)
+        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, sweeping, swept)
 
 
 def _check_reason(actor: str, reason: str) -> None:
@@ -77,7 +139,7 @@ def _check_reason(actor: str, reason: str) -> None:
         )
 
 
-def too_late_words(dataset: str, late: Sequence[str], newest: Mapping[str, Row[tuple[object, ...]]], ending: str) -> str:
+def _too_late_words(dataset: str, late: Sequence[str], newest: Mapping[str, Row[tuple[object, ...]]], ending: str) -> str:
     more = [f"… and {len(late) - _SHOWN} more."] if len(late) > _SHOWN else []
     return "\n".join([*(_too_late(dataset, name, newest.get(name)) for name in late[:_SHOWN]), *more, ending])
 
@@ -96,7 +158,7 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
 
 
-def count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
+def _count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
     query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
     return int(tx.connection.execute(query).scalar_one())
 
@@ -109,3 +171,30 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
         count_unmarked(tx, act, taken)
         request_evaluations(tx, set(taken.values()))
     return record_steps(tx, act, same_steps(taken, "UNMARKED", act.reason))
+
+
+def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
+    """Place a hold unless an equal one is in force; return its name, and True if it was placed."""
+    # Locks all holds: no name is taken and no hold released in between.
+    tx.lock_chain()
+    live = [Hold.model_validate_json(content) for content in tx.connection.execute(contents_in_force(DatabaseTime())).scalars()]
+    for other in live:
+        if _is_about(other) == _is_about(hold) and (not named or other.name == hold.name):
+            return other.name or "", False
+    if named and any(other.name == hold.name for other in live):
+        raise Refused(
+            f"A hold named {hold.name} is in force, and is about something else. Release it first, or take another name."
+        )
+    if not named:
+        of_files = select(FILE_HOLDS.c.name).where(FILE_HOLDS.c.gone_at.is_(None))
+        taken = {*(other.name for other in live), *tx.connection.execute(of_files).scalars()}
+        endings = ("", *(f"-{number}" for number in range(2, len(taken) + 2)))
+        names = ((hold.name or "")[: _LONGEST_NAME - len(ending)] + ending for ending in endings)
+        hold = hold.model_copy(update={"name": next(name for name in names if name not in taken)})
+    place_in(tx, hold, actor)
+    return hold.name or "", True
+
+
+def _is_about(hold: Hold) -> tuple[object, ...]:
+    transactions = None if hold.transactions is None else tuple(sorted(hold.transactions))
+    return hold.datasets, transactions, hold.until

@@ -100,7 +100,10 @@ class Leases(LedgerPart):
                 )
             else:
                 free[row.dataset] = row
-        _lock_parts(tx.connection, sorted(free))
+        # Wait for the transactions that write for parts of these datasets, and keep others out.
+        for some in portions(sorted(free)):
+            parts = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(some))
+            tx.connection.execute(parts.order_by(LEASE_PARTS.c.dataset, LEASE_PARTS.c.part).with_for_update()).all()
         values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
         taken: list[Lease] = []
         for some in portions(sorted(free)):
@@ -225,10 +228,3 @@ def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None,
     query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
     row = connection.execute(query).one_or_none()
     return row, part is not None and (part.token, part.attempt) == (lease.token, lease.attempt)
-
-
-def _lock_parts(connection: Connection, datasets: Sequence[str]) -> None:
-    """Wait for the transactions that write for parts of these datasets, and keep others out."""
-    for some in portions(datasets):
-        query = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(some))
-        connection.execute(query.order_by(LEASE_PARTS.c.dataset, LEASE_PARTS.c.part).with_for_update()).all()

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Row, and_, func, or_, select, text, true, update
+from sqlalchemy import ColumnElement, Row, and_, func, or_, select, true, update
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.schema import LEASE_PARTS, MARKS, OPEN
+from retention_assets.ledger.marks.steps import to_sweep_by
+from retention_assets.ledger.schema import LEASE_PARTS, MARKS
 from retention_assets.ledger.sweeps.leases import Lease, fence, with_rest
 from retention_assets.sql.columns import DatabaseTime
 
@@ -69,9 +70,10 @@ class Parts(LedgerPart):
 
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
         """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
-        due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
-        mine = select(MARKS.c.transaction, place.label("place")).where(text(OPEN), MARKS.c.dataset == dataset, due).subquery()
+        mine = (
+            select(MARKS.c.transaction, place.label("place")).where(MARKS.c.dataset == dataset, to_sweep_by(as_of)).subquery()
+        )
         query = select(mine.c.transaction).where(mine.c.place % max(1, ceil(marks / parts)) == 0)
         rows = self.rows(query.order_by(mine.c.transaction))
         begins = {"".join(name.partition(together)[:2]) if together else name for (name,) in rows}
@@ -79,8 +81,7 @@ class Parts(LedgerPart):
         return [NameRange(*ends) for ends in zip([None, *bounds], [*bounds, None], strict=True)]
 
     def policies(self, dataset: str, as_of: datetime) -> set[tuple[str, int]]:
-        due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of)
-        query = select(MARKS.c.policy, MARKS.c.policy_version).distinct().where(text(OPEN), MARKS.c.dataset == dataset, due)
+        query = select(MARKS.c.policy, MARKS.c.policy_version).distinct().where(MARKS.c.dataset == dataset, to_sweep_by(as_of))
         return {(row[0], row[1]) for row in self.rows(query)}
 
     @audited

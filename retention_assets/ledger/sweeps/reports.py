@@ -13,20 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import compress
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    and_,
-    bindparam,
-    exists,
-    func,
-    or_,
-    select,
-    text,
-    true,
-    union,
-    update,
-)
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, exists, func, or_, select, text, true, union, update
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
@@ -347,7 +334,6 @@ def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) ->
         act = Act(ActType.REPORT, actor, dataset=only_one(names), detail=detail)
         for part in portions(names):
             this = (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(part)
-            tx.seal(act, REPORTS, this)
-            tx.connection.execute(update(REPORTS).where(this).values(finished_at=DatabaseTime(), act=act.id))
+            tx.change(act, REPORTS, this, finished_at=DatabaseTime())
         tx.record(act)
     return [(day, name) for day, name in found]

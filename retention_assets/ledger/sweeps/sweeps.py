@@ -5,19 +5,24 @@ let the store delete, `settle`; then `finish`. The note by which the store finds
 anything begins.
 """
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlalchemy import case, func, null, or_, select, text
+from sqlalchemy import case, func, null, select, text
 
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.database import WriteTransaction, audited
 from retention_assets.ledger.marks.marking import MARK_ROWS, Marks
-from retention_assets.ledger.marks.steps import by_id
+from retention_assets.ledger.marks.steps import by_id, to_sweep_by
 from retention_assets.ledger.schema import MARKS, OPEN, PLANNED, PLANS, SWEPT, TIMES
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.ledger.sweeps.writes import SweepWrites
+from retention_assets.policy.durations import text_of
 from retention_assets.sql.streams import numbers_of, stream
 from retention_assets.sql.transactions import portions
 
@@ -39,9 +44,9 @@ CLASSED_ROWS = pa.schema(
 class Sweeps(SweepWrites):
     """The sweeps of a ledger."""
 
-    def left(self, datasets: str | Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
+    def left(self, datasets: Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
         """Marks that an earlier sweep began and did not settle, with note, place and bytes of their plan: they may be gone."""
-        left = names.of(Marks(self.database).table([datasets] if isinstance(datasets, str) else datasets, ["SWEEPING"]))
+        left = names.of(Marks(self.database).table(datasets, ["SWEEPING"]))
         ids = left["id"].to_pylist()
         plans = self._plans(ids)
         for at, (name, kind) in enumerate({"note": pa.string(), "place": pa.string(), "planned": pa.int64()}.items()):
@@ -49,8 +54,7 @@ class Sweeps(SweepWrites):
         return left
 
     def amounts(self, datasets: Collection[str], as_of: datetime) -> dict[str, int]:
-        query = select(MARKS.c.dataset, func.count()).group_by(MARKS.c.dataset)
-        query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+        query = select(MARKS.c.dataset, func.count()).where(to_sweep_by(as_of)).group_by(MARKS.c.dataset)
         return dict(self.rows_among(query, MARKS.c.dataset, datasets))
 
     def due(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> npt.NDArray[np.int64]:
@@ -67,8 +71,7 @@ class Sweeps(SweepWrites):
         return np.concatenate(found)
 
     def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
-        query = select(MARKS.c.dataset, MARKS.c.transaction).distinct()
-        query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of), names.condition())
+        query = select(MARKS.c.dataset, MARKS.c.transaction).distinct().where(to_sweep_by(as_of), names.condition())
         parts: list[pa.RecordBatch] = []
         with self.database.reading() as connection:
             for some in portions(sorted(datasets)):
@@ -77,8 +80,7 @@ class Sweeps(SweepWrites):
 
     def concerned_names(self, datasets: Collection[str], as_of: datetime) -> Iterator[pa.RecordBatch]:
         """Names of due or begun marks, unsorted and possibly repeated."""
-        query = select(MARKS.c.transaction)
-        query = query.where(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+        query = select(MARKS.c.transaction).where(to_sweep_by(as_of))
         with self.database.reading() as connection:
             for some in portions(sorted(datasets)):
                 yield from stream(connection, query.where(MARKS.c.dataset.in_(some)), _NAMES)
@@ -118,3 +120,18 @@ class Sweeps(SweepWrites):
                 for mark, note, place, size in connection.execute(query.where(where).order_by(PLANS.c.planned_at)):
                     found[mark] = (found[mark][0] if note is None and mark in found else note, place, size)
         return found
+
+    @audited
+    def postpone(
+        self, tx: WriteTransaction, dataset: str, transactions: Sequence[str], within: datetime, until: datetime, actor: str
+    ) -> None:
+        """Record, before it is done, that transactions that would expire `within` an instant stay `until` another."""
+        names = json.dumps(sorted(transactions), ensure_ascii=False).encode(errors="surrogatepass")
+        detail = {
+            "transactions": len(transactions),
+            "digest": hashlib.sha256(names).hexdigest(),
+            "within": text_of(within),
+            "until": text_of(until),
+        }
+        act = Act(ActType.POSTPONE, actor, "They are unfinished, not archived, or held.", dataset, detail=detail)
+        tx.record(act)

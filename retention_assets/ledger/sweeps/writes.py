@@ -10,12 +10,12 @@ from datetime import date, datetime
 from functools import cache
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, case, func, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, case, func, insert, literal, select
 
 from retention_assets import clock
 from retention_assets.ledger.audit.chain import Act, ActType, new_id
 from retention_assets.ledger.audit.seals import planned_seals
-from retention_assets.ledger.clock_guard import has_come, has_come_by
+from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.marks.steps import (
@@ -104,15 +104,13 @@ class _Share:
     def has(self, column: ColumnElement[str]) -> ColumnElement[bool]:
         return column.in_(sorted(self.tokens))
 
-    def act(self, deed: ActType, datasets: Collection[str], plans: Iterable[Plan] = (), number: int | None = None) -> Act:
+    def describe(self, act: Act, datasets: Collection[str], plans: Iterable[Plan] = ()) -> Act:
         names, ids = sorted(datasets), sorted(plan.id for plan in plans)
-        act = Act(deed, self.holder, dataset=only_one(names))
+        act.dataset = only_one(names)
         if len(names) == 1:
             act.detail = {"lease": self.tokens[names[0]], **self.parts.get(names[0], {}), **({"plan": ids[0]} if ids else {})}
         else:
             act.detail = {"leases": {name: self.tokens[name] for name in names}, **({"plans": ids} if ids else {})}
-        if number is not None:
-            act.id = number
         return act
 
 
@@ -136,7 +134,7 @@ class SweepWrites(LedgerPart):
         if moved:
             datasets = set(moved.values())
             request_evaluations(tx, datasets)
-            _say(act, share.act(ActType.SPARE, datasets))
+            share.describe(act, datasets)
         if record_steps(tx, act, [(mark, "SPARED", None, None, reasons[mark]) for mark in moved]) and execution_date:
             counted: dict[str, list[ReportCounts]] = {}
             for row in report_columns(tx, moved):
@@ -162,7 +160,7 @@ class SweepWrites(LedgerPart):
         common = {"as_of": as_of, "planned_at": tx.present(), "act": act}
         # Marks and bytes are known before the plans are written: the planner holds the leases, so nobody else begins on them.
         # Due as of an instant and by the ledger's own clock: the caller's word is not enough.
-        is_due = (MARKS.c.due_at <= as_of) & has_come(MARKS.c.due_at, tx.connection)
+        is_due = (MARKS.c.due_at <= as_of) & has_come_by(MARKS.c.due_at, literal(present_by(tx.connection), InstantColumn()))
         due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & is_due
         rows: list[tuple[int, int, int | None]] = []
         for where in by_id(tx.connection, marks, due):
@@ -188,7 +186,7 @@ class SweepWrites(LedgerPart):
             sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in some])
             append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
             digest.update("".join(sealed).encode())
-        planning = share.act(ActType.PLAN, names, made.values(), act)
+        planning = share.describe(Act(ActType.PLAN, share.holder, id=act), names, made.values())
         total = {"marks": len(rows), "bytes": fit(sum(sizes.values()))}
         place = {"place": places[names[0]]} if len(names) == 1 else {}
         planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
@@ -213,7 +211,7 @@ class SweepWrites(LedgerPart):
         begun = _datasets(tx, moved, mine)
         if begun:
             datasets = set(begun.values())
-            _say(act, share.act(ActType.BEGIN, datasets, (mine[name] for name in datasets)))
+            share.describe(act, datasets, (mine[name] for name in datasets))
         record_steps(tx, act, same_steps(moved, "SWEEPING"))
         return Moved(begun, share.lost)
 
@@ -248,7 +246,7 @@ class SweepWrites(LedgerPart):
         if spared := {datasets[step[0]] for step in steps if step[1] == "SPARED"}:
             request_evaluations(tx, spared)
         if steps:
-            _say(act, share.act(ActType.SETTLE, set(datasets.values())))
+            share.describe(act, set(datasets.values()))
         if record_steps(tx, act, steps) and execution_date:
             count(tx, act, execution_date, _counted(tx, steps, settlements))
         return Moved(datasets, share.lost)
@@ -262,19 +260,13 @@ class SweepWrites(LedgerPart):
         found = tx.connection.execute(select(PLANS.c.id).where(here).order_by(PLANS.c.id).with_for_update()).scalars().all()
         if found:
             over = [mine[plan] for plan in found]
-            act = share.act(ActType.FINISH, {plan.dataset for plan in over}, over)
+            act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, over)
             these = PLANS.c.id.in_(found)
-            tx.seal(act, PLANS, these)
-            tx.connection.execute(update(PLANS).where(these).values(finished_at=DatabaseTime(), act=act.id))
-            tx.record(act)
+            tx.change(tx.record(act), PLANS, these, finished_at=DatabaseTime())
             evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
             evaluated = evaluated.where(these, PUBLISHED.c.published_at >= PLANS.c.planned_at)
             request_evaluations(tx, tx.connection.execute(evaluated).scalars())
         return share.lost
-
-
-def _say(act: Act, words: Act) -> None:
-    act.dataset, act.detail = words.dataset, words.detail
 
 
 # Built once, used by every batch.

@@ -319,7 +319,7 @@ class _Round:
             if self.context.stop.is_set() or not any(name in self.datasets for name in batch.targets):
                 continue
             takes = batch.takes()
-            if takes and (wait := self.context.ledger.paces.reserve(takes)):
+            if takes and (wait := self.context.ledger.sweep_runs.reserve(takes)):
                 if wait > _SAID_FROM:
                     time = timedelta(seconds=round(wait.total_seconds()))
                     _LOG.warning(

@@ -72,8 +72,6 @@ def act_of(position: int) -> str:
 
 
 TAMPERED = {
-    "a changed reason": (["UPDATE audit SET reason = 'x' WHERE position = 2"], "Row 2 of the audit (UNMARK) was changed"),
-    "a changed actor": (["UPDATE audit SET actor = 'bob' WHERE position = 2"], "Row 2 of the audit (UNMARK) was changed"),
     "a changed hash": (["UPDATE audit SET hash = 'x' WHERE position = 2"], "Row 2 of the audit (UNMARK) was changed"),
     "a removed row": (["DELETE FROM audit WHERE position = 3"], "Row 3 of the audit is missing"),
     "removed rows": (["DELETE FROM audit WHERE position IN (3, 4)"], "Rows 3 to 4 of the audit are missing"),
@@ -87,22 +85,11 @@ TAMPERED = {
         ],
         "Row 7 of the audit (FINISH) was changed",
     ),
-    "a changed mark": (["UPDATE marks SET policy = 'x' WHERE \"transaction\" = 'T2'"], "Mark 2 (T2 of lake/d) was changed"),
     "a mark sealed anew": (["UPDATE marks SET seal = 'x'"], "Row 1 of the audit (MARK) is about other marks than there are"),
     "a mark of another act": (["UPDATE marks SET act = 1 WHERE id = 2"], "The audit knows nothing of 1 marks"),
-    "a mark brought back": (["UPDATE marks SET status = 'MARKED' WHERE id = 1"], "Mark 1 (T1 of lake/d) is said to be MARKED"),
     "an earlier step": (
         ["UPDATE marks SET status = 'SWEEPING', changed_act = (SELECT act FROM audit WHERE position = 4) WHERE id = 2"],
         "Mark 2 (T2 of lake/d) is said to be SWEEPING, and its last step led to SWEPT",
-    ),
-    "a changed step": (["UPDATE steps SET why = 'x' WHERE mark = 1"], "The step of mark 1 to UNMARKED was changed"),
-    "a changed outcome": (
-        ["UPDATE steps SET outcome = 'ALREADY_GONE' WHERE mark = 2"],
-        "The step of mark 2 to SWEEPING was changed",
-    ),
-    "a removed step": (
-        ["DELETE FROM steps WHERE status = 'SWEPT' AND mark = 2"],
-        "Row 5 of the audit (SETTLE) is about 2 steps",
     ),
     "all steps removed": (
         ["DELETE FROM steps WHERE mark = 1"],

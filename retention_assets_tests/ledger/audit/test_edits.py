@@ -51,15 +51,8 @@ def build(ledger: Ledger) -> Ledger:
     raise_visibility(ledger, "lake/e", T0)
     ledger.clock.check(T0, None)
     ledger.clock.accept(LATER, "ann", "right")
-    looks = pa.table(
-        {
-            "dataset": ["lake/d", "lake/f"],
-            "token": ["t", None],
-            "rules": ["r", "r"],
-            "looked_at": [T0, T0],
-            "next_look": [T0, T0],
-        }
-    )
+    look = {"rules": "r", "looked_at": T0, "next_look": T0}
+    looks = pa.Table.from_pylist([{"dataset": "lake/d", "token": "t", **look}, {"dataset": "lake/f", "token": None, **look}])
     published = [Publication("log", "lake/d", "w/log/r1", "r1"), Publication("log", "lake/e", "w/log/r1", "r1")]
     ledger.marks.mark(candidates(["T1", "T2", "T3", "T4", "T5"]), T0, "run", published=published, evaluations=[looks])
     ledger.publications.publish([Publication("log", "lake/e", "w/log/r2", "r2")], "run")
@@ -95,7 +88,7 @@ def build(ledger: Ledger) -> Ledger:
     for progress in ("a", "b"):
         ledger.sweep_runs.report("sweeper", 0, progress)
     for _ in range(2):
-        ledger.paces.reserve({"p": timedelta(hours=1), "q": timedelta(hours=1)})
+        ledger.sweep_runs.reserve({"p": timedelta(hours=1), "q": timedelta(hours=1)})
     for datasets in (("lake/d", "lake/e"), ("lake/d",)):
         standing = {name: Violation(name, "is wrong") for name in datasets}
         ledger.violations.update("some_check", standing, None, T0, "run")
@@ -142,40 +135,24 @@ FILED = "name = 'filed'"
 EDITS: dict[str, tuple[list[str] | str, str]] = {
     # Holds.
     "holds: other datasets": (f"UPDATE holds SET content = replace(content, 'lake/*', 'lake/z') WHERE {HELD}", "of holds was changed past the ledger: it says {"),
-    "holds: ends earlier": (f"UPDATE holds SET until = placed_at WHERE {HELD}", "of holds was changed"),
-    "holds: another owner": (f"UPDATE holds SET owner = 'x' WHERE {HELD}", "of holds was changed"),
-    "holds: another name": (f"UPDATE holds SET name = 'x' WHERE {HELD}", "of holds was changed"),
-    "holds: another reason": (f"UPDATE holds SET reason = 'x' WHERE {HELD}", "of holds was changed"),
-    "holds: another who placed it": (f"UPDATE holds SET placed_by = 'x' WHERE {HELD}", "of holds was changed"),
-    "holds: another act": (f"UPDATE holds SET act = (SELECT act FROM audit WHERE position = 1) WHERE {HELD}", "of holds was changed"),
     "holds: released in silence": (f"UPDATE holds SET released_at = placed_at, released_by = 'x' WHERE {HELD}", "of holds was changed"),
     "holds: in force again": (f"UPDATE holds SET released_at = NULL WHERE {OVER}", "of holds was changed"),
-    "holds: another who released it": (f"UPDATE holds SET released_by = 'x' WHERE {OVER}", "of holds was changed"),
     "holds: removed": (f"DELETE FROM holds WHERE {HELD}", 'of holds was removed past the ledger; row 3 of the audit (HOLD) recorded {"datasets": {"include": ["lake/*"]}'),
     "holds: added": (same("holds", HELD, "id=id+1", "name='new'"), "of holds was added past the ledger"),
     "holds: moved": (f"UPDATE holds SET id = id + 1 WHERE {HELD}", "of holds was removed past the ledger"),
     "holds: swapped": (swap("holds", "name", "case-1", "case-2"), "of holds was changed"),
     # Holds of files.
     "file holds: other words": (f"UPDATE file_holds SET content = 'x' WHERE {FILED}", "of file_holds was changed"),
-    "file holds: another name": (f"UPDATE file_holds SET name = 'x' WHERE {FILED}", "of file_holds was changed"),
-    "file holds: gone": (f"UPDATE file_holds SET gone_at = came_at WHERE {FILED}", "of file_holds was changed"),
     "file holds: back": ("UPDATE file_holds SET gone_at = NULL WHERE name = 'gone'", "of file_holds was changed"),
     "file holds: removed": (f"DELETE FROM file_holds WHERE {FILED}", "of file_holds was removed"),
     # Realms.
     "realms: another state": ("UPDATE realms SET status = 'PURGING' WHERE name = 'acme'", 'Row acme of realms was changed past the ledger: it says {"act"'),
-    "realms: another grace": ("UPDATE realms SET grace = 'P0D' WHERE name = 'acme'", "Row acme of realms was changed"),
-    "realms: another who": ("UPDATE realms SET changed_by = 'x' WHERE name = 'acme'", "Row acme of realms was changed"),
-    "realms: another time": ("UPDATE realms SET changed_at = (SELECT min(at) FROM audit) WHERE name = 'beta'", "Row beta of realms was changed"),
     "realms: removed": ("DELETE FROM realms WHERE name = 'acme'", "Row acme of realms was removed"),
     "realms: added": (same("realms", "name = 'beta'", "name='new'"), "Row new of realms was added past the ledger: no act wrote it"),
     "realms: moved": ("UPDATE realms SET name = 'other' WHERE name = 'beta'", "Row beta of realms was removed"),
     "realms: swapped": (swap("realms", "name", "acme", "beta"), "Row beta of realms was changed"),
     # The policy book.
     "policies: other words": ("UPDATE policy_versions SET content = replace(content, '3d', '1d') WHERE version = 2", "Row p, 2 of policy_versions was changed"),
-    "policies: another digest": ("UPDATE policy_versions SET digest = 'x' WHERE version = 2", "Row p, 2 of policy_versions was changed"),
-    "policies: in whose name": ("UPDATE policy_versions SET written_by = 'x' WHERE version = 1", "Row p, 1 of policy_versions was changed"),
-    "policies: the system's": ("UPDATE policy_versions SET system = NOT system WHERE version = 2", "Row p, 2 of policy_versions was changed"),
-    "policies: revoked": ("UPDATE policy_versions SET revoked = NOT revoked WHERE version = 2", "Row p, 2 of policy_versions was changed"),
     "policies: removed": ("DELETE FROM policy_versions WHERE version = 2", "Row p, 2 of policy_versions was removed"),
     "policies: added": (same("policy_versions", "version = 1", "version=3"), "Row p, 3 of policy_versions was added"),
     "policies: swapped": (
@@ -183,34 +160,24 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     ),
     # Visibility.
     "visibility: lowered": ("UPDATE visibility SET visible_from = (SELECT due_by FROM reports) WHERE dataset = 'lake/d'", "Row lake/d of visibility was changed"),
-    "visibility: another who": ("UPDATE visibility SET raised_by = 'x' WHERE dataset = 'lake/d'", "Row lake/d of visibility was changed"),
     "visibility: removed": ("DELETE FROM visibility WHERE dataset = 'lake/d'", "Row lake/d of visibility was removed"),
     "visibility: added": (same("visibility", "dataset = 'lake/d'", "dataset='lake/z'"), "Row lake/z of visibility was added"),
     "visibility: moved": ("UPDATE visibility SET dataset = 'lake/z' WHERE dataset = 'lake/d'", "Row lake/d of visibility was removed"),
     # The clock.
     "clock: accepted": ("UPDATE clock SET accepted_until = (SELECT until FROM holds WHERE until IS NOT NULL)", "Row 1 of clock was changed"),
-    "clock: seen": ("UPDATE clock SET newest_seen_at = NULL", "Row 1 of clock was changed"),
-    "clock: marked": ("UPDATE clock SET newest_mark_at = accepted_until", "Row 1 of clock was changed"),
     "clock: next id": ("UPDATE clock SET next_mark = 2", "The clock says that the next mark is 2, and there is a mark 5"),
     "clock: next id is taken": ("UPDATE clock SET next_mark = 5", "The clock says that the next mark is 5, and there is a mark 5"),
     "clock: removed": ("DELETE FROM clock", "Row 1 of clock was removed"),
     # Objections.
     "objections: taken back": ("UPDATE objections SET withdrawn_at = raised_at WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was changed"),
-    "objections: other words": ("UPDATE objections SET sentence = 'x' WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was changed"),
     "objections: removed": ("DELETE FROM objections WHERE dataset = 'lake/x'", "Row lake/x, some_check of objections was removed"),
     "objections: standing again": ("UPDATE objections SET withdrawn_at = NULL WHERE dataset = 'lake/y'", "Row lake/y, some_check of objections was changed"),
     # Plans and what is planned.
     "plans: as of": ("UPDATE plans SET as_of = planned_at WHERE finished_at IS NOT NULL", "of plans was changed"),
-    "plans: marks": ("UPDATE plans SET marks = marks + 1 WHERE finished_at IS NULL", "of plans was changed"),
-    "plans: bytes": ("UPDATE plans SET bytes = 0 WHERE finished_at IS NOT NULL", "of plans was changed"),
-    "plans: dataset": ("UPDATE plans SET dataset = 'lake/e' WHERE finished_at IS NULL", "of plans was changed"),
-    "plans: token": ("UPDATE plans SET token = 99 WHERE finished_at IS NULL", "of plans was changed"),
-    "plans: finished": ("UPDATE plans SET finished_at = planned_at WHERE finished_at IS NULL", "of plans was changed"),
     "plans: going on": ("UPDATE plans SET finished_at = NULL", "of plans was changed"),
     "plans: removed": (["DELETE FROM planned WHERE plan = (SELECT id FROM plans WHERE finished_at IS NULL)", "DELETE FROM plans WHERE finished_at IS NULL"], "of plans was removed"),
     "plans: added": (same("plans", "finished_at IS NULL", "id=id+1"), "of plans was added"),
     "planned: a note": ("UPDATE planned SET note = 'x' WHERE mark = 3", "Mark 3 of plan "),
-    "planned: bytes": ("UPDATE planned SET bytes = 8 WHERE mark = 4 AND note IS NOT NULL", "Mark 4 of plan "),
     "planned: another mark": ("UPDATE planned SET mark = 1 WHERE mark = 3", "Mark 1 of plan "),
     "planned: removed": ("DELETE FROM planned WHERE mark = 3", "(PLAN) is about 3 planned marks, and there are 2"),
     "planned: added": (same("planned", "mark = 3", "mark=1"), "Mark 1 of plan "),
@@ -243,55 +210,34 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     # Steps and outcomes.
     "steps: why": ("UPDATE steps SET why = 'x' WHERE mark = 1", "The step of mark 1 to UNMARKED was changed"),
     "steps: an outcome": ("UPDATE steps SET outcome = 'ALREADY_GONE' WHERE mark = 3 AND outcome IS NOT NULL", "The step of mark 3 to SWEPT was changed"),
-    "steps: bytes": ("UPDATE steps SET bytes = 99 WHERE mark = 3 AND outcome IS NOT NULL", "The step of mark 3 to SWEPT was changed"),
     "steps: a state": ("UPDATE steps SET status = 'SPARED' WHERE mark = 1", "The step of mark 1 to SPARED was changed"),
     "steps: removed": ("DELETE FROM steps WHERE mark = 3 AND outcome IS NOT NULL", "(SETTLE) is about 2 steps, and there are 1"),
     "steps: added": (same("steps", "mark = 1", "mark=2"), "The step of mark 2 to UNMARKED was changed"),
     "steps: moved": ("UPDATE steps SET mark = 5 WHERE mark = 1", "The step of mark 5 to UNMARKED was changed"),
     # Reports.
-    **{
-        f"reports: {column}": (f"UPDATE reports SET {column} = {value}", "Row 2026-01-08, lake/d of reports was changed")
-        for column, value in {
-            "to_delete": "to_delete + 1", "deleted": "9", "already_gone": "9", "failed": "0", "spared": "0", "unmarked": "0",
-            "bytes_freed": "1", "bytes_to_free": "1", "policies": "'{}x'", "bounds": "'x'", "archived_types": "'x'",
-            "classes": "'x'", "due_by": "started_at", "marks_before": "1", "finished_at": "started_at",
-        }.items()
-    },
+    "reports: less to delete": ("UPDATE reports SET to_delete = to_delete - 1", "Row 2026-01-08, lake/d of reports was changed"),
     "reports: another day": ("UPDATE reports SET execution_date = '2026-01-09'", "Row 2026-01-08, lake/d of reports was removed"),
     "reports: removed": ("DELETE FROM reports", "Row 2026-01-08, lake/d of reports was removed"),
     # Days on which somebody looked.
     "days: nothing was due": ("UPDATE days SET due = 0", "Row 2026-01-08 of days was changed"),
-    "days: another day": ("UPDATE days SET execution_date = '2026-01-09'", "Row 2026-01-08 of days was removed"),
     "days: nobody looked": ("DELETE FROM days", "Row 2026-01-08 of days was removed"),
     # Scans.
     "places: another": ("UPDATE places SET place = '/x' WHERE id = 1", "Row 1 of places was changed"),
-    "places: another store": ("UPDATE places SET store = 'x' WHERE id = 1", "Row 1 of places was changed"),
-    "places: earlier marks": ("UPDATE places SET first_mark = 0 WHERE id = 1", "Row 1 of places was changed"),
     "places: removed": ("DELETE FROM places", "Row 1 of places was removed"),
-    "noted heads: forgotten": ("UPDATE noted_heads SET noted = false", "of noted_heads was changed"),
     "noted heads: elsewhere": ("UPDATE noted_heads SET place = '/x'", "of noted_heads was added"),
     "noted heads: removed": ("DELETE FROM noted_heads", "of noted_heads was removed"),
     "scans: kept": ("UPDATE scans SET status = 'kept' WHERE id = 2", "Row 2 of scans was changed"),
-    "scans: other counts": ("UPDATE scans SET result = '{ }' WHERE id = 1", "Row 1 of scans was changed"),
-    "scans: other sums": ("UPDATE scans SET totals = NULL WHERE id = 1", "Row 1 of scans was changed"),
     "scans: accepted in silence": ("UPDATE scans SET accepted_at = started_at, accepted_by = 'x' WHERE id = 1", "Row 1 of scans was changed"),
-    "scans: accepted by another": ("UPDATE scans SET accepted_by = 'x' WHERE id = 2", "Row 2 of scans was changed"),
-    "scans: used": ("UPDATE scans SET used_at = ended_at WHERE id = 2", "Row 2 of scans was changed"),
-    "scans: of another store": ("UPDATE scans SET store = 'x' WHERE id = 2", "Row 2 of scans was changed"),
     "scans: removed": ("DELETE FROM scans WHERE id = 2", "Row 2 of scans was removed"),
     "scans: added": (same("scans", "id = 2", "id=3"), "Row 3 of scans was added"),
     # What is published.
     "published: another folder": ("UPDATE published SET folder = 'x' WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
-    "published: another run": ("UPDATE published SET run = 'x' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),
     "published: an older folder": ("UPDATE published SET folder = 'w/log/r1', run = 'r1' WHERE dataset = 'lake/e'", "Row log, lake/e of published was changed"),
-    "published: another act": ("UPDATE published SET act = (SELECT act FROM audit WHERE position = 1) WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
-    "published: another time": ("UPDATE published SET published_at = (SELECT due_by FROM reports) WHERE dataset = 'lake/d'", "Row log, lake/d of published was changed"),
     "published: removed": ("DELETE FROM published WHERE dataset = 'lake/e'", "Row log, lake/e of published was removed"),
     "published: added": (same("published", "dataset = 'lake/d'", "dataset='lake/z'"), "Row log, lake/z of published was added"),
     "published: swapped": (swap("published", "dataset", "lake/d", "lake/e"), "Row log, lake/d of published was changed"),
     # What no act is about.
     "leases: another holder": ("UPDATE leases SET holder = 'x' WHERE dataset = 'lake/e'", "Row lake/e of leases was changed or added past the ledger"),
-    "leases: an older number": ("UPDATE leases SET token = 0 WHERE dataset = 'lake/d'", "Row lake/d of leases was changed or added"),
     "leases: held for ever": ("UPDATE leases SET given_up = NOT given_up WHERE dataset = 'lake/d'", "Row lake/d of leases was changed or added"),
     "leases: removed": ("DELETE FROM leases WHERE dataset = 'lake/e'", "The table leases has 2 rows, and the ledger wrote 3: at least one was added or removed"),
     "leases: added": (same("leases", "dataset = 'lake/d'", "dataset='lake/z'"), "Row lake/z of leases was changed or added"),
@@ -300,7 +246,6 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "paces: not before": ("UPDATE paces SET next_at = (SELECT max(until) FROM holds) WHERE policy = 'p'", "Row p of paces was changed or added"),
     "paces: removed": ("DELETE FROM paces WHERE policy = 'q'", "The table paces has 1 rows, and the ledger wrote 2"),
     "looks: not before": ("UPDATE looks SET next_look = NULL WHERE dataset = 'lake/d'", "Row lake/d of looks was changed or added"),
-    "looks: another token": ("UPDATE looks SET token = 'x' WHERE dataset = 'lake/f'", "Row lake/f of looks was changed or added"),
     "looks: removed": ("DELETE FROM looks WHERE dataset = 'lake/f'", "The table looks has 1 rows, and the ledger wrote 2"),
     "stops: another reason": ("UPDATE stops SET reason = 'x'", "Row sweeper of stops was changed or added"),
     "stops: removed": ("DELETE FROM stops", "The table stops has 0 rows, and the ledger wrote 1"),
@@ -320,10 +265,7 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
         ],
         "The audit knows nothing of 1 steps",
     ),
-    "audit: an act done by another": ("UPDATE audit SET actor = 'x' WHERE deed = 'RELEASE'", "(RELEASE) was changed"),
     "audit: what an act said": ("UPDATE audit SET detail = '{}' WHERE deed = 'REALM'", "(REALM) was changed"),
-    "audit: an act's reason": ("UPDATE audit SET reason = 'x' WHERE deed = 'UNMARK'", "(UNMARK) was changed"),
-    "audit: an act's time": ("UPDATE audit SET at = (SELECT min(at) FROM audit) WHERE deed = 'UNMARK'", "(UNMARK) was changed"),
     "audit: the head": ("UPDATE audit_head SET hash = 'x'", "The head of the audit says that it ends with row"),
     "audit: another ledger": ("UPDATE audit_head SET ledger = 'x'", "The head of the audit says that this is ledger x"),
 }  # fmt: skip
@@ -377,7 +319,7 @@ UNCHANGED = {("clock", "id"), ("audit_head", "id"), ("ledger_revision", "revisio
 
 
 def unseen(connection: Connection, table: Table, column: Column[object], value: str) -> list[str]:
-    """The rows in which a column is given another value past the ledger, and no fault says so."""
+    """The rows in which a column is given another value past the ledger, and no fault names their table."""
     from retention_assets.ledger.audit.verify import verify
 
     keys = [key.name for key in table.primary_key]
@@ -391,7 +333,9 @@ def unseen(connection: Connection, table: Table, column: Column[object], value: 
             parameters = {f"key_{name}": key for name, key in zip(keys, row, strict=True)}
             done = connection.execute(text(f'UPDATE {table.name} SET "{column.name}" = {value} WHERE {where}'), parameters)
             assert done.rowcount == 1
-            if not verify(connection).faults:
+            # The next id is compared with the newest mark and not sealed.
+            name = f"of {table.name} was" if table.name in SEALED and column.name != "next_mark" else ""
+            if not [fault for fault in verify(connection).faults if name in fault]:
                 missed.append(f"{column} of {row} to {value}")
             savepoint.rollback()
     return missed

@@ -9,7 +9,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.keeping import KeptMarks
+from retention_assets.ledger.marks.unmarking import KeptMarks
 from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Datasets, Hold

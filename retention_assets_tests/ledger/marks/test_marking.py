@@ -11,18 +11,7 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.ledger.publications import Publication
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.states import (
-    LATER,
-    T0,
-    WEEK,
-    candidates,
-    change_leases,
-    ids,
-    many,
-    planned,
-    statuses,
-    swept,
-)
+from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, change_leases, ids, many, planned, statuses, swept
 
 DAY = timedelta(days=1)
 TICK = timedelta(microseconds=1)
