@@ -44,12 +44,18 @@ class HousekeepingResult(Result):
     def headline(self) -> str:
         if self.troubles:
             return "\n".join(self.troubles)
-        postponed = sum(each.postponed for each in self.datasets)
-        return f"{postponed:,} transactions {'would be' if self.dry_run else 'were'} postponed."
+        return f"{self.postponed:,} transactions {'would be' if self.dry_run else 'were'} postponed."
 
     def sentences(self) -> Sequence[str]:
-        tomorrow = sum(kind.transactions for each in self.datasets for kind in each.tomorrow)
-        return (f"By itself, tomorrow expires: {tomorrow:,}.",)
+        return (f"By itself, tomorrow expires: {self.expires_tomorrow:,}.",)
+
+    @property
+    def postponed(self) -> int:
+        return sum(each.postponed for each in self.datasets)
+
+    @property
+    def expires_tomorrow(self) -> int:
+        return sum(kind.transactions for each in self.datasets for kind in each.tomorrow)
 
     @property
     def troubles(self) -> tuple[str, ...]:
@@ -61,7 +67,8 @@ class HousekeepingResult(Result):
         return bool(self.troubles)
 
     def as_dict(self) -> dict[str, Any]:
-        return {"as_of": self.as_of, "dry_run": self.dry_run, "datasets": [asdict(each) for each in self.datasets]}
+        sums = {"postponed": self.postponed, "expires_tomorrow": self.expires_tomorrow}
+        return {"as_of": self.as_of, "dry_run": self.dry_run, **sums, "datasets": [asdict(each) for each in self.datasets]}
 
 
 @operation(Kind.ACT, "retention housekeeping --dry-run", "retention housekeeping -s ods", progress="reading what expires")
@@ -108,7 +115,7 @@ def _expires(store: Store) -> bool:
 @FORMAT
 def housekeeping_command(format_: str, **given: Any) -> ExitCode:
     result = ask(housekeeping, **given)
-    waits = result.dry_run and any(each.postponed for each in result.datasets)
+    waits = result.dry_run and result.postponed > 0
     if format_ == "json":
         print_json(result.as_dict())
     else:

@@ -349,7 +349,7 @@ def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow
     assert ran.success
     (event,) = [event for event in ran.all_events if event.is_successful_output]
     shown = {name: value.value for name, value in event.step_output_data.metadata.items()}
-    assert (shown["postponed"], shown["datasets"]) == (1, 1)
+    assert (shown["postponed"], shown["expires_tomorrow"]) == (1, 1)
     assert units.expires("a") == {PUT_OFF}
     assert units.expires("b") == {SOON}
 
