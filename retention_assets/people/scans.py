@@ -164,7 +164,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> ExportResul
     files.create_dir(folder, recursive=True)
     schema = EVERYTHING if request.everything else RETAINED
     written, objects, size, without = 0, 0, 0, 0
-    for table in _in_files(_rows(source, settings, request)):
+    for table in _in_files(_rows(source, request)):
         rows = table if request.everything else _with_witnesses(settings, table)
         rows = rows.select(schema.names).cast(schema)
         pq.write_table(rows, f"{folder}/part-{written:05d}.parquet", filesystem=files, compression="zstd")
@@ -196,13 +196,12 @@ def _is_there(folder: str) -> bool:
     return files.get_file_info(place).type is not pafs.FileType.NotFound
 
 
-def _rows(folder: str, settings: ObjectsSettings, request: ExportRequest) -> Iterator[pa.Table]:
+def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
     """Wanted objects of a scan, batch by batch."""
     from retention_assets.pipeline.file_systems import place_of
-    from retention_assets.stores.objects.scan.folder import ScanFolder
-    from retention_assets.stores.objects.scan.listed import read_every_class
+    from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
 
-    for rows in read_every_class(ScanFolder(folder, place_of), settings, ("key", "realm", "kind", "size")):
+    for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
         table = pa.table({name: _plain(rows[name]) for name in rows.column_names})
         if not request.everything:
             table = table.filter(pc.equal(table["class"], ObjectClass.REFERENCED.value))

@@ -20,10 +20,6 @@ _SAID = ("realm", "kind")
 class ObjectList(Protocol):
     """A list of objects that somebody else made."""
 
-    @property
-    def is_fixed(self) -> bool:
-        """True if reading a part again is cheap and gives the same rows in the same order, or raises."""
-
     def begin(self) -> datetime:
         """Time at which the list was made."""
 
@@ -57,14 +53,6 @@ class FinishedListing:
 
     def read(self, share: Any) -> Iterator[pa.RecordBatch]:
         return self.listed.read(share)
-
-    @property
-    def is_fixed(self) -> bool:
-        return self.listed.is_fixed
-
-    def read_some(self, share: Any, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Objects of a part; columns other than the given ones may be null."""
-        return self.listed.read(share, columns)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Ask the place; with `derived`, read the list again for realms and kinds and drop what it does not name. Raises

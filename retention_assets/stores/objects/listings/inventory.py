@@ -98,11 +98,6 @@ class InventoryObjects:
             sizes[least] += file.size
         return [InventoryShare(tuple(share), len(shares)) for share in shares]
 
-    @property
-    def is_fixed(self) -> bool:
-        """False for CSV, which is slow to read; every file is verified by its checksum."""
-        return self._delivery is not None and all(file.form == "PARQUET" for file in self._delivery.files)
-
     def read(self, share: InventoryShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         pace = Pace.of_share(self.rate, share.of)
         for file in share.files:

@@ -60,11 +60,6 @@ class ParquetObjects:
             sizes[least] += part.weight
         return [ParquetShare(tuple(share), len(shares)) for share in shares]
 
-    @property
-    def is_fixed(self) -> bool:
-        """Always true: a file that changed since the listing began raises."""
-        return True
-
     def read(self, share: ParquetShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         pace = Pace.of_share(self.rate, share.of)
         for part in share.files:

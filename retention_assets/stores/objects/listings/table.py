@@ -54,11 +54,6 @@ class TableObjects:
         parts = max(1, min(wanted, files))
         return [TableShare(self._snapshot, number, parts) for number in range(parts)]
 
-    @property
-    def is_fixed(self) -> bool:
-        """Always true: data files of a snapshot are never rewritten."""
-        return True
-
     def read(self, share: TableShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         pace, where = Pace.of_share(self.rate, share.of), f"the table {self.table.name}"
         with self._opened() as table:

@@ -1,14 +1,16 @@
 """A Bloom filter of fingerprints. Bits depend on the scan's salt, so no object is kept by a false positive in every scan."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from retention_assets.frames.arrays import Bools
 from retention_assets.stores.objects.scan.fingerprints import Hashes
+from retention_assets.stores.objects.scan.folder import ScanFolder
 
+_FILE = "retained/bloom"
 _WORD = 64
 _BLOCK = 1 << 18
 
@@ -74,3 +76,22 @@ class Bloom:
     def _place(self, first: Hashes, step: Hashes, number: int) -> Hashes:
         place: Hashes = (first + step * np.uint64(number)) % np.uint64(self.size.bits)
         return place
+
+
+@dataclass(frozen=True)
+class FillBloom:
+    """Single task that writes a filter of all fingerprints in some files."""
+
+    size: BloomSize
+    names: Sequence[str]
+    folder: ScanFolder
+
+    def __call__(self, _: int) -> None:
+        bloom = Bloom(self.size)
+        for name in self.names:
+            bloom.add(self.folder.read_values(name).values)
+        self.folder.write_bytes(_FILE, bloom.bits)
+
+
+def read_bloom(folder: ScanFolder, size: BloomSize) -> Bloom:
+    return Bloom(size, np.frombuffer(folder.read_bytes(_FILE), dtype=np.uint8))

@@ -1,7 +1,6 @@
 """The folder of a scan: names and formats of the files that its tasks leave.
 
-`objects/` has a Parquet file per share, with everything listed, or of a finished list only what has lines in the log.
-`classes/` has the class of each of these rows, and `every/` the class of each object of a finished list. `references/`,
+`objects/` has a Parquet file per share, with everything listed, and `classes/` the class of each of its rows. `references/`,
 `asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints.
 """
 
@@ -24,8 +23,10 @@ RANGE_SHIFT = 64 - 8
 # rows read and judged together
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
-OBJECTS, CLASSES, EVERY = "objects", "classes", "every"
-FOLDERS = (OBJECTS, CLASSES, EVERY, "references", "asked", "retained", "edges", "matched")
+OBJECTS, CLASSES = "objects", "classes"
+# file of the fingerprints that are retained over edges
+OVER_EDGES = "edges/retained"
+FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
 
 LISTED = pa.schema(
     [
@@ -132,7 +133,7 @@ class RangedValues:
 
 
 def read_classes(folder: ScanFolder, columns: Sequence[str] = KEPT) -> Iterator[pa.Table]:
-    """Yield kept objects in batches: some columns of `KEPT`, and `class`."""
+    """Yield listed objects in batches: some columns of `KEPT`, and `class`."""
     for part in folder.parts(CLASSES):
         with folder.reader(f"{OBJECTS}/{part}") as objects, folder.reader(f"{CLASSES}/{part}") as classes:
             for group in range(objects.num_row_groups):

@@ -1,93 +1,71 @@
-"""Listed objects, in parts that a scan reads repeatedly: from its own files, or from a finished list itself. A finished list
-from whose columns nothing must be derived is not copied: it was made before the scan, and each reading checks that its files
-have not changed since."""
+"""Listed objects: tasks write each share of a listing into the folder of the scan, with names and fingerprints, and read it
+from there as often as they need it. So the listing itself is read once, before every reference."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.errors import Refused
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.policy.realms import is_reserved
-from retention_assets.stores.objects.listings import ObjectListing, open_listing
-from retention_assets.stores.objects.listings.finished import FinishedListing
-from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
+from retention_assets.stores.objects.listings import ObjectListing
+from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.scan.classes import words_of
-from retention_assets.stores.objects.scan.folder import EVERY, LISTED, OBJECTS, ROWS, ScanFolder, read_classes
-from retention_assets.stores.objects.settings import FromPattern, ObjectsSettings
-
-_LIST = "list.json"
-_NAMES = ("key", "realm", "kind")
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints
+from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder
+from retention_assets.stores.objects.settings import ObjectsSettings
 
 
-class ListedObjects(Protocol):
-    """Listed objects in parts; tasks are sent it as a value."""
+@dataclass(frozen=True)
+class ListedShare:
+    """File of a share, its rows, and those not in a reserved realm."""
 
-    @property
-    def parts(self) -> Sequence[str]:
-        """Names of the parts."""
+    part: str
+    rows: int
+    counted: int
 
-    @property
-    def is_written(self) -> bool:
-        """True if all objects are in the folder of the scan."""
+
+@dataclass(frozen=True)
+class ListObjects:
+    """Task that writes a share."""
+
+    settings: ObjectsSettings
+    listing: ObjectListing
+    salt: bytes
+    folder: ScanFolder
+    shares: Sequence[Any]
+
+    def __call__(self, number: int) -> ListedShare:
+        fingerprints = Fingerprints(self.salt)
+        part = f"part-{number:05d}.parquet"
+        rows = counted = 0
+        named = (with_names(batch, self.settings) for batch in self.listing.read(self.shares[number]) if batch.num_rows)
+        only = constant_dataset(self.settings)
+        with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
+            for table in in_row_groups(named):
+                keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
+                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
+                hashes = pa.array(fingerprints.of(keys, realms))
+                writer.write_table(pa.table([*columns, hashes], schema=LISTED))
+                rows += len(table)
+                counted += len(table) - _reserved_rows(table["realm"])
+        return ListedShare(part, rows, counted)
+
+
+@dataclass(frozen=True)
+class ListedObjects:
+    """Parts of a listing in the folder of a scan; tasks are sent it as a value."""
+
+    folder: ScanFolder
+    parts: Sequence[str]
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield some columns of `LISTED` of a part, each time in the same batches of at most `ROWS` rows."""
-
-
-@dataclass(frozen=True)
-class WrittenObjects:
-    folder: ScanFolder
-    parts: Sequence[str]
-    is_written: bool = True
-
-    def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
         with self.folder.reader(f"{OBJECTS}/{self.parts[number]}") as source:
             for group in range(source.num_row_groups):
                 yield source.read_row_group(group, columns=list(columns), use_threads=False)
-
-
-@dataclass(frozen=True)
-class FinishedObjects:
-    settings: ObjectsSettings
-    listing: FinishedListing
-    shares: Sequence[Any]
-    is_written: bool = False
-
-    @property
-    def parts(self) -> Sequence[str]:
-        return [part_name(number) for number in range(len(self.shares))]
-
-    def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Read the list again, without fingerprints."""
-        fields = [LISTED.field(name) for name in columns if name != "fingerprint"]
-        wanted = [name for name in columns if name in ("size", "created_at")]
-        only = constant_dataset(self.settings)
-        for table in in_row_groups(self.listing.read_some(self.shares[number], (*_NAMES, *wanted))):
-            if only is None or table["realm"].null_count < len(table):
-                table = pa.Table.from_batches([with_names(batch, self.settings) for batch in table.to_batches()])
-            yield pa.table([column_of(table, field, only) for field in fields], schema=pa.schema(fields))
-
-
-def can_be_read_again(settings: ObjectsSettings, listing: ObjectListing) -> bool:
-    """Tell whether a listing is an unchanging list that provides all that a scan needs, with no limit on its rate."""
-    return (
-        isinstance(listing, FinishedListing)
-        and listing.is_fixed
-        and not settings.rates.scan
-        and not isinstance(settings.realm, str)
-        and not isinstance(settings.kind_of, FromPattern)
-        and dataset_parts(settings) <= {"realm", "kind"}
-    )
-
-
-def part_name(number: int) -> str:
-    return f"part-{number:05d}.parquet"
 
 
 def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
@@ -112,7 +90,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
     return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
 
 
-def column_of(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
+def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
     if field.name == "dataset" and only_dataset is not None:
         places = pa.array(np.zeros(len(table), dtype=np.int32))
         return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
@@ -124,49 +102,9 @@ def column_of(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.
     return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
 
 
-def reserved_rows(realms: pa.ChunkedArray) -> int:
+def _reserved_rows(realms: pa.ChunkedArray) -> int:
     if realms.null_count == len(realms):
         return 0
     names, codes = words_of(realms)
     reserved = [number for number, name in enumerate(names) if is_reserved(name)]
     return sum(int((codes == number).sum()) for number in reserved)
-
-
-def note_list(folder: ScanFolder, shares: Sequence[Any], wanted: int, *, every: bool) -> None:
-    """Record the list's identity, and whether the folder has every object of it."""
-    folder.write_bytes(_LIST, json.dumps({"wanted": wanted, "shares": _digest(shares), "every": every}).encode())
-
-
-def read_every_class(folder: ScanFolder, settings: ObjectsSettings, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield every listed object: some columns of `KEPT`, and `class`. Raises Refused if the list has changed since."""
-    noted = json.loads(bytes(folder.read_bytes(_LIST))) if folder.parts(EVERY) else {"every": True}
-    if noted.get("every"):
-        yield from read_classes(folder, columns)
-        return
-    listing = open_listing(settings)
-    changed = Refused(
-        f"The list that the store {settings.name} was scanned by is not the same any more, and of what had no line in the log"
-        " nothing else is kept. Export after the next scan."
-    )
-    if not isinstance(listing, FinishedListing):
-        raise changed
-    # only known after begin()
-    listing.begin()
-    shares = listing.shares(noted["wanted"])
-    if not can_be_read_again(settings, listing) or _digest(shares) != noted["shares"]:
-        raise changed
-    listed = FinishedObjects(settings, listing, shares)
-    for number, part in enumerate(listed.parts):
-        with folder.reader(f"{EVERY}/{part}") as classes:
-            group = 0
-            for group, rows in enumerate(listed.read(number, columns), 1):
-                found = classes.read_row_group(group - 1, use_threads=False)["class"] if group <= classes.num_row_groups else []
-                if len(found) != len(rows):
-                    raise changed
-                yield rows.append_column("class", found)
-            if group != classes.num_row_groups:
-                raise changed
-
-
-def _digest(shares: Sequence[Any]) -> str:
-    return hashlib.sha256(repr(list(shares)).encode()).hexdigest()

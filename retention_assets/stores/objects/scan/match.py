@@ -1,19 +1,20 @@
-"""Matches objects and references range by range of fingerprints, each small enough for a CPU cache."""
+"""Matches objects and references range by range of fingerprints, each small enough for a CPU cache. So the cost of an object
+stays the same however many there are, and no task holds all references."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
+from retention_assets.stores.objects.scan.bloom import Bloom, BloomSize, read_bloom
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import RANGES, RangedValues, ScanFolder
-from retention_assets.stores.objects.scan.listed import ListedObjects, reserved_rows
+from retention_assets.stores.objects.scan.folder import OVER_EDGES, RANGES, RangedValues, ScanFolder
+from retention_assets.stores.objects.scan.listed import ListedObjects
 from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
 from retention_assets.stores.objects.scan.membership import SortedFingerprints
-from retention_assets.stores.objects.scan.read_edges import OVER_EDGES
 from retention_assets.stores.objects.scan.read_references import Run, distinct_of, read_sources
 
 Rows = npt.NDArray[np.uint32]
@@ -33,15 +34,6 @@ class AskedRun:
     values: int
 
 
-@dataclass
-class AskedPart:
-    """Runs of a part, its rows, and those not in a reserved realm."""
-
-    runs: list[AskedRun] = field(default_factory=list)
-    rows: int = 0
-    counted: int = 0
-
-
 @dataclass(frozen=True)
 class AskObjects:
     """Task that writes the fingerprints under which a part's objects may be named."""
@@ -52,41 +44,42 @@ class AskObjects:
     salt: bytes
     folder: ScanFolder
 
-    def __call__(self, number: int) -> AskedPart:
-        found, fingerprints = AskedPart(), Fingerprints(self.salt)
+    def __call__(self, number: int) -> list[AskedRun]:
+        runs, fingerprints = list[AskedRun](), Fingerprints(self.salt)
         # If objects are named in one way and not by folders, their own fingerprints suffice.
         bare = not (self.named_by.depths or (self.named_by.in_all and self.has_realms))
-        columns = ["realm"] + ["fingerprint"] * self.listed.is_written + ["key"] * (not (bare and self.listed.is_written))
         held: list[list[Lookup]] = []
         rows: list[int] = []
-        for table in self.listed.read(number, columns):
-            own: Hashes | None = join_chunks(table["fingerprint"]).to_numpy() if self.listed.is_written else None
-            if own is not None and bare:
+
+        def close() -> None:
+            if held:
+                runs.append(self._write(f"{number:05d}-{len(runs):04d}", held, rows))
+                held.clear()
+                rows.clear()
+
+        for table in self.listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
+            own = join_chunks(table["fingerprint"]).to_numpy()
+            if bare:
                 held.append([Lookup(own, None, _no_names)])
             else:
-                keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
-                ways = lookups(fingerprints, keys, realms, self.named_by, own)
+                ways = lookups(fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), self.named_by, own)
                 # `names` would keep every table's keys in memory.
                 held.append([Lookup(way.hashes, way.rows, _no_names) for way in ways])
             rows.append(len(table))
-            found.rows += len(table)
-            found.counted += len(table) - reserved_rows(table["realm"])
             if sum(rows) >= _ASKED:
-                found.runs.append(self._write(f"{number:05d}-{len(found.runs):04d}", held, rows))
-                held, rows = [], []
-        if held:
-            found.runs.append(self._write(f"{number:05d}-{len(found.runs):04d}", held, rows))
-        return found
+                close()
+        close()
+        return runs
 
     def _write(self, name: str, held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> AskedRun:
-        values, places = gathered(held, rows)
+        values, places = _gathered(held, rows)
         run = AskedRun(f"asked/{name}", sum(rows), len(values))
         order = self.folder.write_ranges(run.name, values)
         self.folder.write_bytes(f"{run.name}.rows", order.astype(np.uint32) if places is None else places[order])
         return run
 
 
-def gathered(held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> tuple[Hashes, Rows | None]:
+def _gathered(held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> tuple[Hashes, Rows | None]:
     """Concatenate the fingerprints of batches, with the row of each; None if each row has exactly its own."""
     hashes = [way.hashes for ways in held for way in ways]
     values = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
@@ -118,7 +111,8 @@ class MatchedRanges:
 
 @dataclass(frozen=True)
 class MatchObjects:
-    """Task that matches all references and fingerprints of some ranges."""
+    """Task that matches all references and fingerprints of some ranges. With `bloom`, the filter says what is retained; the
+    references are still counted exactly."""
 
     references: Sequence[Run]
     sources: int
@@ -126,12 +120,14 @@ class MatchObjects:
     over_edges: bool
     folder: ScanFolder
     bounds: Sequence[tuple[int, int]]
+    bloom: BloomSize | None
 
     def __call__(self, number: int) -> MatchedRanges:
         first, end = self.bounds[number]
         references = read_sources(self.folder, self.references, self.sources, first, end)
         beside = [self.folder.read_values(OVER_EDGES, first, end)] if self.over_edges else []
         asked = [self.folder.read_values(run.name, first, end) for run in self.asked]
+        bloom = read_bloom(self.folder, self.bloom) if self.bloom else None
         met = [np.zeros(len(one.values), dtype=bool) for one in asked]
         places = [0] * len(asked)
         distinct, matched, counts = 0, 0, [0] * self.sources
@@ -143,8 +139,11 @@ class MatchObjects:
             at = SortedFingerprints(known).find(hashes)
             there = at >= 0
             named[at[there]] = True
-            if beside:
-                there |= SortedFingerprints(distinct_of([beside], low, high)[0]).has(hashes)
+            retained: list[Bloom | SortedFingerprints] = (
+                [bloom] if bloom else [SortedFingerprints(distinct_of([[one]], low, high)[0]) for one in beside]
+            )
+            for filter_ in retained:
+                there |= filter_.has(hashes)
             begin = 0
             for place, values in enumerate(some):
                 met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
@@ -157,15 +156,6 @@ class MatchObjects:
         ends = np.cumsum([0, *map(len, bits)], dtype=np.int64)
         self.folder.write_bytes(name, ends, *bits)
         return MatchedRanges(name, distinct, tuple(counts), matched)
-
-
-def read_met(folder: ScanFolder, name: str, runs: int, number: int, asked: int) -> Bools:
-    """Mask of a run's fingerprints in a task's ranges that were met; `asked` is their number."""
-    files, path = folder.place(name)
-    with files.open_input_file(path) as source:
-        begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
-        bits = np.frombuffer(source.read_at(end - begin, 8 * (runs + 1) + begin), dtype=np.uint8)
-    return np.unpackbits(bits, count=asked).view(bool)
 
 
 def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
@@ -183,5 +173,31 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
         yield begin, end
 
 
-def rows_of(folder: ScanFolder, run: AskedRun) -> Ints:
-    return np.frombuffer(folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
+@dataclass(frozen=True)
+class Matches:
+    """All asked runs, and which of their fingerprints tasks met."""
+
+    folder: ScanFolder
+    asked: Sequence[AskedRun]
+    met: Sequence[str]
+    bounds: Sequence[tuple[int, int]]
+
+    def hit(self, number: int) -> Bools:
+        """Mask of the rows of a run that something names."""
+        run = self.asked[number]
+        begins = self.folder.read_values(run.name, 0, 0).begins
+        met = [
+            self._met(name, number, int(begins[end] - begins[first]))
+            for name, (first, end) in zip(self.met, self.bounds, strict=True)
+        ]
+        rows: Ints = np.frombuffer(self.folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
+        hit = np.zeros(run.rows, dtype=bool)
+        hit[rows[np.concatenate(met)]] = True
+        return hit
+
+    def _met(self, name: str, number: int, asked: int) -> Bools:
+        files, path = self.folder.place(name)
+        with files.open_input_file(path) as source:
+            begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
+            bits = np.frombuffer(source.read_at(end - begin, 8 * (len(self.asked) + 1) + begin), dtype=np.uint8)
+        return np.unpackbits(bits, count=asked).view(bool)

@@ -17,16 +17,14 @@ from retention_assets.stores.objects.references.rounds import Round, shards_amon
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import RealmKeys, close_edges, code_edges
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import KEPT, RANGES, ScanFolder
+from retention_assets.stores.objects.scan.folder import KEPT, OVER_EDGES, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
 from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
 from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
-from retention_assets.stores.objects.scan.read_references import MergedRange, in_order
+from retention_assets.stores.objects.scan.read_references import Run, in_order
 from retention_assets.stores.objects.scan_result import SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES
-
-OVER_EDGES = "edges/retained"
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class ReadEdges:
 class KeptObjects:
     """Objects at which edges begin and that rules or holds keep, in the form of references."""
 
-    part: MergedRange
+    run: Run
     named_by: NamedBy
     realms: frozenset[str]
 
@@ -108,13 +106,13 @@ class FindKept:
         self.folder.write_values(name, values)
         named_by = NamedBy(in_realms=realms.null_count < len(realms), in_all=realms.null_count > 0)
         said = frozenset(pc.unique(realms).drop_null().to_pylist())
-        return KeptObjects(MergedRange(name, 0, RANGES, len(values), ()), named_by, said)
+        return KeptObjects(Run(0, name, len(values)), named_by, said)
 
 
 @dataclass(frozen=True)
 class CloseEdges:
     parts: Sequence[str]
-    merged: Sequence[MergedRange]
+    references: Sequence[Run]
     named_by: NamedBy
     kept: Sequence[KeptObjects]
     realms: Sequence[str]
@@ -128,8 +126,8 @@ class CloseEdges:
         found = close_edges(
             code_edges(self._read, fingerprints),
             self.realms,
-            lambda asked: self._among(asked, self.merged, self.named_by),
-            lambda asked: self._among(asked, [one.part for one in self.kept], kept_by),
+            lambda asked: self._among(asked, self.references, self.named_by),
+            lambda asked: self._among(asked, [one.run for one in self.kept], kept_by),
         )
         hashes, named_by = [], NamedBy()
         for realm, some in found:
@@ -146,20 +144,23 @@ class CloseEdges:
                 for group in range(source.num_row_groups):
                     yield source.read_row_group(group, use_threads=False).cast(EDGES)
 
-    def _among(self, asked: Sequence[RealmKeys], parts: Sequence[MergedRange], named_by: NamedBy) -> list[Bools]:
-        """Masks of the keys that the parts name. Each part is read once."""
+    def _among(self, asked: Sequence[RealmKeys], runs: Sequence[Run], named_by: NamedBy) -> list[Bools]:
+        """Masks of the keys that the runs name. Each run is read once."""
         fingerprints = Fingerprints(self.salt)
-        found: list[Bools] = []
+        masks: list[Bools] = []
         ways: list[tuple[Bools, Lookup]] = []
         for realm, keys in asked:
-            known = np.zeros(len(keys), dtype=bool)
-            found.append(known)
+            mask = np.zeros(len(keys), dtype=bool)
+            masks.append(mask)
             realms = None if realm is None else pa.array([realm]).take(pa.array(np.zeros(len(keys), dtype=np.int64)))
-            ways += [(known, way) for way in lookups(fingerprints, keys, realms, named_by)]
-        for part in parts:
-            retained = SortedFingerprints(self.folder.read_values(part.name, part.first, part.end).values)
-            for known, way in ways:
-                rows = part.rows_of(way.hashes)
-                hit = rows[retained.has(way.hashes[rows])]
-                known[hit if way.rows is None else way.rows[hit]] = True
-        return found
+            ways += [(mask, way) for way in lookups(fingerprints, keys, realms, named_by)]
+        wanted = SortedFingerprints(in_order([way.hashes for _, way in ways]))
+        # one place more: find() returns -1 for missing values
+        named = np.zeros(len(wanted) + 1, dtype=bool)
+        for run in runs:
+            named[wanted.find(self.folder.read_values(run.name).values)] = True
+        named[-1] = False
+        for mask, way in ways:
+            hit = np.flatnonzero(named[wanted.find(way.hashes)])
+            mask[hit if way.rows is None else way.rows[hit]] = True
+        return masks

@@ -1,4 +1,4 @@
-"""Reads references into files of fingerprints grouped by range, and merges these into sorted distinct ones."""
+"""Reads references into files of sorted fingerprints."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.arrays import Bools, Ints, flags
+from retention_assets.frames.arrays import Bools, flags
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.references.rounds import Round
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
-from retention_assets.stores.objects.scan.folder import RANGE_SHIFT, RangedValues, ScanFolder
+from retention_assets.stores.objects.scan.folder import RangedValues, ScanFolder
 from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
 from retention_assets.stores.objects.scan.membership import distinct
 
@@ -22,7 +22,7 @@ _RUN = 1 << 22
 
 @dataclass(frozen=True)
 class Run:
-    """A file of fingerprints grouped by range."""
+    """A file of sorted fingerprints."""
 
     source: int
     name: str
@@ -120,35 +120,3 @@ def distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) 
 
 def read_sources(folder: ScanFolder, runs: Sequence[Run], sources: int, first: int, end: int) -> list[list[RangedValues]]:
     return [[folder.read_values(run.name, first, end) for run in runs if run.source == source] for source in range(sources)]
-
-
-@dataclass(frozen=True)
-class MergedRange:
-    """Distinct references of some ranges: their number, and the number per source."""
-
-    name: str
-    first: int
-    end: int
-    values: int
-    of_sources: tuple[int, ...]
-
-    def rows_of(self, hashes: Hashes) -> Ints:
-        ranges = hashes >> np.uint64(RANGE_SHIFT)
-        return np.flatnonzero((ranges >= np.uint64(self.first)) & (ranges < np.uint64(self.end)))
-
-
-@dataclass(frozen=True)
-class MergeReferences:
-    """Task that merges some ranges of all runs; only needed for edges and Bloom filters."""
-
-    runs: Sequence[Run]
-    sources: int
-    folder: ScanFolder
-    bounds: Sequence[tuple[int, int]]
-
-    def __call__(self, number: int) -> MergedRange:
-        first, end = self.bounds[number]
-        name = f"retained/part-{number:05d}"
-        values, counts = distinct_of(read_sources(self.folder, self.runs, self.sources, first, end), first, end)
-        self.folder.write_values(name, values)
-        return MergedRange(name, first, end, len(values), tuple(counts))

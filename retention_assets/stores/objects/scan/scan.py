@@ -5,32 +5,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
-from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets.stores.objects.references import RowSource
 from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
-from retention_assets.stores.objects.scan.at_once import CountNamed, JudgeAtOnce
-from retention_assets.stores.objects.scan.bloom import BloomSize
+from retention_assets.stores.objects.scan.bloom import BloomSize, FillBloom
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES
-from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
-from retention_assets.stores.objects.scan.judge import FillBloom, Group, JudgeObjects, add_groups
-from retention_assets.stores.objects.scan.list_objects import ListObjects
-from retention_assets.stores.objects.scan.listed import (
-    FinishedObjects,
-    ListedObjects,
-    WrittenObjects,
-    can_be_read_again,
-    note_list,
-)
+from retention_assets.stores.objects.scan.folder import FOLDERS, OVER_EDGES, RANGES, ScanFolder
+from retention_assets.stores.objects.scan.judge import Group, JudgeObjects, add_groups
+from retention_assets.stores.objects.scan.listed import ListedObjects, ListObjects
 from retention_assets.stores.objects.scan.lookups import NamedBy
-from retention_assets.stores.objects.scan.match import AskedPart, AskObjects, MatchedRanges, MatchObjects
+from retention_assets.stores.objects.scan.match import AskObjects, Matches, MatchObjects
 from retention_assets.stores.objects.scan.read_edges import (
     CloseEdges,
     FindKept,
@@ -39,7 +30,7 @@ from retention_assets.stores.objects.scan.read_edges import (
     ReadEdgeShare,
     edge_counts,
 )
-from retention_assets.stores.objects.scan.read_references import MergedRange, MergeReferences, ReadReferences, ReadShare, Run
+from retention_assets.stores.objects.scan.read_references import ReadReferences, ReadShare, Run
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -50,17 +41,13 @@ from retention_assets.stores.objects.scan_result import (
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
 from retention_assets.stores.protocol import error_text
-from retention_assets.stores.tasks import T, Tasks, TasksHere
+from retention_assets.stores.tasks import T, Tasks
 
 _SHARES_PER_SLOT = 3
 # references and objects matched per task
 _TOGETHER = 1 << 23
 # fewer go to a single task
 _SMALL = 1 << 20
-# references in a task's memory, 12 bytes each with their index
-_AT_ONCE = 48_000_000
-# bits counted in this process
-_BITS_HERE = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -106,21 +93,31 @@ class _Course:
             named_by |= share.named_by
         read_edges = self._read_edges()
         edge_parts, edges = [one.part for one in read_edges if one.rows], sum(one.rows for one in read_edges)
-        merged = self._merge(runs) if edges or isinstance(scan.settings.filter, BloomFilter) else None
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
             self._spoken_for(read),
         )  # fmt: skip
         kept = self._find_kept(listed, edge_parts, rules)
-        over_edges, over_named_by = self._close(edge_parts, merged or (), named_by, kept, read)
+        over_edges, over_named_by = self._close(edge_parts, runs, named_by, kept, read)
         named_by |= over_named_by
-        size = self._bloom(sum(one.values for one in merged or ()), over_edges)
-        known = _Known(listed, runs, merged, over_edges, named_by, rules, size)
-        judged = self._judge_at_once(known) if self._fit(known) else self._judge_by_ranges(known)
-        if isinstance(listed, FinishedObjects):
-            note_list(self._folder, listed.shares, self._wanted, every=judged.every)
-        distinct = judged.distinct
+        size = self._size_of_bloom()
+        if size:
+            names = [*(run.name for run in runs), *[OVER_EDGES] * (over_edges > 0)]
+            self._step("the filter", FillBloom(size, names, self._folder), 1)
+        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder)
+        asked = self._step("the listing", asking, len(listed.parts))
+        every = [run for part in asked for run in part]
+        bounds = self._bounds(max(sum(run.values for run in each) for each in (runs, every)))
+        match = MatchObjects(runs, len(scan.references), every, over_edges > 0, self._folder, bounds, size)
+        matched = self._step("the judgement", match, len(bounds))
+        distinct = sum(one.distinct for one in matched)
+        effective_fpp = self._rate(distinct + over_edges, size)
+        matches = Matches(self._folder, every, [one.name for one in matched], bounds)
+        first = [0, *accumulate(len(part) for part in asked)]
+        groups: dict[Group, list[int]] = {}
+        for more in self._step("the judgement", JudgeObjects(listed, matches, first, rules, self._folder), len(asked)):
+            add_groups(groups, more)
         result = ScanResult(
             store=scan.store,
             started_at=started,
@@ -129,89 +126,34 @@ class _Course:
             cut_off=cut_off,
             salt=scan.salt.hex(),
             filter=scan.settings.filter.kind,
-            effective_fpp=self._rate(distinct + over_edges, size),
+            effective_fpp=effective_fpp,
             distinct_references=distinct,
-            unresolved_references=distinct - judged.named,
-            classes=_class_counts(judged.groups),
-            sources=self._source_counts(read, judged.of_sources),
+            unresolved_references=distinct - sum(one.matched for one in matched),
+            classes=_class_counts(groups),
+            sources=self._source_counts(read, [one.of_sources for one in matched]),
             edges=edges,
             over_edges=over_edges,
             edge_sources=edge_counts(scan.settings, scan.edges, read_edges),
             references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
-        result.datasets = _datasets(judged.groups, every=result.scanned <= scan.settings.rows_up_to)
+        result.datasets = _datasets(groups, every=result.scanned <= scan.settings.rows_up_to)
         return result
-
-    def _fit(self, known: "_Known") -> bool:
-        return known.bloom is None and known.values + known.over_edges <= _AT_ONCE
-
-    def _judge_at_once(self, known: "_Known") -> "_Judged":
-        most = self._scan.settings.rows_up_to
-        # At least one task, as it also counts the references.
-        tasks = max(1, min(self._tasks.slots, len(known.listed.parts)))
-        # Whether all objects have lines depends on their number: guess from the last scan, and repeat if wrong.
-        likely = self._last is not None and self._last.scanned <= most
-        for every in (likely, not likely):
-            step = JudgeAtOnce(
-                known.listed, tasks, known.runs, len(self._scan.references), known.over_edges > 0, known.named_by, known.rules,
-                self._scan.salt, self._folder, every,
-            )  # fmt: skip
-            found = self._step("the judgement", step, tasks)
-            judged = _Judged(every, found[0].distinct, [found[0].of_sources])
-            for one in found:
-                add_groups(judged.groups, one.groups)
-            counted = sum(objects for group, (objects, _) in judged.groups.items() if group[-1] != ObjectClass.RESERVED)
-            self._check_not_empty(counted)
-            if known.listed.is_written or every == (counted <= most):
-                break
-        else:
-            raise ScanFailed(self._scan.store, "what lists the objects changed while it was read. Scan again.")
-        count = CountNamed([one.named for one in found], self._folder)
-        runner = self._tasks if tasks * judged.distinct > _BITS_HERE else TasksHere()
-        with _failing(self._scan, "the judgement"):
-            [judged.named] = runner.run(count, 1)
-        return judged
-
-    def _judge_by_ranges(self, known: "_Known") -> "_Judged":
-        scan, listed, named_by, merged = self._scan, known.listed, known.named_by, known.merged
-        if known.bloom:
-            self._step("the filter", FillBloom(known.bloom, merged or (), known.over_edges > 0, self._folder), 1)
-        asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder)
-        asked = self._step("the listing", asking, len(listed.parts))
-        self._check_not_empty(sum(one.counted for one in asked))
-        bounds, matched = self._match(known, asked)
-        every = sum(one.counted for one in asked) <= scan.settings.rows_up_to
-        judge = JudgeObjects(
-            listed, asked, [one.name for one in matched], bounds, named_by, known.rules, scan.salt, self._folder, known.bloom,
-            every,
-        )  # fmt: skip
-        of_sources = [one.of_sources for one in (merged if merged is not None else matched)]
-        named = sum(one.matched for one in matched)
-        judged = _Judged(every, sum(one.distinct for one in matched), of_sources, named)
-        for groups in self._step("the judgement", judge, len(asked)):
-            add_groups(judged.groups, groups)
-        return judged
 
     def _list(self) -> tuple[datetime, ListedObjects]:
         scan = self._scan
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
             shares = scan.listing.shares(self._wanted)
-            if isinstance(scan.listing, FinishedListing) and can_be_read_again(scan.settings, scan.listing):
-                return as_of, FinishedObjects(scan.settings, scan.listing, shares)
         step = ListObjects(scan.settings, scan.listing, scan.salt, self._folder, shares)
         listed = self._step("the listing", step, len(shares))
-        self._check_not_empty(sum(one.counted for one in listed))
-        return as_of, WrittenObjects(self._folder, [one.part for one in listed if one.rows])
-
-    def _check_not_empty(self, listed: int) -> None:
-        if self._last is not None and self._last.scanned and not listed:
+        if self._last is not None and self._last.scanned and not sum(one.counted for one in listed):
             raise ScanFailed(
-                self._scan.store,
+                scan.store,
                 f"nothing is listed, and the last scan had {self._last.scanned:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
+        return as_of, ListedObjects(self._folder, [one.part for one in listed if one.rows])
 
     def _cut_off(self, listed_as_of: datetime) -> datetime:
         """Younger objects are never judged. A listing from the future makes no object older."""
@@ -238,66 +180,52 @@ class _Course:
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
 
-    def _merge(self, runs: Sequence[Run]) -> list[MergedRange]:
-        bounds = self._bounds(sum(run.values for run in runs))
-        step = MergeReferences(runs, len(self._scan.references), self._folder, bounds)
-        return self._step("the references", step, len(bounds) if runs else 0)
-
     def _find_kept(self, listed: ListedObjects, parts: Sequence[str], rules: ClassRules) -> list[KeptObjects]:
         if not parts:
             return []
         tasks = min(self._tasks.slots, len(listed.parts))
         step = FindKept(listed, tasks, parts, rules, self._scan.holds, self._scan.salt, self._folder)
-        return [one for one in self._step("the edges", step, tasks) if one.part.values]
+        return [one for one in self._step("the edges", step, tasks) if one.run.values]
 
     def _close(
         self,
         parts: Sequence[str],
-        merged: Sequence[MergedRange],
+        runs: Sequence[Run],
         named_by: NamedBy,
         kept: Sequence[KeptObjects],
         read: Sequence[ReadShare],
     ) -> tuple[int, NamedBy]:
-        if not parts or not (merged or kept):
+        if not parts or not (runs or kept):
             return 0, NamedBy()
         realms = sorted(frozenset[str]().union(*(share.realms for share in read), *(one.realms for one in kept)))
-        step = CloseEdges(parts, merged, named_by, kept, realms, self._scan.salt, self._folder)
-        [found] = self._step("the edges", step, 1)
-        return found
+        step = CloseEdges(parts, runs, named_by, kept, realms, self._scan.salt, self._folder)
+        [result] = self._step("the edges", step, 1)
+        return result
 
-    def _match(self, known: "_Known", asked: Sequence[AskedPart]) -> tuple[list[tuple[int, int]], list[MatchedRanges]]:
-        """Bounds of the ranges and their results; empty if nothing is retained."""
-        if not known.runs and not known.over_edges:
-            return [], []
-        every = [run for one in asked for run in one.runs]
-        bounds = self._bounds(max(known.values, sum(run.values for run in every)))
-        # Merged references count as one source.
-        sources, runs = (len(self._scan.references), known.runs) if known.merged is None else (1, _as_runs(known.merged))
-        step = MatchObjects(runs, sources, every, known.over_edges > 0, self._folder, bounds)
-        return bounds, self._step("the judgement", step, len(bounds))
-
-    def _bloom(self, distinct: int, over_edges: int) -> BloomSize | None:
+    def _size_of_bloom(self) -> BloomSize | None:
         wanted = self._scan.settings.filter
-        if not isinstance(wanted, BloomFilter):
-            return None
+        return BloomSize.of(self._expected(wanted), wanted.fpp) if isinstance(wanted, BloomFilter) else None
+
+    def _expected(self, wanted: BloomFilter) -> int:
         # The filter also holds what edges reach.
         known = self._refused or (self._last.distinct_references + self._last.over_edges if self._last else 0)
-        expected = round(known * wanted.growth) if known else wanted.expected
-        size = BloomSize.of(expected, wanted.fpp)
-        rate = size.rate(distinct + over_edges)
-        if rate > wanted.max_fpp:
-            found = distinct + over_edges
-            raise ScanFailed(
-                self._scan.store,
-                f"the Bloom filter was sized for {expected:,} references, and {found:,} distinct ones were found, with which it"
-                f" errs at a rate of {rate:.3g}, above max_fpp {wanted.max_fpp:.3g}. The next scan sizes it for"
-                f" {round(found * wanted.growth):,}.",
-                references=found,
-            )
-        return size
+        return round(known * wanted.growth) if known else wanted.expected
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
-        return size.rate(retained) if size else retained / 2**64
+        """Rate of false positives. Raises ScanFailed if it is too high."""
+        wanted = self._scan.settings.filter
+        if size is None or not isinstance(wanted, BloomFilter):
+            return retained / 2**64
+        rate = size.rate(retained)
+        if rate > wanted.max_fpp:
+            raise ScanFailed(
+                self._scan.store,
+                f"the Bloom filter was sized for {self._expected(wanted):,} references, and {retained:,} distinct ones were"
+                f" found, with which it errs at a rate of {rate:.3g}, above max_fpp {wanted.max_fpp:.3g}. The next scan sizes"
+                f" it for {round(retained * wanted.growth):,}.",
+                references=retained,
+            )
+        return rate
 
     def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
         settings = self._scan.settings
@@ -329,32 +257,6 @@ class _Course:
             return self._tasks.run(step, count) if count else []
 
 
-@dataclass(frozen=True)
-class _Known:
-    listed: ListedObjects
-    runs: Sequence[Run]
-    merged: Sequence[MergedRange] | None
-    over_edges: int
-    named_by: NamedBy
-    rules: ClassRules
-    bloom: BloomSize | None
-
-    @property
-    def values(self) -> int:
-        return sum(run.values for run in self.runs)
-
-
-@dataclass
-class _Judged:
-    """Result of judging: distinct references in all, per source and `named`; `every` tells whether all objects have lines."""
-
-    every: bool
-    distinct: int
-    of_sources: Sequence[Sequence[int]]
-    named: int = 0
-    groups: dict[Group, list[int]] = field(default_factory=dict)
-
-
 @contextmanager
 def _failing(scan: Scan, what: str) -> Iterator[None]:
     """Turn any exception into ScanFailed, with the step's name."""
@@ -366,10 +268,6 @@ def _failing(scan: Scan, what: str) -> Iterator[None]:
         raise ScanFailed(scan.store, str(fault)) from fault
     except Exception as fault:
         raise ScanFailed(scan.store, f"{what}: {error_text(fault)}") from fault
-
-
-def _as_runs(merged: Sequence[MergedRange]) -> list[Run]:
-    return [Run(0, part.name, part.values) for part in merged]
 
 
 def _class_counts(groups: Mapping[Group, Sequence[int]]) -> list[ClassCount]:

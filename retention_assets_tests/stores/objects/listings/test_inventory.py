@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings.finished import FinishedListing
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 
@@ -117,15 +116,6 @@ def deliveries(request: pytest.FixtureRequest) -> Deliveries:
         return request.getfixturevalue("local")  # type: ignore[no-any-return]
     s3: S3 = request.getfixturevalue("s3")
     return Deliveries("s3://lake", s3.put)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_only_parquet_is_cheap_enough_to_be_read_twice(local: Deliveries, form: str) -> None:
-    local.deliver(20, [row("a")], form=form)
-    listing = listing_of(local.listing)
-    assert isinstance(listing, FinishedListing)
-    listing.begin()
-    assert listing.is_fixed == (form == "Parquet")
 
 
 HOSTILE = ["a b", "a+b", "a%2Fb", "é/ü", 'q"uo,te', "x\ny", "%25", "plain/key"]

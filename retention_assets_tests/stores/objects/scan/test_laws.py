@@ -151,14 +151,12 @@ def hold(*keys: str) -> Hold:
     return Hold.model_validate({"name": "trial", "datasets": ["blobs/*"], "transactions": list(keys)})
 
 
-@pytest.fixture(params=["one task", "two tasks", "by ranges"])
+@pytest.fixture(params=["one task", "two tasks"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One task holds all references, or each of two does, or they meet objects range by range."""
+    """One task holds all ranges of fingerprints, or many share them."""
     if request.param == "two tasks":
-        monkeypatch.setattr(scans, "_BITS_HERE", 0)
+        monkeypatch.setattr(scans, "_TOGETHER", 2)
         monkeypatch.setattr(TasksHere, "slots", 2)
-    elif request.param == "by ranges":
-        monkeypatch.setattr(scans, "_AT_ONCE", -1)
 
 
 @pytest.mark.usefixtures("way")
