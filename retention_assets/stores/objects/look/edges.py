@@ -7,13 +7,12 @@ without one in every realm. An object without a realm is retained over edges of 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
+from retention_assets.frames.arrays import Ints, integers, join_chunks
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.listings.finished import FinishedListing
@@ -21,8 +20,9 @@ from retention_assets.stores.objects.look.due import DueFingerprints, DueRun, ha
 from retention_assets.stores.objects.look.hits import HITS, HitRun, Hits, first_of_each, write_hits
 from retention_assets.stores.objects.naming import with_names
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
+from retention_assets.stores.objects.scan.edges import ACROSS, EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.folder import ROWS, ScanFolder
 from retention_assets.stores.objects.scan.membership import distinct
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, OBJECTS
@@ -31,38 +31,6 @@ _LEADING, _AROUND = "leading", "edges/around.parquet"
 # label of objects that are kept by rules or holds
 KEPT_LABEL = "edges"
 _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
-# scope of a walk: every realm alike, across all realms, or a realm's number plus _REALMS
-_EVERYWHERE, _ACROSS, _REALMS = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class _Arrows:
-    """Edges grouped by their start node."""
-
-    starts: Ints
-    ends: Ints
-    realms: Ints
-
-    @classmethod
-    def of(cls, begin: Ints, end: Ints, realms: Ints, nodes: int) -> Self:
-        order = np.argsort(begin, kind="stable")
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(begin, minlength=nodes))])
-        return cls(starts, end[order], realms[order])
-
-    def step(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Follow all edges of the nodes: indexes into `nodes`, and indexes into `ends`."""
-        counts = self.starts[nodes + 1] - self.starts[nodes]
-        origins = np.repeat(np.arange(len(nodes)), counts)
-        places = np.arange(len(origins)) + np.repeat(self.starts[nodes] - (np.cumsum(counts) - counts), counts)
-        return origins, places
-
-
-def _coded(edges: pa.Table) -> tuple[pa.Array, Ints, Ints]:
-    """All distinct keys, and the indexes at which each edge begins and ends."""
-    both = pa.chunked_array([*edges["from"].chunks, *edges["to"].chunks], pa.string())
-    coded = join_chunks(both).dictionary_encode()
-    numbers = integers(coded.indices, -1).astype(np.int64)
-    return coded.dictionary, numbers[: len(edges)], numbers[len(edges) :]
 
 
 @dataclass(frozen=True)
@@ -75,27 +43,19 @@ class FindLeading:
 
     def __call__(self, number: int) -> DueRun | None:  # noqa: ARG002 - there is one
         """Write all keys from which edges lead to due ones, and these edges; None if there are none."""
-        tables = []
-        for part in self.parts:
-            with self.folder.reader(part) as source:
-                tables.append(source.read(use_threads=False).cast(EDGES))
-        edges = pa.concat_tables(tables)
-        keys, begin, end = _coded(edges)
         fingerprints = Fingerprints(self.salt)
-        near = self.wanted.has(fingerprints.of(keys))
-        arrows = _Arrows.of(end, begin, np.zeros(len(edges), np.int64), len(keys))
-        front = np.flatnonzero(near)
-        while len(front):
-            _, places = arrows.step(front)
-            front = np.unique(arrows.ends[places])
-            front = front[~near[front]]
-            near[front] = True
-        around = edges.filter(pa.array(near[end]))
-        if not len(around):
+        edges = CodedEdges.read(lambda: read_edge_files(self.folder, self.parts), fingerprints)
+        near = self.wanted.has(fingerprints.of(edges.keys))
+        near[edges.walk(back=True).reached(np.flatnonzero(near))[0]] = True
+        rows = np.flatnonzero(near[edges.ends])
+        if not len(rows):
             return None
         with self.folder.writer(_AROUND, EDGES) as writer:
-            writer.write_table(around)
-        leading = keys.take(pa.array(np.unique(begin[near[end]])))
+            for some in np.array_split(rows, -(-len(rows) // ROWS)):
+                texts = (edges.keys.take(pa.array(ends[some])) for ends in (edges.begins, edges.ends))
+                table = pa.table([*texts, realms_of(edges.realms[some] + REALMS, edges.names)], names=EDGES.names)
+                writer.write_table(table.cast(EDGES))
+        leading = edges.keys.take(pa.array(np.unique(edges.begins[rows])))
         return write_run(
             self.folder, _LEADING, distinct(np.concatenate(hashes_of(fingerprints, leading, folders=self.folders)))
         )
@@ -153,41 +113,36 @@ class FollowEdges:
     folder: ScanFolder
 
     def __call__(self, number: int) -> HitRun | None:  # noqa: ARG002 - there is one
-        with self.folder.reader(_AROUND) as source:
-            edges = source.read(use_threads=False).cast(EDGES)
-        keys, begin, end = _coded(edges)
-        named = self.hits.of(keys)
+        edges = CodedEdges.read(lambda: read_edge_files(self.folder, [_AROUND]), Fingerprints(self.hits.salt))
+        named = self.hits.of(edges.keys)
         if not len(named):
             return None
-        realms = join_chunks(edges["realm"])
-        names = pc.unique(pa.concat_arrays([realms, join_chunks(named["realm"])]).drop_null())
-        walk = _Walk(_Arrows.of(begin, end, _realm_codes(realms, names), len(keys)), len(keys))
-        starts, hits = _starts(named, _realm_codes(join_chunks(named["realm"]), names), len(keys), across=len(names) > 0)
-        states, origins = walk.reached(starts)
+        realms = join_chunks(named["realm"])
+        names = [*edges.names, *sorted(set(realms.drop_null().to_pylist()).difference(edges.names))]
+        codes = integers(pc.index_in(realms, pa.array(names, pa.string()), skip_nulls=True), -1).astype(np.int64)
+        starts, hits = _starts(named, codes, len(edges.keys), across=len(names) > 0)
+        states, origins = edges.walk().reached(starts)
         if not len(states):
             return None
-        return self._write(keys, names, states, hits.take(pa.array(origins)), len(keys))
+        return self._write(edges.keys, names, states, hits.take(pa.array(origins)))
 
-    def _write(self, keys: pa.Array, names: pa.Array, states: Ints, hits: pa.Table, nodes: int) -> HitRun:
-        scopes = states // nodes
-        mine = keys.take(pa.array(states % nodes))
-        over = keys.take(join_chunks(hits["asked"]))
+    def _write(self, keys: pa.Array, names: Sequence[str], states: Ints, hits: pa.Table) -> HitRun:
+        scopes = states // len(keys)
+        ends, over = (keys.take(nodes) for nodes in (pa.array(states % len(keys)), join_chunks(hits["asked"])))
         who = _filled(hits["from"], pa.array(self.labels, pa.string()).take(join_chunks(hits["source"])))
         behind = pc.if_else(pc.equal(join_chunks(hits["source"]), len(self.labels) - 1), "", " refers to")
-        words = pc.binary_join_element_wise("over the edge from ", over, ", which ", who, behind, "")
-        in_realm = pa.array(np.where(scopes >= _REALMS, scopes - _REALMS, 0), mask=scopes < _REALMS)
+        words = pc.binary_join_element_wise("over the edge from ", over.cast(pa.string()), ", which ", who, behind, "")
         columns = {
-            "key": mine,
-            "realm": names.take(in_realm),
+            "key": ends,
+            "realm": realms_of(scopes, names),
             "from": words,
             "source": hits["source"],
             "at": hits["at"],
-            "folder": pa.array(np.zeros(len(mine), dtype=bool)),
+            "folder": pa.array(np.zeros(len(ends), dtype=bool)),
             "over": over,
-            "across": pa.array(scopes == _ACROSS),
+            "across": pa.array(scopes == ACROSS),
         }
-        table = pa.table([columns[name] for name in HITS.names], schema=HITS)
-        return write_hits(self.folder, "hits/over", table, Fingerprints(self.hits.salt).of(mine))
+        return write_hits(self.folder, "hits/over", pa.table(columns), Fingerprints(self.hits.salt).of(ends))
 
 
 def _filled(texts: pa.ChunkedArray, instead: pa.Array) -> pa.Array:
@@ -195,61 +150,11 @@ def _filled(texts: pa.ChunkedArray, instead: pa.Array) -> pa.Array:
     return pc.if_else(pc.fill_null(pc.equal(given, ""), True), instead, given)
 
 
-def _realm_codes(realms: pa.Array, names: pa.Array) -> Ints:
-    """Number of each realm; -1 for null, which means every realm."""
-    return integers(pc.index_in(realms, names, skip_nulls=True), -1).astype(np.int64)
-
-
 def _starts(named: pa.Table, realms: Ints, nodes: int, *, across: bool) -> tuple[Ints, pa.Table]:
     """Distinct sorted states in which walks begin, and the first hit of each."""
     node = named["asked"].to_numpy()
-    states = np.where(realms < 0, _EVERYWHERE, realms + _REALMS) * nodes + node
+    states = np.where(realms < 0, EVERYWHERE, realms + REALMS) * nodes + node
     if across:
-        states = np.concatenate([states, _ACROSS * nodes + node])
+        states = np.concatenate([states, ACROSS * nodes + node])
         named = pa.concat_tables([named, named])
     return np.unique(states), first_of_each(named, states)
-
-
-@dataclass(frozen=True)
-class _Walk:
-    """Walks along edges; a state is a scope and a node in one number."""
-
-    arrows: _Arrows
-    nodes: int
-
-    def reached(self, front: Ints) -> tuple[Ints, Ints]:
-        """All states that edges lead to from the front, including starts that are reached again, and the index of the start of
-        each."""
-        seen, found, origins = _Seen(), [np.zeros(0, np.int64)], np.arange(len(front))
-        roots = [np.zeros(0, np.int64)]
-        while len(front):
-            at, places = self.arrows.step(front % self.nodes)
-            scope, realm = front[at] // self.nodes, self.arrows.realms[places]
-            goes = (scope <= _ACROSS) | (realm < 0) | (realm + _REALMS == scope)
-            scope = np.where((scope == _EVERYWHERE) & (realm >= 0), realm + _REALMS, scope)
-            states = (scope * self.nodes + self.arrows.ends[places])[goes]
-            front, first = np.unique(states, return_index=True)
-            new = seen.new(front)
-            front, origins = front[new], origins[at[goes][first[new]]]
-            found.append(front)
-            roots.append(origins)
-        return np.concatenate(found), np.concatenate(roots)
-
-
-class _Seen:
-    """Visited states in sorted pieces of decreasing size, so that adding stays cheap."""
-
-    def __init__(self) -> None:
-        self._pieces: list[Ints] = []
-
-    def new(self, states: Ints) -> Bools:
-        """Mask of the states (sorted, distinct) not seen before; marks them as seen."""
-        new = np.ones(len(states), dtype=bool)
-        for piece in self._pieces:
-            at = np.minimum(np.searchsorted(piece, states), len(piece) - 1)
-            new &= piece[at] != states
-        if new.any():
-            self._pieces.append(states[new])
-        while len(self._pieces) > 1 and len(self._pieces[-2]) <= 2 * len(self._pieces[-1]):
-            self._pieces.append(np.sort(np.concatenate([self._pieces.pop(), self._pieces.pop()])))
-        return new

@@ -1,9 +1,9 @@
-"""Closure over edges: what retains `from` retains `to`, exact by whole keys. An edge with a realm holds in that realm, one
-without in every realm. What is retained in every realm is retained in each. Cycles are allowed; each key is visited once per
-realm."""
+"""Edges, and the walk along them for scans and looks: what retains `from` retains `to`, exact by whole keys. An edge with a
+realm holds in that realm, one without in every realm. Cycles are allowed; each key is visited once per scope."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -12,135 +12,141 @@ from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
+from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
+from retention_assets.stores.objects.tables import EDGES
 
-# keys of one realm; None means all realms
-RealmKeys = tuple[str | None, pa.Array]
-# Small fronts are followed node by node, as in long chains; larger ones vectorized.
-_FEW = 64
+# scope of a walk: every realm alike, across all realms, or a realm's number plus REALMS
+EVERYWHERE, ACROSS, REALMS = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class CodedEdges:
-    """Edges as indexes into distinct keys."""
+    """Edges as indexes into distinct keys, and into the names of realms; the realm -1 means every realm."""
 
     begins: Ints
     ends: Ints
-    realms: pa.Array
+    realms: Ints
     keys: pa.Array
+    names: tuple[str, ...]
+
+    @classmethod
+    def read(cls, read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> "CodedEdges":
+        """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time.
+        Keys are told apart by fingerprints. Raises Refused if two keys have the same one."""
+        ends = ("from", "to")
+        batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
+        known = distinct(np.concatenate([one for both in batches for one in both]))
+        index = SortedFingerprints(known)
+        codes = [[index.find(one) for one in both] for both in batches]
+        del batches
+        texts, numbers, realms = list[pa.Array](), list[Ints](), list[pa.Array]()
+        seen = np.zeros(len(known), dtype=bool)
+        for table, both in zip(read(), codes, strict=True):
+            realms.append(join_chunks(table["realm"]).dictionary_encode())
+            for name, places in zip(ends, both, strict=True):
+                nodes, first = np.unique(places, return_index=True)
+                new = ~seen[nodes]
+                texts.append(join_chunks(table[name]).take(pa.array(first[new])).cast(pa.large_string()))
+                numbers.append(nodes[new])
+                seen[nodes] = True
+        order = np.empty(len(known), dtype=np.int64)
+        order[np.concatenate(numbers)] = np.arange(len(known))
+        keys = pa.concat_arrays(texts)
+        for table, both in zip(read(), codes, strict=True):
+            for name, places in zip(ends, both, strict=True):
+                np.take(order, places, out=places)
+                if not keys.take(pa.array(places)).equals(join_chunks(table[name]).cast(pa.large_string())):
+                    raise Refused(
+                        "Two keys of edges have the same fingerprint, which happens once in many thousand years. Scan again."
+                    )
+        begins, targets = (np.concatenate([both[at] for both in codes]) for at in (0, 1))
+        names, realm = words_of(join_chunks(pa.chunked_array(realms).unify_dictionaries()))
+        return cls(begins, targets, np.where(realm == len(names), -1, realm), keys, tuple(names))
+
+    def walk(self, *, back: bool = False) -> "Walk":
+        """Walk along the edges, or back in whatever realm they are."""
+        if back:
+            return Walk.of(self.ends, self.begins, np.full(len(self.ends), -1, dtype=np.int64), len(self.keys))
+        return Walk.of(self.begins, self.ends, self.realms, len(self.keys))
+
+    @cached_property
+    def begins_of_realms(self) -> list[Ints]:
+        """Nodes at which edges of every realm begin, and those at which edges of each named realm do."""
+        order = np.argsort(self.realms, kind="stable")
+        bounds = np.searchsorted(self.realms[order], np.arange(-1, len(self.names) + 1))
+        return [np.unique(self.begins[part]) for part in np.split(order, bounds[1:-1])]
 
 
-def code_edges(read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> CodedEdges:
-    """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time. Keys
-    are told apart by fingerprints. Raises Refused if two keys have the same one."""
-    ends = ("from", "to")
-    batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
-    known = distinct(np.concatenate([one for both in batches for one in both]))
-    index = SortedFingerprints(known)
-    codes = [[index.find(one) for one in both] for both in batches]
-    del batches
-    texts, numbers, realms = list[pa.Array](), list[Ints](), list[pa.Array]()
-    seen = np.zeros(len(known), dtype=bool)
-    for table, both in zip(read(), codes, strict=True):
-        realms.append(join_chunks(table["realm"]).dictionary_encode())
-        for name, mine in zip(ends, both, strict=True):
-            some, first = np.unique(mine, return_index=True)
-            new = ~seen[some]
-            texts.append(join_chunks(table[name]).take(pa.array(first[new])).cast(pa.large_string()))
-            numbers.append(some[new])
-            seen[some] = True
-    order = np.empty(len(known), dtype=np.int64)
-    order[np.concatenate(numbers)] = np.arange(len(known))
-    keys = pa.concat_arrays(texts)
-    for table, both in zip(read(), codes, strict=True):
-        for name, mine in zip(ends, both, strict=True):
-            np.take(order, mine, out=mine)
-            if not keys.take(pa.array(mine)).equals(join_chunks(table[name]).cast(pa.large_string())):
-                raise Refused(
-                    "Two keys of edges have the same fingerprint, which happens once in many thousand years. Scan again."
-                )
-    begins, targets = (np.concatenate([both[at] for both in codes]) for at in (0, 1))
-    return CodedEdges(begins, targets, join_chunks(pa.chunked_array(realms).unify_dictionaries()), keys)
+def read_edge_files(folder: ScanFolder, parts: Sequence[str]) -> Iterator[pa.Table]:
+    for part in parts:
+        with folder.reader(part) as source:
+            for group in range(source.num_row_groups):
+                yield source.read_row_group(group, use_threads=False).cast(EDGES)
 
 
-def close_edges(
-    edges: CodedEdges,
-    realms: Sequence[str],
-    named: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
-    kept: Callable[[Sequence[RealmKeys]], Sequence[Bools]],
-) -> list[RealmKeys]:
-    """Keys that are retained over edges, but by no reference. `realms` are those of references and kept objects. `named` tells
-    which keys references name, `kept` which are objects kept by rules or holds; edges are followed from both."""
-    begins, ends, keys = edges.begins, edges.ends, edges.keys
-    graphs = _by_realm(edges.realms, realms)
-    nodes = [np.unique(begins[rows]) for _, rows in graphs]
-    asked = [(name, keys.take(pa.array(mine))) for (name, _), mine in zip(graphs, nodes, strict=True)]
-    found: list[RealmKeys] = []
-    in_all = np.zeros(len(keys), dtype=bool)
-    for (name, rows), mine, are_named, are_kept in zip(graphs, nodes, named(asked), kept(asked), strict=True):
-        retained = in_all.copy()
-        retained[mine[are_named]] = True
-        start = retained.copy()
-        start[mine[are_kept]] = True
-        if not start.any():
-            continue
-        reached = reach(_Graph.of(begins[rows], ends[rows], len(keys)), start)
-        met = np.zeros(len(keys), dtype=bool)
-        met[ends[rows][reached[begins[rows]]]] = True
-        new = np.flatnonzero(met & ~retained)
-        if len(new):
-            found.append((name, keys.take(pa.array(new))))
-        if name is None:
-            in_all = retained | met
-    return found
-
-
-def _by_realm(column: pa.Array, realms: Sequence[str]) -> list[tuple[str | None, Ints]]:
-    """Edges that hold in every realm, and all edges that hold in each known realm."""
-    names, realm = words_of(column)
-    everywhere = np.flatnonzero(realm == len(names))
-    by_realm = np.argsort(realm, kind="stable")
-    first = np.searchsorted(realm[by_realm], np.arange(len(names) + 1))
-    own = {name: by_realm[first[at] : first[at + 1]] for at, name in enumerate(names)}
-    # If every edge has a realm, other realms have no edges.
-    known = sorted({*names, *realms}) if len(everywhere) else sorted(names)
-    return [(None, everywhere), *((name, np.append(everywhere, own.get(name, everywhere[:0]))) for name in known)]
+def realms_of(scopes: Ints, names: Sequence[str]) -> pa.Array:
+    """Name of the realm of each scope; null for those that are no realm's."""
+    return pa.array(names, pa.string()).take(pa.array(np.maximum(scopes - REALMS, 0), mask=scopes < REALMS))
 
 
 @dataclass(frozen=True)
-class _Graph:
+class Walk:
+    """Walks along edges, grouped by their start node; a state is a scope and a node in one number."""
+
     first: Ints
     targets: Ints
+    realms: Ints
 
     @classmethod
-    def of(cls, begins: Ints, ends: Ints, nodes: int) -> "_Graph":
+    def of(cls, begins: Ints, ends: Ints, realms: Ints, nodes: int) -> "Walk":
         order = np.argsort(begins, kind="stable")
-        first = np.zeros(nodes + 1, dtype=np.int64)
-        np.cumsum(np.bincount(begins, minlength=nodes), out=first[1:])
-        return cls(first, ends[order])
+        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(begins, minlength=nodes))])
+        return cls(first, ends[order], realms[order])
+
+    @property
+    def nodes(self) -> int:
+        return len(self.first) - 1
+
+    def reached(self, front: Ints) -> tuple[Ints, Ints]:
+        """All states that edges lead to from the front (sorted, distinct), including starts that are reached again, and the
+        index of the start of each."""
+        seen, origins = _Seen(), np.arange(len(front))
+        states, roots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        while len(front):
+            at, places = self._step(front % self.nodes)
+            scope, realm = front[at] // self.nodes, self.realms[places]
+            goes = (scope <= ACROSS) | (realm < 0) | (realm + REALMS == scope)
+            scope = np.where((scope == EVERYWHERE) & (realm >= 0), realm + REALMS, scope)
+            front, first = np.unique((scope * self.nodes + self.targets[places])[goes], return_index=True)
+            new = seen.new(front)
+            front, origins = front[new], origins[at[goes][first[new]]]
+            states.append(front)
+            roots.append(origins)
+        return np.concatenate(states), np.concatenate(roots)
+
+    def _step(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Follow all edges of the nodes: indexes into `nodes`, and indexes into `targets`."""
+        counts = self.first[nodes + 1] - self.first[nodes]
+        origins = np.repeat(np.arange(len(nodes)), counts)
+        places = np.arange(len(origins)) + np.repeat(self.first[nodes] - (np.cumsum(counts) - counts), counts)
+        return origins, places
 
 
-def reach(graph: _Graph, start: Bools) -> Bools:
-    """Mask of all nodes reachable from the start, including it."""
-    seen = start.copy()
-    front = np.flatnonzero(seen)
-    while len(front):
-        if len(front) < _FEW:
-            front = _one_by_one(graph, seen, front.tolist())
-            continue
-        counts = graph.first[front + 1] - graph.first[front]
-        before = np.cumsum(counts) - counts
-        met = graph.targets[np.repeat(graph.first[front] - before, counts) + np.arange(counts.sum())]
-        front = np.unique(met[~seen[met]])
-        seen[front] = True
-    return seen
+class _Seen:
+    """Visited states in sorted pieces of decreasing size, so that adding stays cheap."""
 
+    def __init__(self) -> None:
+        self._pieces: list[Ints] = []
 
-def _one_by_one(graph: _Graph, seen: Bools, front: list[int]) -> Ints:
-    while front and len(front) < 2 * _FEW:
-        node = front.pop()
-        for target in graph.targets[graph.first[node] : graph.first[node + 1]].tolist():
-            if not seen[target]:
-                seen[target] = True
-                front.append(target)
-    return np.array(front, dtype=np.int64)
+    def new(self, states: Ints) -> Bools:
+        """Mask of the states (sorted, distinct) not seen before; marks them as seen."""
+        new = np.ones(len(states), dtype=bool)
+        for piece in self._pieces:
+            at = np.minimum(np.searchsorted(piece, states), len(piece) - 1)
+            new &= piece[at] != states
+        if new.any():
+            self._pieces.append(states[new])
+        while len(self._pieces) > 1 and len(self._pieces[-2]) <= 2 * len(self._pieces[-1]):
+            self._pieces.append(np.sort(np.concatenate([self._pieces.pop(), self._pieces.pop()])))
+        return new

@@ -1,7 +1,7 @@
 """Reads edges, follows them, and writes what is retained over them as fingerprints. Following is a single task, which holds
 indexes for all edges, and each key once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -15,7 +15,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.references import RowSource, ShareEnd
 from retention_assets.stores.objects.references.rounds import Round, shards_among
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
-from retention_assets.stores.objects.scan.edges import RealmKeys, close_edges, code_edges
+from retention_assets.stores.objects.scan.edges import EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
 from retention_assets.stores.objects.scan.folder import KEPT, OVER_EDGES, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
@@ -120,31 +120,37 @@ class CloseEdges:
     folder: ScanFolder
 
     def __call__(self, _: int) -> tuple[int, NamedBy]:
-        """Return how many keys are retained over edges alone, and how they are named."""
+        """Return how many keys are retained over edges, but by no reference, and how they are named."""
         fingerprints = Fingerprints(self.salt)
+        edges = CodedEdges.read(lambda: read_edge_files(self.folder, self.parts), fingerprints)
+        nodes = len(edges.keys)
+        everywhere, *own = edges.begins_of_realms
+        # If every edge has a realm, other realms have no edges.
+        others = sorted({*self.realms}.difference(edges.names)) if len(everywhere) else []
+        names = [*edges.names, *others]
+        begins = [everywhere, *(np.union1d(everywhere, some) for some in own), *[everywhere] * len(others)]
+        scopes = [EVERYWHERE, *range(REALMS, REALMS + len(names))]
+        asked = list(zip([None, *names], (edges.keys.take(pa.array(some)) for some in begins), strict=True))
         kept_by = reduce(or_, (one.named_by for one in self.kept), NamedBy())
-        found = close_edges(
-            code_edges(self._read, fingerprints),
-            self.realms,
-            lambda asked: self._among(asked, self.references, self.named_by),
-            lambda asked: self._among(asked, [one.run for one in self.kept], kept_by),
+        named, kept = (
+            np.concatenate([scope * nodes + some[mask] for scope, some, mask in zip(scopes, begins, masks, strict=True)])
+            for masks in (
+                self._among(asked, self.references, self.named_by),
+                self._among(asked, [one.run for one in self.kept], kept_by),
+            )
         )
-        hashes, named_by = [], NamedBy()
-        for realm, some in found:
-            realms = pa.array([realm], pa.string()).take(pa.array(np.zeros(len(some), dtype=np.int64)))
-            hashes.append(fingerprints.of(some, realms))
-            named_by |= NamedBy(in_realms=realm is not None, in_all=realm is None)
-        values = in_order(hashes)
+        states = edges.walk().reached(np.union1d(named, kept))[0]
+        in_all = np.zeros(nodes, dtype=bool)
+        for retained in (named, states):
+            in_all[retained[retained < nodes]] = True
+        new = np.setdiff1d(states, named)
+        new = new[(new < nodes) | ~in_all[new % nodes]]
+        realms = realms_of(new // nodes, names)
+        values = distinct(fingerprints.of(edges.keys.take(pa.array(new % nodes)), realms))
         self.folder.write_values(OVER_EDGES, values)
-        return len(values), named_by
+        return len(values), NamedBy(in_realms=realms.null_count < len(realms), in_all=realms.null_count > 0)
 
-    def _read(self) -> Iterator[pa.Table]:
-        for part in self.parts:
-            with self.folder.reader(part) as source:
-                for group in range(source.num_row_groups):
-                    yield source.read_row_group(group, use_threads=False).cast(EDGES)
-
-    def _among(self, asked: Sequence[RealmKeys], runs: Sequence[Run], named_by: NamedBy) -> list[Bools]:
+    def _among(self, asked: Sequence[tuple[str | None, pa.Array]], runs: Sequence[Run], named_by: NamedBy) -> list[Bools]:
         """Masks of the keys that the runs name. Each run is read once."""
         fingerprints = Fingerprints(self.salt)
         masks: list[Bools] = []

@@ -120,14 +120,15 @@ def alike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alike")
 def test_keys_of_one_fingerprint_are_told_apart() -> None:
-    """Neither is what nothing refers to kept, nor is what something refers to lost."""
+    """Neither is what nothing refers to kept, nor is what something refers to lost. Over edges nothing is judged by it."""
     said = Said([("other", None, "x"), ("a", None, "mail"), ("b/", None, None), ("c", "r", None)], names_folders=True)
-    over = Said([("other", "e", None), ("a", "f", None)], schema=EDGES)
     # It means the key of that name, and no folder.
     plain = Said([("g/", None, None)])
     named = ((None, "a"), (None, "b/x"), ("s", "c"), (None, "d"), (None, "e"), (None, "f"), (None, "g/x"))
-    table = find_witnesses([said, plain], asked(*named), [over])
-    assert sorted(row["key"] for row in table.to_pylist()) == ["a", "b/x", "e", "f"]
+    table = find_witnesses([said, plain], asked(*named))
+    assert sorted(row["key"] for row in table.to_pylist()) == ["a", "b/x"]
+    with pytest.raises(Refused, match="Two keys of edges have the same fingerprint"):
+        find_witnesses([said], asked(*named), [Said([("other", "e", None), ("a", "f", None)], schema=EDGES)])
 
 
 @pytest.mark.usefixtures("alike")

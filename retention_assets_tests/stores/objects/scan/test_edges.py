@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from retention_assets.stores.objects.scan.edges import _Graph, reach
+from retention_assets.stores.objects.scan.edges import Walk
 
 
 @pytest.mark.parametrize(("nodes", "links"), [(1, 0), (5, 4), (400, 300), (400, 900), (3_000, 20_000)])
@@ -35,7 +35,6 @@ def test_a_chain_is_followed_to_its_end_and_a_cycle_once() -> None:
 
 
 def _reached(pairs: list[tuple[int, int]], nodes: int, begin: set[int]) -> set[int]:
-    start = np.zeros(nodes, dtype=bool)
-    start[list(begin)] = True
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return set(np.flatnonzero(reach(_Graph.of(ends[:, 0], ends[:, 1], nodes), start)).tolist())
+    walk = Walk.of(ends[:, 0], ends[:, 1], np.full(len(pairs), -1), nodes)
+    return begin | set(walk.reached(np.array(sorted(begin), dtype=np.int64))[0].tolist())
