@@ -32,6 +32,7 @@ from retention_assets.stores.objects.naming import constant_dataset, with_names
 from retention_assets.stores.objects.notes import PlannedObject, notes_of, planned_of, present_of
 from retention_assets.stores.objects.reference_settings import SqlEdges, SqlReferences
 from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.references.rounds import Pace
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.here import read_here
 from retention_assets.stores.objects.scan.scan import Scan
@@ -92,9 +93,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         known = self.listing.distinct_names(self.settings)
         if known is not None:
             return sorted(known)
-        names = set[str]()
+        names, pace = set[str](), Pace(self.settings.rates.scan)
         for share in self.listing.shares(1):
             for batch in self.listing.read(share):
+                pace.take(len(batch))
                 names.update(pc.unique(with_names(batch, self.settings)["dataset"]).to_pylist())
         return sorted(names)
 

@@ -36,20 +36,22 @@ class ObjectListing(Protocol):
 
 def open_listing(settings: ObjectsSettings) -> ObjectListing:
     """Create the listing of a store. Opens no place yet; each kind's dependencies are imported on demand."""
-    listing, rate = settings.listing, settings.rates.scan
+    listing = settings.listing
     if isinstance(listing, PathListing):
-        return _open_place(listing.path, rate)
+        return _open_place(listing.path)
     if isinstance(listing, SqlListing):
         from retention_assets.stores.objects.listings.sql import DatabaseObjects
 
         return DatabaseObjects.of(listing.sql, settings)
     from retention_assets.stores.objects.listings.finished import FinishedListing
 
-    place = None if listing.path is None else _open_place(listing.path, rate)
+    place = None if listing.path is None else _open_place(listing.path)
     if isinstance(listing, InventoryListing):
         from retention_assets.stores.objects.listings.inventory import InventoryObjects
 
-        return FinishedListing("inventory", InventoryObjects(listing.inventory.manifest, listing.path, rate), place)
+        return FinishedListing(
+            "inventory", InventoryObjects(listing.inventory.manifest, listing.path), place, rate=settings.rates.scan
+        )
     from retention_assets.stores.objects.listings.columns import ColumnRoles
 
     whole_seconds = listing.path is not None and is_on_s3(listing.path)
@@ -57,25 +59,27 @@ def open_listing(settings: ObjectsSettings) -> ObjectListing:
         from retention_assets.stores.objects.listings.table import TableObjects
 
         roles = ColumnRoles.of(listing.table.columns, settings, whole_seconds)
-        return FinishedListing("table", TableObjects(settings.name, listing.table, roles, rate), place, roles.derived)
+        return FinishedListing(
+            "table", TableObjects(settings.name, listing.table, roles), place, roles.derived, settings.rates.scan
+        )
     from retention_assets.stores.objects.listings.parquet import ParquetObjects
 
     roles = ColumnRoles.of(listing.parquet.columns, settings, whole_seconds)
-    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles, rate), place, roles.derived)
+    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles), place, roles.derived, settings.rates.scan)
 
 
-def _open_place(place: str, rate: int) -> ObjectListing:
+def _open_place(place: str) -> ObjectListing:
     if is_on_s3(place):
         from retention_assets.stores.objects.listings.s3 import S3Objects
 
-        return S3Objects(place, rate)
+        return S3Objects(place)
     if not has_scheme(place) or place.lower().startswith(("file:", "local:")):
         from retention_assets.stores.objects.listings.local import LocalObjects
 
-        return LocalObjects(_LOCAL.sub("", place), rate)
+        return LocalObjects(_LOCAL.sub("", place))
     from retention_assets.stores.objects.listings.remote import RemoteObjects
 
-    return RemoteObjects(place, rate)
+    return RemoteObjects(place)
 
 
 def is_on_s3(place: str) -> bool:

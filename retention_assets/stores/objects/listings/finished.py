@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.naming import constant_dataset
+from retention_assets.stores.objects.references.rounds import Pace
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
 
@@ -44,6 +45,8 @@ class FinishedListing:
     listed: ObjectList
     place: ObjectPlace | None
     derived: bool = False
+    # objects of the list read per second; 0 is unlimited
+    rate: float = 0
 
     def begin(self) -> datetime:
         return self.listed.begin()
@@ -72,8 +75,10 @@ class FinishedListing:
             return
         [keys] = found["key"].chunks
         self.listed.begin()
+        pace = Pace(self.rate)
         for share in self.listed.shares(1):
             for batch in self.listed.read(share, _SAID):
+                pace.take(len(batch))
                 at = pc.index_in(batch["key"], value_set=keys)
                 if at.null_count == len(at):
                     continue

@@ -26,7 +26,6 @@ from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import has_scheme, mask_secrets, without_scheme
 from retention_assets.stores.files.file_systems import FileSystem, is_s3, open_file_system
 from retention_assets.stores.objects.listings.columns import objects_of, some_roles
-from retention_assets.stores.objects.listings.pacing import Pace
 
 _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")
@@ -61,12 +60,6 @@ class Delivery:
     files: tuple[InventoryFile, ...]
 
 
-@dataclass(frozen=True)
-class InventoryShare:
-    files: tuple[InventoryFile, ...]
-    of: int
-
-
 class _Incomplete(Exception):
     """A delivery lacks something."""
 
@@ -77,7 +70,6 @@ class InventoryObjects:
 
     manifest: str
     path: str | None
-    rate: int = 0
     # delivery that begin() chose
     _delivery: Delivery | None = None
 
@@ -85,7 +77,7 @@ class InventoryObjects:
         self._delivery = self._newest()
         return self._delivery.made
 
-    def shares(self, wanted: int) -> Sequence[InventoryShare]:
+    def shares(self, wanted: int) -> Sequence[tuple[InventoryFile, ...]]:
         if self._delivery is None:
             self.begin()
         assert self._delivery is not None, "begin sets it"
@@ -96,14 +88,12 @@ class InventoryObjects:
             least = sizes.index(min(sizes))
             shares[least].append(file)
             sizes[least] += file.size
-        return [InventoryShare(tuple(share), len(shares)) for share in shares]
+        return [tuple(share) for share in shares]
 
-    def read(self, share: InventoryShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        pace = Pace.of_share(self.rate, share.of)
-        for file in share.files:
+    def read(self, share: tuple[InventoryFile, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for file in share:
             with self._copied(file) as copy:
                 for batch in self._rows(file, copy, columns):
-                    pace.take(len(batch))
                     if len(batch):
                         yield batch
 

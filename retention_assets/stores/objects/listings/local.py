@@ -29,7 +29,6 @@ from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import stat_conditions
 from retention_assets.stores.objects.delete_probe import PROBE, remove_probe
 from retention_assets.stores.objects.listings.batches import BATCH, objects_batch
-from retention_assets.stores.objects.listings.pacing import Pace
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -86,7 +85,6 @@ class _Open:
 @dataclass(frozen=True)
 class LocalObjects:
     root: str
-    rate: int = 0
 
     def begin(self) -> datetime:
         """Time of a file just written, as the disk may be another machine's; this machine's time if it is not writable."""
@@ -121,9 +119,7 @@ class LocalObjects:
 
     def read(self, share: TreeShare) -> Iterator[pa.RecordBatch]:
         """Raises Refused for an unreadable folder and for a mount below the root."""
-        pace = Pace.of_share(self.rate, share.of)
         for found in self._walk(share):
-            pace.take(len(found.keys))
             yield found.batch(self.root)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,6 @@ from retention_assets.stores.files.file_systems import is_local, open_file_syste
 from retention_assets.stores.files.listing import LogFile, files_matching
 from retention_assets.stores.objects.listing_settings import ParquetFiles
 from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
-from retention_assets.stores.objects.listings.pacing import Pace
 
 _ROWS = 131_072
 
@@ -30,22 +29,15 @@ class FileRows:
 
 
 @dataclass(frozen=True)
-class ParquetShare:
-    files: tuple[FileRows, ...]
-    of: int
-
-
-@dataclass(frozen=True)
 class ParquetObjects:
     files: ParquetFiles
     roles: ColumnRoles
-    rate: int = 0
 
     def begin(self) -> datetime:
         """From the settings: the files do not tell when they were listed."""
         return self.files.as_of
 
-    def shares(self, wanted: int) -> Sequence[ParquetShare]:
+    def shares(self, wanted: int) -> Sequence[tuple[FileRows, ...]]:
         with self._refusing(self.files.files):
             parts = [FileRows(file, file.size) for file in files_matching(self.files.files)]
         if not parts:
@@ -58,11 +50,10 @@ class ParquetObjects:
             least = sizes.index(min(sizes))
             shares[least].append(part)
             sizes[least] += part.weight
-        return [ParquetShare(tuple(share), len(shares)) for share in shares]
+        return [tuple(share) for share in shares]
 
-    def read(self, share: ParquetShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        pace = Pace.of_share(self.rate, share.of)
-        for part in share.files:
+    def read(self, share: tuple[FileRows, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for part in share:
             where = part.file.shown
             with self._opened(part) as file:
                 roles = some_roles(self.roles.among(file.schema_arrow.names, where), columns)
@@ -71,7 +62,6 @@ class ParquetObjects:
                 rows, expected = 0, sum(file.metadata.row_group(group).num_rows for group in groups)
                 for batch in file.iter_batches(_ROWS, groups, names):
                     rows += len(batch)
-                    pace.take(len(batch))
                     yield objects_of(batch, roles, self.roles.whole_seconds, where)
                 if rows != expected:
                     raise Refused(f"{where} says that it has {expected} rows, and has {rows}. Write it anew.")

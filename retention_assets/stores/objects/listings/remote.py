@@ -20,7 +20,6 @@ from retention_assets.stores.files.file_systems import FileSystem, open_file_sys
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.listings.batches import BATCH, objects_batch
-from retention_assets.stores.objects.listings.pacing import Pace
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -42,7 +41,6 @@ class NamesShare:
 @dataclass(frozen=True)
 class RemoteObjects:
     place: str
-    rate: int = 0
 
     def begin(self) -> datetime:
         """This machine's time: such places tell none."""
@@ -53,7 +51,7 @@ class RemoteObjects:
 
     def read(self, share: NamesShare) -> Iterator[pa.RecordBatch]:
         fs, root = self._open()
-        pace, found = Pace.of_share(self.rate, share.of), list[Info]()
+        found = list[Info]()
         for top in self._top(fs, root):
             if zlib.crc32(_name(top).encode(errors="surrogateescape")) % share.of != share.number:
                 continue
@@ -63,11 +61,9 @@ class RemoteObjects:
                 if info["type"] == "file":
                     found.append(info)
                 if len(found) >= BATCH:
-                    pace.take(len(found))
                     yield self._batch(root, found)
                     found = []
         if found:
-            pace.take(len(found))
             yield self._batch(root, found)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -20,8 +20,7 @@ from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.file_systems import FileSystem, open_file_system, server_time
 from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.objects.conditions import NO_VERSION, tagged_conditions
-from retention_assets.stores.objects.listings.batches import BATCH, objects_batch
-from retention_assets.stores.objects.listings.pacing import Pace
+from retention_assets.stores.objects.listings.batches import objects_batch
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -59,7 +58,6 @@ class KeyRange:
     after: str | None
     up_to: str | None
     versions: bool
-    of: int
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ class _Page:
 @dataclass(frozen=True)
 class S3Objects:
     place: str
-    rate: int = 0
 
     def begin(self) -> datetime:
         """The server's time, in whole seconds."""
@@ -102,19 +99,14 @@ class S3Objects:
         versions = bucket.keeps_versions()
         splits: list[str | None] = [*bucket.splits(wanted)] if wanted > 1 else []
         ends = zip([None, *splits], [*splits, None], strict=True)
-        return [KeyRange(after, up_to, versions, len(splits) + 1) for after, up_to in ends]
+        return [KeyRange(after, up_to, versions) for after, up_to in ends]
 
     def read(self, share: KeyRange) -> Iterator[pa.RecordBatch]:
         """Objects of a range, page by page. Only latest versions count; a key whose latest is a delete marker is left out."""
-        bucket, pace, found = self._bucket(), Pace.of_share(self.rate, share.of), list[_Found]()
+        bucket = self._bucket()
         for page in bucket.pages(share.after, share.up_to, share.versions):
-            pace.take(len(page.objects))
-            found += page.objects
-            if len(found) >= BATCH:
-                yield self._batch(bucket, found)
-                found = []
-        if found:
-            yield self._batch(bucket, found)
+            if page.objects:
+                yield self._batch(bucket, page.objects)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Objects present now under the given keys, by one request each, or by a page of the listing where that answers more

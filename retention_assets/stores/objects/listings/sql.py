@@ -20,7 +20,6 @@ from retention_assets.stores.objects.conditions import row_conditions
 from retention_assets.stores.objects.listing_settings import SqlObjects
 from retention_assets.stores.objects.listings.batches import whole_batch
 from retention_assets.stores.objects.listings.columns import derived_columns
-from retention_assets.stores.objects.listings.pacing import Pace
 from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
@@ -39,7 +38,6 @@ class RowRange:
 
     after: str | None
     up_to: str | None
-    of: int
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,12 @@ class DatabaseObjects:
     table: SqlObjects
     # columns of realm and kind, by role
     derived: tuple[tuple[str, str], ...] = ()
-    rate: int = 0
 
     @classmethod
     def of(cls, table: SqlObjects, settings: ObjectsSettings) -> "DatabaseObjects":
         named = {"realm": table.realm, "kind": table.kind} | derived_columns(settings)
         derived = tuple((role, name) for role, name in named.items() if name is not None)
-        return cls(ForeignDatabase(table.url, settings.name, table.row_security), table, derived, settings.rates.scan)
+        return cls(ForeignDatabase(table.url, settings.name, table.row_security), table, derived)
 
     def begin(self) -> datetime:
         """The server's time; this machine's if the database is a file."""
@@ -63,18 +60,16 @@ class DatabaseObjects:
     def shares(self, wanted: int) -> Sequence[RowRange]:
         """Split at the bounds of the last ANALYZE if the key is indexed; a single share otherwise."""
         bounds: list[str | None] = [None, *self._bounds(wanted), None]
-        return [RowRange(after, up_to, len(bounds) - 1) for after, up_to in pairwise(bounds)]
+        return [RowRange(after, up_to) for after, up_to in pairwise(bounds)]
 
     def read(self, share: RowRange) -> Iterator[pa.RecordBatch]:
-        rows, pace = self._rows(), Pace.of_share(self.rate, share.of)
+        rows = self._rows()
         query = rows.query
         if share.after is not None:
             query = query.where(rows.key.beyond(share.after, False))
         if share.up_to is not None:
             query = query.where(not_(rows.key.beyond(share.up_to, False)))
-        for batch in self._batches(query, rows):
-            pace.take(len(batch))
-            yield batch
+        yield from self._batches(query, rows)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         rows, wanted = self._rows(), sorted(set(keys))

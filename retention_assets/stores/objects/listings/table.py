@@ -15,7 +15,6 @@ from retention_assets.settings.urls import mask_text
 from retention_assets.stores.iceberg.place import open_catalog
 from retention_assets.stores.objects.listing_settings import ListingTable
 from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
-from retention_assets.stores.objects.listings.pacing import Pace
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class TableObjects:
     store: str
     table: ListingTable
     roles: ColumnRoles
-    rate: int = 0
     # snapshot that begin() chose
     _snapshot: int | None = None
 
@@ -55,13 +53,12 @@ class TableObjects:
         return [TableShare(self._snapshot, number, parts) for number in range(parts)]
 
     def read(self, share: TableShare, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
-        pace, where = Pace.of_share(self.rate, share.of), f"the table {self.table.name}"
+        where = f"the table {self.table.name}"
         with self._opened() as table:
             scan, roles = self._scan(table, share.snapshot, columns)
             files = sorted(scan.plan_files(), key=lambda one: one.file.file_path)[share.number :: share.of]
             rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             for batch in rows.to_record_batches(files):
-                pace.take(len(batch))
                 yield objects_of(batch, roles, self.roles.whole_seconds, where)
 
     def _scan(self, table: Table, snapshot: int, columns: Collection[str] | None = None) -> tuple[DataScan, dict[str, str]]:

@@ -196,7 +196,8 @@ class _Course:
             check_stop(self._order.is_stopped)
             return step(each)
 
-        return read_whole(self._tasks, sources, unless_stopped)
+        settings = self._order.settings
+        return read_whole(self._tasks, sources, unless_stopped, has_realms=settings is None or settings.has_realms)
 
 
 def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:

@@ -23,7 +23,7 @@ from retention_assets.stores.objects.references.lines import LineSource
 from retention_assets.stores.objects.references.parquet import ParquetSource
 from retention_assets.stores.objects.references.places import ListingRoot
 from retention_assets.stores.objects.references.plugins import PluginSource
-from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole, WithoutRealms
+from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.references.transactions import TransactionFolderSource
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, REFERENCES
@@ -35,7 +35,7 @@ _EQUAL_SCHEMES: dict[str, str] = dict(IcebergCatalog.model_fields["equal_schemes
 
 def open_references(settings: ObjectsSettings) -> list[RowSource]:
     """Open a store's sources of references in the order of its settings. Reads nothing yet, but loads plugins."""
-    return _for_objects(settings, [_open(settings, one) for one in settings.references])
+    return [_open(settings, one) for one in settings.references]
 
 
 def open_edges(settings: ObjectsSettings) -> list[RowSource]:
@@ -48,11 +48,7 @@ def open_edges(settings: ObjectsSettings) -> list[RowSource]:
                 found.append(ParquetSource(one.parquet, EDGES, (one.from_, one.to, one.realm)))
             case SqlEdges():
                 found.append(DatabaseSource(one.sql, one.table, EDGES, (one.from_, one.to, one.realm), one.where))
-    return _for_objects(settings, found)
-
-
-def _for_objects(settings: ObjectsSettings, sources: list[RowSource]) -> list[RowSource]:
-    return sources if settings.has_realms else [WithoutRealms(one) for one in sources]
+    return found
 
 
 def _open(settings: ObjectsSettings, one: object) -> RowSource:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import sleep
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from retention_assets.clock import moment
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings.pacing import Pace
 from retention_assets.stores.objects.reference_settings import SourceSettings
 from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole, count_shards
 from retention_assets.stores.protocol import error_text
@@ -16,7 +17,7 @@ from retention_assets.stores.tasks import Tasks
 
 _SHARES_PER_SLOT = 3
 # rows per piece
-_MOST = 1 << 18
+_MOST = 1 << 17
 
 
 class ShareRead(Protocol):
@@ -34,6 +35,20 @@ class ShareRead(Protocol):
 R = TypeVar("R", bound=ShareRead)
 
 
+@dataclass
+class Pace:
+    """Rate in rows per second since its creation; 0 is unlimited."""
+
+    rate: float
+    _began: float = field(default_factory=lambda: moment().running)
+    _taken: int = 0
+
+    def take(self, rows: int) -> None:
+        if self.rate:
+            self._taken += rows
+            sleep(max(0.0, self._taken / self.rate - (moment().running - self._began)))
+
+
 @dataclass(frozen=True)
 class Round:
     """Shares that are read together; tasks are sent it as a value."""
@@ -43,6 +58,8 @@ class Round:
     # distinguishes its files from those of earlier rounds
     number: int
     together: int
+    # if False, rows lose their realms
+    has_realms: bool = True
 
     def source(self, number: int) -> tuple[int, RowSource]:
         at = self.shares[number][0]
@@ -65,10 +82,15 @@ class Round:
             for begin in range(0, batch.num_rows, _MOST):
                 part = batch.slice(begin, _MOST)
                 pace.take(part.num_rows)
+                if not self.has_realms:
+                    realms = pa.nulls(part.num_rows, pa.string())
+                    part = part.set_column(part.schema.get_field_index("realm"), "realm", realms)
                 take(part)
 
 
-def read_whole(tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
+def read_whole(
+    tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]], *, has_realms: bool = True
+) -> list[R]:
     """Read all shares of the sources. Raises SourceNotWhole if one does not prove that it was whole."""
     wanted = _SHARES_PER_SLOT * tasks.slots if tasks.slots > 1 else 1
     found: list[R] = []
@@ -78,7 +100,8 @@ def read_whole(tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round
             shares += [(at, share) for share in source.shares(wanted)]
     for number in range(ROUNDS):
         if shares:
-            found += tasks.run(step(Round(sources, shares, number, min(tasks.slots, len(shares)))), len(shares))
+            together = min(tasks.slots, len(shares))
+            found += tasks.run(step(Round(sources, shares, number, together, has_realms)), len(shares))
         shares = []
         for at, source in enumerate(sources):
             with naming(source):

@@ -57,38 +57,3 @@ class RowSource(Protocol):
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
         """Prove that the ends, including earlier rounds', cover everything; return shares that changed meanwhile. Raises
         SourceNotWhole."""
-
-
-@dataclass(frozen=True)
-class WithoutRealms:
-    """A source for a store whose objects have no realms: drops the realms of references."""
-
-    source: RowSource
-
-    @property
-    def label(self) -> str:
-        return self.source.label
-
-    @property
-    def names_folders(self) -> bool:
-        return self.source.names_folders
-
-    def shards_of(self, share: Any) -> Sequence[str]:
-        return shards_of(self.source, share)
-
-    def shares(self, wanted: int) -> Sequence[Any]:
-        return self.source.shares(wanted)
-
-    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        rows = self.source.read(share)
-        while True:
-            try:
-                batch = next(rows)
-            except StopIteration as stop:
-                end: ShareEnd = stop.value
-                return end
-            at = batch.schema.get_field_index("realm")
-            yield batch.set_column(at, "realm", pa.nulls(batch.num_rows, pa.string()))
-
-    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
-        return self.source.finish(ends)

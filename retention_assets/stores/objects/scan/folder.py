@@ -20,7 +20,7 @@ from retention_assets.stores.objects.scan.fingerprints import Hashes
 # Fingerprints are cut into ranges of equal width; a task takes consecutive ones.
 RANGES = 1 << 8
 RANGE_SHIFT = 64 - 8
-# rows read and judged together
+# least rows that are written, read and judged together
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES = "objects", "classes"

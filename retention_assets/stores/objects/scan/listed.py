@@ -1,7 +1,7 @@
 """Listed objects: tasks write each share of a listing into the folder of the scan, with names and fingerprints, and read it
 from there as often as they need it. So the listing itself is read once, before every reference."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,8 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
+from retention_assets.stores.objects.references.rounds import Round
+from retention_assets.stores.objects.references.source import ShareEnd
 from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder
@@ -19,11 +21,34 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 
 
 @dataclass(frozen=True)
-class ListedShare:
-    """File of a share, its rows, and those not in a reserved realm."""
+class ListingRows:
+    """A listing as a source. It needs no further proof: a share that can't be listed completely raises."""
 
+    listing: ObjectListing
+    label: str = "the listing"
+    names_folders: bool = False
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        return self.listing.shares(wanted)
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        rows = 0
+        for batch in self.listing.read(share):
+            rows += batch.num_rows
+            yield batch
+        return ShareEnd(share, rows)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:  # noqa: ARG002 - see above
+        return ()
+
+
+@dataclass(frozen=True)
+class ListedShare:
+    """File of a share, its end, and the rows not in a reserved realm."""
+
+    source: int
+    end: ShareEnd
     part: str
-    rows: int
     counted: int
 
 
@@ -31,27 +56,37 @@ class ListedShare:
 class ListObjects:
     """Task that writes a share."""
 
+    round: Round
     settings: ObjectsSettings
-    listing: ObjectListing
     salt: bytes
     folder: ScanFolder
-    shares: Sequence[Any]
 
     def __call__(self, number: int) -> ListedShare:
-        fingerprints = Fingerprints(self.salt)
+        fingerprints, only = Fingerprints(self.salt), constant_dataset(self.settings)
         part = f"part-{number:05d}.parquet"
-        rows = counted = 0
-        named = (with_names(batch, self.settings) for batch in self.listing.read(self.shares[number]) if batch.num_rows)
-        only = constant_dataset(self.settings)
+        held, counted = list[pa.RecordBatch](), 0
+
+        def take(batch: pa.RecordBatch) -> None:
+            if batch.num_rows:
+                held.append(with_names(batch, self.settings))
+            if sum(map(len, held)) >= ROWS:
+                write()
+
+        def write() -> None:
+            nonlocal counted
+            table = pa.Table.from_batches(held)
+            table = table if len(held) == 1 else table.unify_dictionaries().combine_chunks()
+            keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
+            columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
+            writer.write_table(pa.table([*columns, pa.array(fingerprints.of(keys, realms))], schema=LISTED))
+            counted += len(table) - _reserved_rows(table["realm"])
+            held.clear()
+
         with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
-            for table in in_row_groups(named):
-                keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
-                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
-                hashes = pa.array(fingerprints.of(keys, realms))
-                writer.write_table(pa.table([*columns, hashes], schema=LISTED))
-                rows += len(table)
-                counted += len(table) - _reserved_rows(table["realm"])
-        return ListedShare(part, rows, counted)
+            end = self.round.read(number, take, self.settings.rates.scan)
+            if held:
+                write()
+        return ListedShare(0, end, part, counted)
 
 
 @dataclass(frozen=True)
@@ -62,32 +97,10 @@ class ListedObjects:
     parts: Sequence[str]
 
     def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield some columns of `LISTED` of a part, each time in the same batches of at most `ROWS` rows."""
+        """Yield some columns of `LISTED` of a part, each time in the same batches of less than twice `ROWS` rows."""
         with self.folder.reader(f"{OBJECTS}/{self.parts[number]}") as source:
             for group in range(source.num_row_groups):
                 yield source.read_row_group(group, columns=list(columns), use_threads=False)
-
-
-def in_row_groups(batches: Iterable[pa.RecordBatch], most: int = ROWS) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        begin = 0
-        while begin < batch.num_rows:
-            part = batch.slice(begin, most - rows)
-            held.append(part)
-            rows += part.num_rows
-            begin += part.num_rows
-            if rows == most:
-                yield _joined(held)
-                held, rows = [], 0
-    if held:
-        yield _joined(held)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    table = pa.Table.from_batches(batches)
-    return table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
 
 
 def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:

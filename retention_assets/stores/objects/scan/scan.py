@@ -19,7 +19,7 @@ from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spo
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES
 from retention_assets.stores.objects.scan.folder import FOLDERS, OVER_EDGES, RANGES, ScanFolder
 from retention_assets.stores.objects.scan.judge import Group, JudgeObjects, add_groups
-from retention_assets.stores.objects.scan.listed import ListedObjects, ListObjects
+from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, ListObjects
 from retention_assets.stores.objects.scan.lookups import NamedBy
 from retention_assets.stores.objects.scan.match import AskObjects, Matches, MatchObjects
 from retention_assets.stores.objects.scan.read_edges import (
@@ -43,7 +43,6 @@ from retention_assets.stores.objects.settings import FLOOR, BloomFilter, Objects
 from retention_assets.stores.protocol import error_text
 from retention_assets.stores.tasks import T, Tasks
 
-_SHARES_PER_SLOT = 3
 # references and objects matched per task
 _TOGETHER = 1 << 23
 # fewer go to a single task
@@ -80,7 +79,6 @@ def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | Non
 class _Course:
     def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None) -> None:
         self._tasks, self._scan, self._folder, self._last, self._refused = tasks, scan, folder, last, refused
-        self._wanted = _SHARES_PER_SLOT * tasks.slots
 
     def run(self) -> ScanResult:
         scan, started = self._scan, now()
@@ -144,16 +142,15 @@ class _Course:
         scan = self._scan
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
-            shares = scan.listing.shares(self._wanted)
-        step = ListObjects(scan.settings, scan.listing, scan.salt, self._folder, shares)
-        listed = self._step("the listing", step, len(shares))
+            rows = [ListingRows(scan.listing)]
+            listed = read_whole(self._tasks, rows, lambda each: ListObjects(each, scan.settings, scan.salt, self._folder))
         if self._last is not None and self._last.scanned and not sum(one.counted for one in listed):
             raise ScanFailed(
                 scan.store,
                 f"nothing is listed, and the last scan had {self._last.scanned:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
-        return as_of, ListedObjects(self._folder, [one.part for one in listed if one.rows])
+        return as_of, ListedObjects(self._folder, [one.part for one in listed if one.end.rows])
 
     def _cut_off(self, listed_as_of: datetime) -> datetime:
         """Younger objects are never judged. A listing from the future makes no object older."""
@@ -173,7 +170,7 @@ class _Course:
 
     def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
         with _failing(self._scan, "a source"):
-            return read_whole(self._tasks, sources, step)
+            return read_whole(self._tasks, sources, step, has_realms=self._scan.settings.has_realms)
 
     def _bounds(self, values: int) -> list[tuple[int, int]]:
         tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)

@@ -275,15 +275,3 @@ def test_the_names_in_the_root_tell_datasets(root: Path) -> None:
     assert listing.distinct_names(settings_of(place(root))) == ["blobs/blobs"]
     assert listing.distinct_names(settings_of(place(root), dataset="{0}")) == ["blobs/a", "blobs/empty", "blobs/r1"]
     assert listing.distinct_names(settings_of(place(root), kind_of={"pattern": "(a)"}, dataset="{kind}")) is None
-
-
-def test_a_rate_is_shared_by_the_shares(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retention_assets.stores.objects.listings import pacing
-
-    waited: list[float] = []
-    monkeypatch.setattr(pacing, "sleep", waited.append)
-    monkeypatch.setattr(local, "_ENOUGH", 0)
-    listing = listing_of(place(root), rates={"scan": 10})
-    assert len(listed(listing, 2)) == 3
-    # Three objects in two shares, five a second each; a moment of it has passed already.
-    assert 0.4 < sum(waited) <= 0.6

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings import pacing
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole, rounds
 from retention_assets.stores.objects.references.rounds import Round, read_whole
 from retention_assets.stores.tasks import TasksHere
@@ -116,8 +115,8 @@ def test_what_goes_wrong_with_the_rows_is_no_fault_of_the_source() -> None:
 
 def test_tasks_that_read_side_by_side_share_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(pacing, "moment", lambda: SimpleNamespace(running=clock[0]))
-    monkeypatch.setattr(pacing, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(rounds, "moment", lambda: SimpleNamespace(running=clock[0]))
+    monkeypatch.setattr(rounds, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
     sources = [Said([("a", None, None)] * 8, at_once=2), Said([("a", None, None)] * 8, at_once=2)]
     reader = Reader(rate=4)
     shares = Round(sources, [(0, "all"), (1, "all")], 0, together=2)

@@ -16,13 +16,13 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.model import Policy
 from retention_assets.policy.purge import purge_of
-from retention_assets.stores.objects.listings import pacing
+from retention_assets.stores.objects.references import rounds
+from retention_assets.stores.objects.scan import listed as listed_objects
 from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
 from retention_assets.stores.objects.scan.bloom import Bloom
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.here import read_here, scan_here
-from retention_assets.stores.objects.scan.listed import in_row_groups
 from retention_assets.stores.objects.scan.scan import Scan
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets_tests.stores.objects.scan.environments import (
@@ -184,8 +184,8 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
     )  # fmt: skip
     for module, name, value in (
         (scans, "_TOGETHER", 40), (read_references, "_RUN", 20), (match, "_ASKED", 20), (match, "_CELL", 4),
-        # A part is read in four tables, and asked about in two runs of two.
-        (in_row_groups, "__defaults__", (16,)),
+        # A part is read in two tables, each of which is asked about by itself.
+        (listed_objects, "ROWS", 16), (rounds, "_MOST", 32),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     found = judge(one)
@@ -219,15 +219,17 @@ def test_a_source_that_changes_is_read_again() -> None:
     assert (found.counts, found.result.sources[0].rows) == ({"referenced": 1, "unreferenced": 1}, 3)
 
 
-def test_references_are_read_no_faster_than_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_are_listed_and_references_read_no_faster_than_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(pacing, "moment", lambda: SimpleNamespace(running=clock[0]))
-    monkeypatch.setattr(pacing, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(rounds, "moment", lambda: SimpleNamespace(running=clock[0]))
+    monkeypatch.setattr(rounds, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
     references = source(*(named(f"k{number}") for number in range(60)), size=20)
     judge(scan_of(_old("k1"), references, rates={"references": 4}))
     assert clock == [15]
     judge(scan_of(_old("k1"), references))
     assert clock == [15]
+    judge(scan_of(_old(*(f"k{number}" for number in range(12))), references, rates={"scan": 4}))
+    assert clock == [18]
 
 
 def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:
