@@ -43,7 +43,7 @@ def open_edges(settings: ObjectsSettings) -> list[RowSource]:
     for one in settings.edges:
         match one:
             case LineEdges():
-                found.append(LineSource(one.lines, edges=True))
+                found.append(LineSource(one.lines, EDGES))
             case ParquetEdges():
                 found.append(ParquetSource(one.parquet, EDGES, (one.from_, one.to, one.realm)))
             case SqlEdges():
@@ -54,7 +54,7 @@ def open_edges(settings: ObjectsSettings) -> list[RowSource]:
 def _open(settings: ObjectsSettings, one: object) -> RowSource:
     match one:
         case LineReferences():
-            return LineSource(one.lines)
+            return LineSource(one.lines, REFERENCES)
         case ParquetReferences():
             return ParquetSource(one.parquet, REFERENCES, (one.key, one.realm, one.from_))
         case SqlReferences():

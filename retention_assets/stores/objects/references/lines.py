@@ -2,23 +2,20 @@
 finds a fault are lines parsed one by one, to name the faulty one."""
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import pyarrow as pa
 import pyarrow.json as pa_json
 
 from retention_assets.errors import BadInput, nearest, quote
 from retention_assets.exchange.compression import unpacked
-from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.content import local_copy
-from retention_assets.stores.files.listing import LogFile
-from retention_assets.stores.objects.references.globs import has_changed, unread_files, whole_files
-from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
-from retention_assets.stores.objects.tables import EDGES, REFERENCES
+from retention_assets.stores.objects.references.files import FileShare, FileSource
+from retention_assets.stores.objects.references.source import SourceNotWhole
 
 _BLOCK = 8 << 20
 _LAST = '{"complete": true, "count": n}'
@@ -26,52 +23,23 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class LineSource:
-    """Files of references or edges, by a glob. Each file is a share."""
+class LineSource(FileSource):
+    """Files of lines. Each file is a share."""
 
-    files: str
-    edges: bool = False
-    names_folders: bool = False
+    form: ClassVar[str] = "lines"
 
-    @property
-    def label(self) -> str:
-        return f"lines {mask_secrets(self.files)}"
+    def shares(self, wanted: int) -> Sequence[FileShare]:  # noqa: ARG002 - a file is read from its beginning to its end
+        return [FileShare(file) for file in self.list_files()]
 
-    @property
-    def schema(self) -> pa.Schema:
-        return EDGES if self.edges else REFERENCES
-
-    def shares(self, wanted: int) -> Sequence[LogFile]:  # noqa: ARG002 - a file is read from its beginning to its end
-        """Raises SourceNotWhole if there are no files."""
-        return whole_files(self.label, self.files)
-
-    def shards_of(self, share: LogFile) -> Sequence[str]:
-        return (share.path,)
-
-    def read(self, share: LogFile) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """Rows of a file, whose last line must state their number. A file that is written meanwhile is read again."""
-        reader = _LineReader(share.shown, self.schema)
+    def batches(self, share: FileShare) -> Iterator[pa.RecordBatch]:
         try:
-            yield from self._read(share, reader)
-        except SourceNotWhole:
-            if not has_changed(self.label, self.files, share):
-                raise
-            return ShareEnd(share, reader.rows, proof=False)
-        return ShareEnd(share, reader.rows, proof=True)
-
-    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[LogFile]:
-        whole = [end.share for end in ends if end.proof]
-        return unread_files(self.label, self.files, [end.share for end in ends], whole)
-
-    def _read(self, share: LogFile, reader: "_LineReader") -> Iterator[pa.RecordBatch]:
-        try:
-            with local_copy(share) as copy, unpacked(copy) as plain:
-                yield from reader.read(plain)
+            with local_copy(share.file) as copy, unpacked(copy) as plain:
+                yield from _LineReader(share.file.shown, self.schema).read(plain)
         except BadInput as fault:
             raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
         except OSError as fault:
             raise SourceNotWhole(
-                f"{self.label} is not whole: {share.shown} can't be read: {fault.strerror or fault}"
+                f"{self.label} is not whole: {share.file.shown} can't be read: {fault.strerror or fault}"
             ) from fault
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, globs, lines
+from retention_assets.stores.objects.references import SourceNotWhole, files, lines
 from retention_assets.stores.objects.tables import REFERENCES
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import (
@@ -141,13 +141,13 @@ def test_files_that_are_new_or_changed_in_the_end_are_read_again(tmp_path: Path)
     write_lines(one, {"object": "changed"})
     write_lines(tmp_path / "refs" / "3", {"object": "3"})
     again = given.finish(ends)
-    assert sorted(Path(share.path).name for share in again) == ["1", "3"]
+    assert sorted(Path(share.file.path).name for share in again) == ["1", "3"]
     assert given.finish([*ends, *ends_of(given, again)]) == []
     # A copy that looks as old and is as large.
     before = two.stat()
     two.write_text(two.read_text().replace('"2"', '"4"'))
     os.utime(two, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert [Path(share.path).name for share in given.finish([*ends, *ends_of(given, again)])] == ["2"]
+    assert [Path(share.file.path).name for share in given.finish([*ends, *ends_of(given, again)])] == ["2"]
 
 
 def test_a_file_that_is_gone_in_the_end_fails(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_file_that_was_in_the_middle_of_being_written_is_read_again(tmp_path: 
     file.write_text(f"{ONE}\n")
     ends = ends_of(given, [share])
     # What is known of it comes back: only what was read to its end counts.
-    monkeypatch.setattr(globs, "files_matching", lambda _: (share,))
+    monkeypatch.setattr(files, "files_matching", lambda _: (share.file,))
     write_lines(file, {"object": "1"})
     assert given.finish(ends) == [share]
     assert given.finish([*ends, *ends_of(given, [share])]) == []

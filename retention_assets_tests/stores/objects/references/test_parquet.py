@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, globs, parquet
+from retention_assets.stores.objects.references import SourceNotWhole, files, parquet
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import edge_source, ends_of, objects_of, rows_of, source
 
@@ -137,7 +137,7 @@ def test_a_file_that_was_in_the_middle_of_being_written_is_read_again(tmp_path: 
     file.write_bytes(content[:-10])
     ends = ends_of(given, shares)
     # What is known of it comes back: only what was read to its end counts.
-    monkeypatch.setattr(globs, "files_matching", lambda _: (shares[0].file,))
+    monkeypatch.setattr(files, "files_matching", lambda _: (shares[0].file,))
     file.write_bytes(content)
     assert [share.file for share in given.finish(ends)] == [shares[0].file]
     assert [end.rows for end in ends_of(given, given.finish(ends))] == [1]
