@@ -1,15 +1,33 @@
 """Settings of the five kinds of listings of an `objects` store."""
 
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
+from retention_assets.errors import InvalidValue
 from retention_assets.policy.fields import Instant
 from retention_assets.settings.urls import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
-from retention_assets.stores.objects.one_of import one_of
 from retention_assets.stores.records.settings import ColumnName, TableName
 from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart
+
+
+def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInfo], Any]:
+    expected = f"a mapping with one of {', '.join(kinds)}"
+
+    def read(value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, BaseModel):
+            return value
+        if not isinstance(value, dict):
+            raise InvalidValue("has the wrong type", expected)
+        kind = next((kinds[key] for key in kinds if key in value), None)
+        if kind is None:
+            said = ", ".join(map(str, value)) or "nothing"
+            raise InvalidValue(f"is of no known kind: it says {said}", expected)
+        return kind.model_validate(value, context=info.context)
+
+    return read
 
 
 class ListedColumns(SettingsPart):

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from retention_assets.settings.urls import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
-from retention_assets.stores.objects.one_of import one_of
+from retention_assets.stores.objects.listing_settings import one_of
 from retention_assets.stores.records.settings import ColumnName, TableName
 from retention_assets.stores.settings import SettingsPart, StoreSettings, tuple_of
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.stores.objects.look.due import within_realms
+from retention_assets.stores.objects.look.hits import witness_words, witnesses_among
 from retention_assets.stores.objects.look.look import ObjectsLook, rules_now
-from retention_assets.stores.objects.look.witnesses import witness_words, witnesses_among
 from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, classes_of
 from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
 from retention_assets.stores.objects.scan_result import ObjectClass

@@ -10,8 +10,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, Length, is_always_longer
 from retention_assets.settings.urls import mask_text
-from retention_assets.stores.objects.listing_settings import Listing, ParquetListing, PathListing, SqlListing, TableListing
-from retention_assets.stores.objects.one_of import one_of
+from retention_assets.stores.objects.listing_settings import (
+    Listing,
+    ParquetListing,
+    PathListing,
+    SqlListing,
+    TableListing,
+    one_of,
+)
 from retention_assets.stores.objects.reference_settings import EdgeSettings, ReferenceSettings, StoreReferences
 from retention_assets.stores.records.settings import ColumnName
 from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, tuple_of

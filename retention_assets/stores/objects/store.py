@@ -34,8 +34,7 @@ from retention_assets.stores.objects.reference_settings import SqlEdges, SqlRefe
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.references.rounds import Pace
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.here import read_here
-from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan.scan import Scan, read_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings

@@ -14,8 +14,8 @@ from retention_assets.frames.log import INSTANT
 from retention_assets.sql.streams import instant_columns
 from retention_assets.stores.objects.conditions import tagged_conditions
 from retention_assets.stores.objects.listing_settings import ListedColumns
-from retention_assets.stores.objects.listings.batches import whole_batch
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
+from retention_assets.stores.objects.tables import whole_batch
 
 _NEEDED = ("key", "created_at")
 # roles that an object has only if the settings name their column

@@ -28,9 +28,9 @@ from retention_assets.stores.files.mounts import Mount, mount_of
 from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import stat_conditions
 from retention_assets.stores.objects.delete_probe import PROBE, remove_probe
-from retention_assets.stores.objects.listings.batches import BATCH, objects_batch
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.tables import BATCH, objects_batch
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}

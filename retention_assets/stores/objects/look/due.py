@@ -14,10 +14,9 @@ from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.policy.realms import is_within_any
 from retention_assets.stores.objects.naming import realms_of_keys
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.filters import SortedFingerprints, distinct
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
 from retention_assets.stores.objects.scan.folder import RANGES, ScanFolder
-from retention_assets.stores.objects.scan.lookups import NamedBy, lookups
-from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions
 

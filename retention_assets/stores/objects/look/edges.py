@@ -21,9 +21,9 @@ from retention_assets.stores.objects.look.hits import HITS, HitRun, Hits, first_
 from retention_assets.stores.objects.naming import with_names
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import ACROSS, EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
+from retention_assets.stores.objects.scan.filters import distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import ROWS, ScanFolder
-from retention_assets.stores.objects.scan.membership import distinct
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, OBJECTS
 

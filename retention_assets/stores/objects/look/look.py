@@ -24,9 +24,8 @@ from retention_assets.stores.objects.look.due import (
     check_stop,
 )
 from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, FindLeading, FollowEdges
-from retention_assets.stores.objects.look.hits import HitRun, Hits
+from retention_assets.stores.objects.look.hits import WITNESSES, HitRun, Hits, witnesses_among
 from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
-from retention_assets.stores.objects.look.witnesses import WITNESSES, witnesses_among
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
 from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
 from retention_assets.stores.objects.scan.brakes import find_losses
@@ -120,8 +119,10 @@ class _Course:
         leading = self._leading(due)
         found = self._references(due, leading)
         runs = sorted((run for one in found for run in one.runs), key=lambda run: run.name)
-        hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.depths for one in found)))
-        heard = [frozenset[str | None]().union(*(one.realms for one in found if one.source == at)) for at in self._numbers()]
+        hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.names.depths for one in found)))
+        heard = [
+            frozenset[str | None]().union(*(one.names.realms for one in found if one.source == at)) for at in self._numbers()
+        ]
         self.look = replace(self.look, heard=tuple(heard))
         if leading.buckets and (begins := (*runs, *self._kept())):
             [over] = self._tasks.run(FollowEdges(replace(hits, runs=begins), self.look.labels, self._folder), 1)

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.stores.objects.look.due import DueFingerprints, check_stop
 from retention_assets.stores.objects.look.hits import HITS, HitRun, write_hits
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.references.rounds import Round
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.filters import SortedFingerprints
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, ReferredNames
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.lookups import EVERYTHING
-from retention_assets.stores.objects.scan.membership import SortedFingerprints
 
 # hits per file
 _HELD = 1 << 17
@@ -28,8 +26,7 @@ class FoundReferences:
     source: int
     end: ShareEnd
     runs: tuple[HitRun, ...]
-    realms: frozenset[str | None]
-    depths: frozenset[int]
+    names: ReferredNames
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class FindReferences:
         found = _Found(self, at, f"hits/{at:04d}-{self.round.number}-{self.bucket:03d}-{number:06d}", source.names_folders)
         end = self.round.read(number, found.add, self.rate)
         found.close()
-        return FoundReferences(at, end, tuple(found.runs), frozenset(found.realms), frozenset(found.depths))
+        return FoundReferences(at, end, tuple(found.runs), found.names)
 
 
 class _Found:
@@ -74,26 +71,18 @@ class _Found:
         self._held: list[tuple[pa.Table, Hashes]] = []
         self._rows = 0
         self.runs: list[HitRun] = []
-        self.realms: set[str | None] = set()
-        self.depths: set[int] = set()
+        self.names = ReferredNames()
 
     def add(self, batch: pa.RecordBatch) -> None:
         check_stop(self._step.is_stopped)
-        self._note_realms(batch["realm"])
         keys = batch["object"]
+        folders = self.names.note(batch, self._names_folders)
         self._keep(batch, self._fingerprints.of(keys), None)
-        if self._names_folders:
-            rows = np.flatnonzero(flags(pc.ends_with(keys, "/")))
-            if len(rows):
-                some = batch.take(pa.array(rows))
-                self._keep(some, self._fingerprints.of(some["object"], folders=np.ones(len(rows), dtype=bool)), rows)
+        if folders is not None:
+            rows = np.flatnonzero(folders)
+            some = batch.take(pa.array(rows))
+            self._keep(some, self._fingerprints.of(some["object"], folders=np.ones(len(rows), dtype=bool)), rows)
         self._rows += len(batch)
-
-    def _note_realms(self, realms: pa.Array) -> None:
-        if realms.null_count < len(realms):
-            self.realms.update(pc.unique(realms).to_pylist())
-        elif len(realms):
-            self.realms.add(None)
 
     def _keep(self, batch: pa.RecordBatch, hashes: Hashes, rows: np.ndarray[Any, np.dtype[np.int64]] | None) -> None:
         """Keep the rows that are looked for. `rows` are their numbers in the whole batch, if they name folders."""
@@ -101,10 +90,6 @@ class _Found:
         if not len(hit):
             return
         some = batch.take(pa.array(hit))
-        if rows is not None:
-            names = some["object"].filter(pc.not_equal(some["object"], EVERYTHING))
-            self.depths.update(pc.unique(pc.count_substring(names, "/")).to_pylist())
-            self.depths.update([0] if len(names) < len(hit) else [])
         columns = {
             "key": some["object"],
             "realm": some["realm"],

@@ -11,9 +11,9 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.scan.classes import words_of
+from retention_assets.stores.objects.scan.filters import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 from retention_assets.stores.objects.tables import EDGES
 
 # scope of a walk: every realm alike, across all realms, or a realm's number plus REALMS

@@ -2,13 +2,15 @@
 hash is SipHash-1-3, keyed by the salt of a scan, over an unambiguous text: the length of the realm plus one (0 without a realm;
 highest bit set for a folder), the realm, zeros up to a multiple of eight bytes, and the key."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, integers
+from retention_assets.frames.arrays import Bools, Ints, flags, integers
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -247,3 +249,83 @@ def beginnings(keys: pa.Array, ends: Ints) -> pa.Array:
     places = np.repeat(starts - offsets[:-1], ends) + np.arange(offsets[-1])
     held = words.view(np.uint8)[places]
     return pa.LargeStringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(held)).cast(pa.string())
+
+
+EVERYTHING = "/"
+
+
+@dataclass(frozen=True)
+class NamedBy:
+    """Ways in which references name objects: in a realm, in all realms, or as folders of some depths (0 is everything)."""
+
+    in_realms: bool = False
+    in_all: bool = False
+    depths: frozenset[int] = frozenset()
+
+    def __or__(self, other: "NamedBy") -> "NamedBy":
+        return NamedBy(self.in_realms or other.in_realms, self.in_all or other.in_all, self.depths | other.depths)
+
+
+@dataclass(frozen=True)
+class ReferredNames:
+    """Realms and depths of folders by which the references of a share name objects. The realm None means every realm."""
+
+    realms: set[str | None] = field(default_factory=set)
+    depths: set[int] = field(default_factory=set)
+
+    def note(self, references: pa.RecordBatch, names_folders: bool) -> Bools | None:
+        """Return a mask of the references that name folders; None if there are none."""
+        keys, realms = references["object"], references["realm"]
+        if realms.null_count < len(realms):
+            self.realms.update(pc.unique(realms).to_pylist())
+        elif len(realms):
+            self.realms.add(None)
+        folders = flags(pc.ends_with(keys, "/")) if names_folders else np.zeros(0, dtype=bool)
+        if not folders.any():
+            return None
+        names = keys.filter(pa.array(folders))
+        depths = pc.if_else(pc.equal(names, EVERYTHING), 0, pc.count_substring(names, "/"))
+        self.depths.update(pc.unique(depths).to_pylist())
+        return folders
+
+    @property
+    def named_by(self) -> NamedBy:
+        return NamedBy(any(realm is not None for realm in self.realms), None in self.realms, frozenset(self.depths))
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Fingerprints under which rows may be named, and the names themselves."""
+
+    hashes: Hashes
+    # row of each fingerprint; None if they are all rows in order
+    rows: Ints | None
+    names: Callable[[], pa.Array]
+    folders: bool = False
+
+
+def lookups(
+    fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, named_by: NamedBy, own: Hashes | None = None
+) -> Iterator[Lookup]:
+    """All lookups of some keys. `own` are their fingerprints in their realms, if known."""
+    lonely = realms is None or realms.null_count == len(realms)
+    spaces = [realms] if named_by.in_realms or lonely else []
+    if named_by.in_all and not lonely:
+        spaces.append(None)
+    for number, space in enumerate(spaces):
+        known = own if number == 0 and (space is not None or lonely) else None
+        hashes = fingerprints.of(keys, space) if known is None else known
+        yield Lookup(hashes, None, lambda: keys)
+    for depth in sorted(named_by.depths):
+        ends = folder_ends(keys, depth) if depth else np.ones(len(keys), dtype=np.int64)
+        rows = np.flatnonzero(ends)
+        if not len(rows):
+            continue
+        picked = pa.array(rows)
+        some = keys.take(picked) if depth else pa.array([EVERYTHING], keys.type).take(pa.array(np.zeros_like(rows)))
+        for space in spaces:
+            inside = None if space is None else space.take(picked)
+            yield Lookup(
+                fingerprints.of(some, inside, ends[rows], np.ones(len(rows), dtype=bool)), rows,
+                lambda some=some, ends=ends[rows]: beginnings(some, ends), True,  # type: ignore[misc]
+            )  # fmt: skip

@@ -9,12 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
-from retention_assets.stores.objects.scan.bloom import Bloom, BloomSize, read_bloom
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.filters import BloomSize, Filter, SortedFingerprints, read_bloom
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, Lookup, NamedBy, lookups
 from retention_assets.stores.objects.scan.folder import OVER_EDGES, RANGES, RangedValues, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
-from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
-from retention_assets.stores.objects.scan.membership import SortedFingerprints
 from retention_assets.stores.objects.scan.read_references import Run, distinct_of, read_sources
 
 Rows = npt.NDArray[np.uint32]
@@ -139,7 +137,7 @@ class MatchObjects:
             at = SortedFingerprints(known).find(hashes)
             there = at >= 0
             named[at[there]] = True
-            retained: list[Bloom | SortedFingerprints] = (
+            retained: list[Filter] = (
                 [bloom] if bloom else [SortedFingerprints(distinct_of([[one]], low, high)[0]) for one in beside]
             )
             for filter_ in retained:

@@ -16,11 +16,10 @@ from retention_assets.stores.objects.references import RowSource, ShareEnd
 from retention_assets.stores.objects.references.rounds import Round, shards_among
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.filters import SortedFingerprints, distinct
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, Lookup, NamedBy, lookups
 from retention_assets.stores.objects.scan.folder import KEPT, OVER_EDGES, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
-from retention_assets.stores.objects.scan.lookups import Lookup, NamedBy, lookups
-from retention_assets.stores.objects.scan.membership import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.read_references import Run, in_order
 from retention_assets.stores.objects.scan_result import SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings

@@ -5,16 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.arrays import Bools, flags
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.references.rounds import Round
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes
+from retention_assets.stores.objects.scan.filters import distinct
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, ReferredNames
 from retention_assets.stores.objects.scan.folder import RangedValues, ScanFolder
-from retention_assets.stores.objects.scan.lookups import EVERYTHING, NamedBy
-from retention_assets.stores.objects.scan.membership import distinct
 
 # rows of a share held in memory
 _RUN = 1 << 22
@@ -34,8 +31,7 @@ class ReadShare:
     source: int
     end: ShareEnd
     runs: list[Run] = field(default_factory=list)
-    named_by: NamedBy = field(default_factory=NamedBy)
-    realms: frozenset[str] = frozenset()
+    names: ReferredNames = field(default_factory=ReferredNames)
     seconds: float = 0.0
 
 
@@ -53,10 +49,7 @@ class ReadReferences:
         found = _Runs(self, at, f"references/{at:02d}-{self.round.number}-{number:05d}", source.names_folders)
         end = self.round.read(number, found.add, self.rate)
         found.close()
-        return ReadShare(
-            at, end, found.runs, NamedBy(found.in_realms, found.in_all, frozenset(found.depths)), frozenset(found.realms),
-            moment().running - began,
-        )  # fmt: skip
+        return ReadShare(at, end, found.runs, found.names, moment().running - began)
 
 
 class _Runs:
@@ -66,34 +59,14 @@ class _Runs:
         self._hashes: list[Hashes] = []
         self._rows = 0
         self.runs: list[Run] = []
-        self.in_realms = self.in_all = False
-        self.realms: set[str] = set()
-        self.depths: set[int] = set()
+        self.names = ReferredNames()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        keys, realms = batch.column("object"), batch.column("realm")
-        lonely = realms.null_count
-        self.in_all |= lonely > 0
-        if lonely < len(realms):
-            self.in_realms = True
-            realms = realms if pa.types.is_dictionary(realms.type) else realms.dictionary_encode()
-            self.realms.update(pc.unique(realms).dictionary_decode().drop_null().to_pylist())
-        folders = self._folders(keys) if self._names_folders else None
-        self._hashes.append(self._fingerprints.of(keys, realms, folders=folders))
-        self._rows += len(keys)
+        folders = self.names.note(batch, self._names_folders)
+        self._hashes.append(self._fingerprints.of(batch["object"], batch["realm"], folders=folders))
+        self._rows += len(batch)
         if self._rows >= _RUN:
             self.close()
-
-    def _folders(self, keys: pa.Array) -> Bools | None:
-        """Mask of the references that name folders; records their depths."""
-        are = flags(pc.ends_with(keys, "/"))
-        if not are.any():
-            return None
-        names = keys.filter(pa.array(are))
-        everything = pc.equal(names, EVERYTHING)
-        self.depths.update(pc.unique(pc.count_substring(names.filter(pc.invert(everything)), "/")).to_pylist())
-        self.depths.update([0] if pc.any(everything).as_py() else [])
-        return are
 
     def close(self) -> None:
         if not self._rows:

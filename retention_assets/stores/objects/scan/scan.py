@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate, pairwise
 
+import pyarrow as pa
+
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import micros
@@ -14,13 +16,13 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource
 from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
-from retention_assets.stores.objects.scan.bloom import BloomSize, FillBloom
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
-from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES
+from retention_assets.stores.objects.scan.filters import BloomSize, FillBloom
+from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, NamedBy
 from retention_assets.stores.objects.scan.folder import FOLDERS, OVER_EDGES, RANGES, ScanFolder
 from retention_assets.stores.objects.scan.judge import Group, JudgeObjects, add_groups
 from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, ListObjects
-from retention_assets.stores.objects.scan.lookups import NamedBy
+from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan.match import AskObjects, Matches, MatchObjects
 from retention_assets.stores.objects.scan.read_edges import (
     CloseEdges,
@@ -41,7 +43,8 @@ from retention_assets.stores.objects.scan_result import (
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
 from retention_assets.stores.protocol import error_text
-from retention_assets.stores.tasks import T, Tasks
+from retention_assets.stores.tasks import T, Tasks, TasksHere
+from retention_assets.stores.temporary import temporary_folder
 
 # references and objects matched per task
 _TOGETHER = 1 << 23
@@ -88,7 +91,7 @@ class _Course:
         runs = [run for share in read for run in share.runs]
         named_by = NamedBy()
         for share in read:
-            named_by |= share.named_by
+            named_by |= share.names.named_by
         read_edges = self._read_edges()
         edge_parts, edges = [one.part for one in read_edges if one.rows], sum(one.rows for one in read_edges)
         cut_off = self._cut_off(listed_as_of)
@@ -194,7 +197,8 @@ class _Course:
     ) -> tuple[int, NamedBy]:
         if not parts or not (runs or kept):
             return 0, NamedBy()
-        realms = sorted(frozenset[str]().union(*(share.realms for share in read), *(one.realms for one in kept)))
+        known = frozenset[str | None]().union(*(share.names.realms for share in read), *(one.realms for one in kept))
+        realms = sorted(realm for realm in known if realm is not None)
         step = CloseEdges(parts, runs, named_by, kept, realms, self._scan.salt, self._folder)
         [result] = self._step("the edges", step, 1)
         return result
@@ -230,7 +234,7 @@ class _Course:
         known = settings.references if len(settings.references) == len(self._scan.references) else self._scan.references
         heard: list[tuple[set[str | None], object]] = [(set(), said) for said in known]
         for share in read:
-            heard[share.source][0].update(share.realms, [None] if share.named_by.in_all else [])
+            heard[share.source][0].update(share.names.realms)
         return spoken_for(settings, heard)
 
     def _source_counts(self, read: Sequence[ReadShare], of_sources: Sequence[Sequence[int]]) -> list[SourceCount]:
@@ -242,7 +246,7 @@ class _Course:
                     source.label,
                     rows=sum(share.end.rows for share in mine),
                     distinct=sum(one[number] for one in of_sources),
-                    realms=len(frozenset[str]().union(*(share.realms for share in mine))),
+                    realms=len(frozenset[str | None]().union(*(share.names.realms for share in mine)) - {None}),
                     seconds=sum(share.seconds for share in mine),
                     shards=shards_among(self._scan.settings.references, number, source, mine),
                 )
@@ -285,3 +289,18 @@ def _datasets(groups: Mapping[Group, Sequence[int]], *, every: bool) -> list[Sca
     return [
         ScannedDataset(name, next(iter(realms[name])) if len(realms[name]) == 1 else "", rows[name]) for name in sorted(rows)
     ]
+
+
+@contextmanager
+def scan_here(
+    scan: Scan, last: ScanResult | None = None, refused: int | None = None
+) -> Iterator[tuple[ScanResult, ScanFolder]]:
+    """Scan a store: the result, and its folder, which exists as long as the context."""
+    with temporary_folder("scan") as place:
+        folder = ScanFolder(place)
+        yield scan_in(TasksHere(), scan, folder, last, refused), folder
+
+
+def read_here(scan: Scan, datasets: Sequence[str], last: ScanResult | None = None) -> tuple[ScanResult, pa.Table]:
+    with scan_here(scan, last) as (result, folder):
+        return result, log_lines(folder, result, scan.settings, datasets)

@@ -15,7 +15,7 @@ from retention_assets.errors import Refused
 from retention_assets.stores.files import mounts
 from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.delete_probe import remove_probe
-from retention_assets.stores.objects.listings import batches, local
+from retention_assets.stores.objects.listings import local
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 
@@ -230,8 +230,7 @@ def test_only_a_probe_is_removed_as_one(root: Path) -> None:
 
 def test_many_files_come_in_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root, *(f"many/{number}" for number in range(25)))
-    for module in (batches, local):
-        monkeypatch.setattr(module, "BATCH", 10)
+    monkeypatch.setattr(local, "BATCH", 10)
     listing = listing_of(place(root))
     [share] = listing.shares(1)
     assert [len(batch) for batch in listing.read(share)] == [10, 10, 8]

@@ -20,8 +20,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.look import due, look
 from retention_assets.stores.objects.look.due import GivenKeys
+from retention_assets.stores.objects.look.hits import witnesses_among
 from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, find_witnesses, look_in
-from retention_assets.stores.objects.look.witnesses import witnesses_among
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.stores.objects.look import due, hits, references
+from retention_assets.stores.objects.look.hits import WITNESSES
 from retention_assets.stores.objects.look.look import find_witnesses
-from retention_assets.stores.objects.look.witnesses import WITNESSES
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets_tests.rounds import rounds

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.scan.folder import read_classes
-from retention_assets.stores.objects.scan.here import scan_here
-from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan.scan import Scan, scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, OBJECTS, REFERENCES

@@ -11,8 +11,7 @@ import pytest
 
 from retention_assets.stores.objects.references import ShareEnd
 from retention_assets.stores.objects.scan.folder import read_classes
-from retention_assets.stores.objects.scan.here import read_here, scan_here
-from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan.scan import Scan, read_here, scan_here
 from retention_assets.stores.objects.scan_result import ScanFailed
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,

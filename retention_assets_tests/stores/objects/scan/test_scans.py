@@ -20,10 +20,9 @@ from retention_assets.stores.objects.references import rounds
 from retention_assets.stores.objects.scan import listed as listed_objects
 from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
-from retention_assets.stores.objects.scan.bloom import Bloom
+from retention_assets.stores.objects.scan.filters import Bloom
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.here import read_here, scan_here
-from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan.scan import Scan, read_here, scan_here
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
