@@ -181,7 +181,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_290,
     "stores.records": 1_370,
-    "stores.objects": 8_440,
+    "stores.objects": 8_390,
     "evaluation": 2_450,
     "sweep": 2_900,
     "pipeline": 2_820,

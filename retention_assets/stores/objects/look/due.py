@@ -4,7 +4,6 @@ gets a fingerprint too, as naming it means every key in it."""
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +15,11 @@ from retention_assets.policy.realms import is_within_any
 from retention_assets.stores.objects.naming import realms_of_keys
 from retention_assets.stores.objects.scan.filters import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
-from retention_assets.stores.objects.scan.folder import RANGES, ScanFolder
+from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions
 
-# fingerprints per file and per sorting task
+# fingerprints per file
 _RUN = 1 << 23
 # fingerprints looked up together: 8 bytes each, and 4 for the index
 TOGETHER = 1 << 25
@@ -113,35 +112,14 @@ def within_realms(realms: pa.Array | pa.ChunkedArray, purging: Collection[str]) 
 
 
 @dataclass(frozen=True)
-class MergeDue:
-    """Task that merges some ranges of all runs."""
-
-    runs: Sequence[DueRun]
-    folder: ScanFolder
-    bounds: Sequence[tuple[int, int]]
-
-    @classmethod
-    def of(cls, runs: Sequence[DueRun], folder: ScanFolder) -> "MergeDue":
-        """Split the ranges into tasks of about _RUN fingerprints."""
-        count = min(RANGES, max(1, -(-sum(run.values for run in runs) // _RUN)))
-        return cls(runs, folder, list(pairwise(RANGES * number // count for number in range(count + 1))))
-
-    def __call__(self, number: int) -> DueRun:
-        first, end = self.bounds[number]
-        values = [self.folder.read_values(run.name, first, end).values for run in self.runs]
-        return write_run(self.folder, f"asked/{number:03d}", distinct(np.concatenate(values)))
-
-
-@dataclass(frozen=True)
 class DueFingerprints:
-    """Sorted fingerprints in files, grouped into buckets that fit in memory."""
+    """Fingerprints in files, grouped into buckets that fit in memory."""
 
     folder: ScanFolder
     buckets: tuple[tuple[DueRun, ...], ...] = ()
 
     @classmethod
     def of(cls, folder: ScanFolder, runs: Sequence[DueRun]) -> "DueFingerprints":
-        """Group runs, which must be in the order of their ranges."""
         buckets: list[list[DueRun]] = []
         for run in runs:
             if not buckets or sum(one.values for one in buckets[-1]) + run.values > TOGETHER:
@@ -156,7 +134,7 @@ class DueFingerprints:
         for run in runs:
             values[at : at + run.values] = self.folder.read_values(run.name).values
             at += run.values
-        return SortedFingerprints(values)
+        return SortedFingerprints(distinct(values))
 
     @cached_property
     def _only(self) -> SortedFingerprints:

@@ -19,7 +19,6 @@ from retention_assets.stores.objects.look.due import (
     DueRun,
     GivenKeys,
     LookStopped,
-    MergeDue,
     WriteDue,
     check_stop,
 )
@@ -27,12 +26,12 @@ from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, 
 from retention_assets.stores.objects.look.hits import WITNESSES, HitRun, Hits, witnesses_among
 from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
-from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
+from retention_assets.stores.objects.references.rounds import R, Round, count_sources, read_whole
 from retention_assets.stores.objects.scan.brakes import find_losses
 from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints
 from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.read_edges import ReadEdges, edge_counts
+from retention_assets.stores.objects.scan.read_edges import ReadEdges
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions, error_text, never
@@ -121,7 +120,8 @@ class _Course:
         runs = sorted((run for one in found for run in one.runs), key=lambda run: run.name)
         hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.names.depths for one in found)))
         heard = [
-            frozenset[str | None]().union(*(one.names.realms for one in found if one.source == at)) for at in self._numbers()
+            frozenset[str | None]().union(*(one.names.realms for one in found if one.source == at))
+            for at in range(len(order.references))
         ]
         self.look = replace(self.look, heard=tuple(heard))
         if leading.buckets and (begins := (*runs, *self._kept())):
@@ -138,17 +138,11 @@ class _Course:
         step = FindKeptNow(order.settings, rules, order.holds, kept_label, tasks, self.look.salt, self._folder)
         return [run for run in self._tasks.run(step, tasks) if run]
 
-    def _numbers(self) -> range:
-        return range(len(self._order.references))
-
     def _due(self) -> DueFingerprints:
         order, folder = self._order, self._folder
-        folder.make("due", "asked", "edges", "hits")
+        folder.make("due", "edges", "hits")
         step = WriteDue(order.due, order.settings, order.purging, self.look.salt, folder, self._folders, order.is_stopped)
         runs = [run for some in self._tasks.run(step, order.due.parts) for run in some if run.values]
-        if len(runs) > 1:
-            merge = MergeDue.of(runs, folder)
-            runs = [run for run in self._tasks.run(merge, len(merge.bounds)) if run.values]
         return DueFingerprints.of(folder, runs)
 
     @property
@@ -158,9 +152,8 @@ class _Course:
     def _leading(self, due: DueFingerprints) -> DueFingerprints:
         order = self._order
         read = self._read(order.edges, lambda each: ReadEdges(each, self.look.salt, self._folder))
-        if order.settings:
-            self._check_amounts(edge_counts(order.settings, order.edges, read))
-        parts = [one.part for one in read if one.rows]
+        self._check_amounts(count_sources(order.edges, order.settings.edges if order.settings else (), read, "edges by "))
+        parts = [one.part for one in read if one.end.rows]
         if not parts:
             return DueFingerprints(self._folder)
         find = FindLeading(parts, due, self.look.salt, self._folder, self._folders)
@@ -176,15 +169,9 @@ class _Course:
                 return FindReferences(each, due, leading, bucket, self.look.salt, self._folder, order.rate, order.is_stopped)
 
             read = self._read(order.references, step)
-            self._check_amounts([self._count(at, read) for at in self._numbers()])
+            self._check_amounts(count_sources(order.references, order.settings.references if order.settings else (), read))
             found += read
         return found
-
-    def _count(self, number: int, read: Sequence[FoundReferences]) -> SourceCount:
-        settings, source = self._order.settings, self._order.references[number]
-        rows = sum(one.end.rows for one in read if one.source == number)
-        shards = shards_among(settings.references, number, source, read) if settings else 0
-        return SourceCount(source.label, rows, rows, shards=shards)
 
     def _check_amounts(self, counts: Sequence[SourceCount]) -> None:
         """Raises SourceNotWhole if a source has probably lost references since its scan."""

@@ -1,6 +1,6 @@
 """Reads sources share by share in tasks, and what changed meanwhile again, until each proves that it was whole."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import sleep
@@ -11,7 +11,8 @@ import pyarrow as pa
 from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.reference_settings import SourceSettings
-from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole, count_shards
+from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole, shards_of
+from retention_assets.stores.objects.scan_result import SourceCount
 from retention_assets.stores.protocol import error_text
 from retention_assets.stores.tasks import Tasks
 
@@ -115,10 +116,18 @@ def read_whole(
     )
 
 
-def shards_among(settings: Sequence[SourceSettings], number: int, source: RowSource, read: Iterable[ShareRead]) -> int:
-    """Number of files or shares of a source; 0 if its settings say that they come and go."""
-    is_changing = number < len(settings) and settings[number].shards is not None
-    return 0 if is_changing else count_shards(source, (one.end for one in read if one.source == number))
+def count_sources(
+    sources: Sequence[RowSource], settings: Sequence[SourceSettings], read: Sequence[ShareRead], kind: str = ""
+) -> list[SourceCount]:
+    """Count rows of each source, and its files or shares: 0 if it names none, or if its settings say that they come and go."""
+    counts = []
+    for number, source in enumerate(sources):
+        ends = [one.end for one in read if one.source == number]
+        is_changing = number < len(settings) and settings[number].shards is not None
+        shards = {name for end in ends for name in shards_of(source, end.share)} if not is_changing else ()
+        rows = sum(end.rows for end in ends)
+        counts.append(SourceCount(f"{kind}{source.label}", rows, rows, shards=len(shards)))
+    return counts
 
 
 @contextmanager

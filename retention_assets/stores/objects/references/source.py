@@ -1,6 +1,6 @@
 """Protocol of sources of references and edges, and the error of a source that is not whole."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,11 +29,6 @@ def shards_of(source: Any, share: Any) -> Sequence[str]:
     """Name the files or shares behind a share, as far as the source can."""
     names: Sequence[str] = source.shards_of(share) if hasattr(source, "shards_of") else ()
     return names
-
-
-def count_shards(source: "RowSource", ends: Iterable[ShareEnd]) -> int:
-    """Count the files or shares that a source names; 0 if it cannot, or if they come and go."""
-    return len({name for end in ends for name in shards_of(source, end.share)})
 
 
 class RowSource(Protocol):

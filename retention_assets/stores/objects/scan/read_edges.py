@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, join_chunks
 from retention_assets.policy.model import Hold
-from retention_assets.stores.objects.references import RowSource, ShareEnd
-from retention_assets.stores.objects.references.rounds import Round, shards_among
+from retention_assets.stores.objects.references import ShareEnd
+from retention_assets.stores.objects.references.rounds import Round
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
 from retention_assets.stores.objects.scan.filters import SortedFingerprints, distinct
@@ -21,8 +21,6 @@ from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hash
 from retention_assets.stores.objects.scan.folder import KEPT, OVER_EDGES, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
 from retention_assets.stores.objects.scan.read_references import Run, in_order
-from retention_assets.stores.objects.scan_result import SourceCount
-from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES
 
 
@@ -31,16 +29,6 @@ class ReadEdgeShare:
     source: int
     end: ShareEnd
     part: str
-    rows: int
-
-
-def edge_counts(settings: ObjectsSettings, sources: Sequence[RowSource], read: Sequence[ReadEdgeShare]) -> list[SourceCount]:
-    found = []
-    for number, source in enumerate(sources):
-        rows = sum(one.rows for one in read if one.source == number)
-        shards = shards_among(settings.edges, number, source, read)
-        found.append(SourceCount(f"edges by {source.label}", rows, rows, shards=shards))
-    return found
 
 
 @dataclass(frozen=True)
@@ -53,18 +41,16 @@ class ReadEdges:
         """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
         at, _ = self.round.source(number)
         part = f"edges/{at:02d}-{self.round.number}-{number:05d}.parquet"
-        rows, begins, fingerprints = 0, [np.zeros(0, dtype=np.uint64)], Fingerprints(self.salt)
+        begins, fingerprints = [np.zeros(0, dtype=np.uint64)], Fingerprints(self.salt)
 
         def write(batch: pa.RecordBatch) -> None:
-            nonlocal rows
-            rows += batch.num_rows
             begins.append(fingerprints.of(batch["from"]))
             writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
 
         with self.folder.writer(part, EDGES) as writer:
             end = self.round.read(number, write)
         self.folder.write_values(f"{part}.begins", distinct(np.concatenate(begins)))
-        return ReadEdgeShare(at, end, part, rows)
+        return ReadEdgeShare(at, end, part)
 
 
 @dataclass(frozen=True)

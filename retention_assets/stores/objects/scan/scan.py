@@ -15,7 +15,7 @@ from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource
-from retention_assets.stores.objects.references.rounds import R, Round, read_whole, shards_among
+from retention_assets.stores.objects.references.rounds import R, Round, count_sources, read_whole
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
 from retention_assets.stores.objects.scan.filters import BloomSize, FillBloom
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, NamedBy
@@ -30,7 +30,6 @@ from retention_assets.stores.objects.scan.read_edges import (
     KeptObjects,
     ReadEdges,
     ReadEdgeShare,
-    edge_counts,
 )
 from retention_assets.stores.objects.scan.read_references import ReadReferences, ReadShare, Run
 from retention_assets.stores.objects.scan_result import (
@@ -93,7 +92,7 @@ class _Course:
         for share in read:
             named_by |= share.names.named_by
         read_edges = self._read_edges()
-        edge_parts, edges = [one.part for one in read_edges if one.rows], sum(one.rows for one in read_edges)
+        edge_parts, edges = [one.part for one in read_edges if one.end.rows], sum(one.end.rows for one in read_edges)
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
@@ -134,7 +133,7 @@ class _Course:
             sources=self._source_counts(read, [one.of_sources for one in matched]),
             edges=edges,
             over_edges=over_edges,
-            edge_sources=edge_counts(scan.settings, scan.edges, read_edges),
+            edge_sources=count_sources(scan.edges, scan.settings.edges, read_edges, "edges by "),
             references_shrink=scan.settings.brakes.references_shrink,
         )
         result.scanned, result.scanned_bytes = result.total()
@@ -238,20 +237,13 @@ class _Course:
         return spoken_for(settings, heard)
 
     def _source_counts(self, read: Sequence[ReadShare], of_sources: Sequence[Sequence[int]]) -> list[SourceCount]:
-        found = []
-        for number, source in enumerate(self._scan.references):
-            mine = [share for share in read if share.source == number]
-            found.append(
-                SourceCount(
-                    source.label,
-                    rows=sum(share.end.rows for share in mine),
-                    distinct=sum(one[number] for one in of_sources),
-                    realms=len(frozenset[str | None]().union(*(share.names.realms for share in mine)) - {None}),
-                    seconds=sum(share.seconds for share in mine),
-                    shards=shards_among(self._scan.settings.references, number, source, mine),
-                )
-            )
-        return found
+        counts = count_sources(self._scan.references, self._scan.settings.references, read)
+        for number, count in enumerate(counts):
+            shares = [share for share in read if share.source == number]
+            count.distinct = sum(one[number] for one in of_sources)
+            count.realms = len(frozenset[str | None]().union(*(share.names.realms for share in shares)) - {None})
+            count.seconds = sum(share.seconds for share in shares)
+        return counts
 
     def _step(self, what: str, step: Callable[[int], T], count: int) -> list[T]:
         with _failing(self._scan, what):
