@@ -55,7 +55,7 @@ class FindLeading:
                 texts = (edges.keys.take(pa.array(ends[some])) for ends in (edges.begins, edges.ends))
                 table = pa.table([*texts, realms_of(edges.realms[some] + REALMS, edges.names)], names=EDGES.names)
                 writer.write_table(table.cast(EDGES))
-        leading = edges.keys.take(pa.array(np.unique(edges.begins[rows])))
+        leading = edges.keys.take(pa.array(distinct(edges.begins[rows])))
         return write_run(
             self.folder, _LEADING, distinct(np.concatenate(hashes_of(fingerprints, leading, folders=self.folders)))
         )

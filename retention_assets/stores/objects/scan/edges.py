@@ -75,7 +75,7 @@ class CodedEdges:
         """Nodes at which edges of every realm begin, and those at which edges of each named realm do."""
         order = np.argsort(self.realms, kind="stable")
         bounds = np.searchsorted(self.realms[order], np.arange(-1, len(self.names) + 1))
-        return [np.unique(self.begins[part]) for part in np.split(order, bounds[1:-1])]
+        return [distinct(self.begins[part]) for part in np.split(order, bounds[1:-1])]
 
 
 def read_edge_files(folder: ScanFolder, parts: Sequence[str]) -> Iterator[pa.Table]:

@@ -4,9 +4,10 @@ the scan, so no object is kept by a false positive in every scan."""
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from retention_assets.frames.arrays import Bools, Ints
 from retention_assets.stores.objects.scan.fingerprints import Hashes
@@ -18,13 +19,16 @@ _FILE = "retained/bloom"
 _WORD = 64
 
 
+Number = TypeVar("Number", np.int64, np.uint64)
+
+
 class Filter(Protocol):
     def has(self, wanted: Hashes) -> Bools:
         """Mask of the fingerprints that are, or may be, in the filter. No element is missed."""
 
 
-def distinct(values: Hashes) -> Hashes:
-    """Sort in place and return the distinct values."""
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Sort in place and return the distinct values. np.unique() hashes them first, which takes several times as long."""
     values.sort()
     first = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])

@@ -113,7 +113,7 @@ class CloseEdges:
         # If every edge has a realm, other realms have no edges.
         others = sorted({*self.realms}.difference(edges.names)) if len(everywhere) else []
         names = [*edges.names, *others]
-        begins = [everywhere, *(np.union1d(everywhere, some) for some in own), *[everywhere] * len(others)]
+        begins = [everywhere, *(distinct(np.append(everywhere, some)) for some in own), *[everywhere] * len(others)]
         scopes = [EVERYWHERE, *range(REALMS, REALMS + len(names))]
         asked = list(zip([None, *names], (edges.keys.take(pa.array(some)) for some in begins), strict=True))
         kept_by = reduce(or_, (one.named_by for one in self.kept), NamedBy())
@@ -124,11 +124,11 @@ class CloseEdges:
                 self._among(asked, [one.run for one in self.kept], kept_by),
             )
         )
-        states = edges.walk().reached(np.union1d(named, kept))[0]
+        states = edges.walk().reached(distinct(np.append(named, kept)))[0]
         in_all = np.zeros(nodes, dtype=bool)
         for retained in (named, states):
             in_all[retained[retained < nodes]] = True
-        new = np.setdiff1d(states, named)
+        new = states[~np.isin(states, named, assume_unique=True, kind="sort")]
         new = new[(new < nodes) | ~in_all[new % nodes]]
         realms = realms_of(new // nodes, names)
         values = distinct(fingerprints.of(edges.keys.take(pa.array(new % nodes)), realms))

@@ -160,12 +160,8 @@ class _Course:
         return min(self._scan.settings.min_age.before(known), FLOOR.before(known))
 
     def _read_references(self) -> list[ReadShare]:
-        scan = self._scan
-
-        def step(each: Round) -> ReadReferences:
-            return ReadReferences(each, scan.salt, self._folder, scan.settings.rates.references)
-
-        return self._read(scan.references, step)
+        scan, rate = self._scan, self._scan.settings.rates.references
+        return self._read(scan.references, lambda each: ReadReferences(each, scan.salt, self._folder, rate))
 
     def _read_edges(self) -> list[ReadEdgeShare]:
         return self._read(self._scan.edges, lambda each: ReadEdges(each, self._scan.salt, self._folder))
