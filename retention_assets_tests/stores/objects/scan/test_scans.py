@@ -110,6 +110,8 @@ def test_a_realm_that_no_source_speaks_for_is_unhandled() -> None:
     assert (found["r1:a"], found["r2:a"], found["b"]) == ("unreferenced", "unhandled", "unhandled")
     # Where no object has a realm, there is none to speak for.
     assert judge(scan_of(objects, source(named("x", "r1")), listing={"path": "/lake/blobs"}))["b"] == "unreferenced"
+    # And what a reference says of it is nothing to them.
+    assert judge(scan_of(_old("b"), source(named("b", "r1")), listing={"path": "/lake/blobs"}))["b"] == "referenced"
     # One that was empty and gives no realms speaks for all; one whose settings say where its realms are, for none.
     assert judge(scan_of(objects, source()))["r2:a"] == "unreferenced"
     with_realms = [{"parquet": "refs/*.parquet", "realm": "tenant"}]
@@ -159,6 +161,9 @@ def test_edges_are_followed_to_the_end_within_a_realm(filter_: dict[str, object]
     # What references name in every realm leads on in that of an edge.
     in_all = judge(replace(two, references=[source(named("o1"))]))
     assert (in_all["r1:o2"], in_all["r2:o2"]) == ("referenced", "unreferenced")
+    # It counts once, in all realms or in some.
+    both = judge(replace(two, references=[source(named("o1"))], edges=[edges(edge("o1", "o2"), edge("o1", "o2", "r1"))]))
+    assert both.result.over_edges == 1
     ring = [edges(edge("a", "b"), edge("b", "c"), edge("c", "a"), edge("c", "c"))]
     assert judge(scan_of(_old("a", "b", "c"), source(named("x")), over=ring, filter=filter_)).counts == {"unreferenced": 3}
     found = judge(scan_of(_old("a", "b", "c"), source(named("a")), over=ring, filter=filter_))
