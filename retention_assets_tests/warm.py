@@ -152,11 +152,10 @@ def share_jobs(patch: pytest.MonkeyPatch) -> None:
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
 
     from retention_assets.dagster import build
-    from retention_assets.dagster.asset_factory import RetentionAsset
 
-    for name in ("jobs", "operation_jobs", "partition_jobs", "asset_checks"):
+    for name in ("jobs", "operation_jobs", "partition_jobs"):
         patch.setattr(build, name, cache(getattr(build, name)))
-    patch.setattr(RetentionAsset, "asset", _made_once(RetentionAsset.asset))
+    patch.setattr(build, "chain", _made_once(vars(build)["chain"]))
     for module in (sqlite_event_log, sqlite_run_storage):
         patch.setattr(module, "create_engine", _made_once(module.create_engine))
 

@@ -8,26 +8,17 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.assets.branch_views import branch_views
-from retention_assets.dagster.assets.candidate_marks import candidate_marks
-from retention_assets.dagster.assets.purge_report import purge_report
-from retention_assets.dagster.assets.retention_policies import retention_policies
-from retention_assets.dagster.assets.swept_transactions import swept_transactions
-from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, log_notice
 from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
-from retention_assets.dagster.checks.asset_checks import asset_checks
-from retention_assets.dagster.jobs import jobs
+from retention_assets.dagster.chain import chain
+from retention_assets.dagster.jobs import jobs, partition_jobs
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.jobs import operation_jobs
-from retention_assets.dagster.partition_jobs import partition_jobs
 from retention_assets.dagster.resources import resources
 from retention_assets.dagster.store_assets import store_assets
 from retention_assets.settings.model import Settings, load_settings
-
-ASSETS = (retention_policies, transaction_log, branch_views, candidate_marks, swept_transactions, purge_report)
 
 
 def build_defs(
@@ -58,15 +49,11 @@ def embedded_defs(
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
-    fresh = freshness_policies(settings.automation)
-    of_assets = [
-        one.asset(names, settings.dagster, sources if one is transaction_log else (), fresh.get(one.name)) for one in ASSETS
-    ]
+    assets = chain(names, settings.dagster, sources, freshness_policies(settings.automation))
     of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
-    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *(asset.key for asset in of_assets)]))
+    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *assets.keys]))
     return dg.Definitions(
-        assets=[*stores, *of_assets],
-        asset_checks=asset_checks(names),
+        assets=[*stores, assets],
         jobs=of_jobs,
         sensors=[*sensors(settings, names, of_jobs), *alerts(notify, settings.automation.alerts, own)],
         schedules=schedules(settings, names),

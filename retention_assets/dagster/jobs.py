@@ -1,4 +1,5 @@
-"""Jobs `evaluate`, `sweep`, `cycle` and `report`: the steps of the assets in sequence, over a list of datasets.
+"""Jobs `evaluate`, `sweep`, `cycle` and `report`: the steps of the assets in sequence, over a list of datasets; and jobs over
+partitions, `evaluate_partitions` and `sweep_partitions`, which Dagster's asset graph shows at work.
 
 A selection of partitions costs Dagster events for each of them and can't name datasets that do not stand together; a list
 costs nothing. Each step reports the materialization of its asset, whose checks are then evaluated; no step follows one
@@ -10,57 +11,58 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.asset_factory import RetentionAsset
-from retention_assets.dagster.assets.branch_views import branch_views
-from retention_assets.dagster.assets.candidate_marks import candidate_marks
 from retention_assets.dagster.assets.purge_report import purge_report
-from retention_assets.dagster.assets.retention_policies import retention_policies
 from retention_assets.dagster.assets.swept_transactions import swept_transactions
-from retention_assets.dagster.assets.transaction_log import transaction_log
-from retention_assets.dagster.checks.asset_checks import evaluate_checks
-from retention_assets.dagster.naming import Names
+from retention_assets.dagster.chain import CHAIN, JUDGING, SWEEPING
+from retention_assets.dagster.checks.asset_checks import check_events
+from retention_assets.dagster.checks.queries import CHECKS
+from retention_assets.dagster.naming import Names, over_partitions
 from retention_assets.dagster.partition_events import WITHOUT_PAGES, partition_events
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig, SweepConfig, SweepListConfig
+from retention_assets.dagster.specs import RetentionAsset
 from retention_assets.dagster.step import Step, resources_in
 from retention_assets.people.operation import Kind
 
-_JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
-_SWEEPING = (swept_transactions, purge_report)
+_EVALUATE = "Load the policies, read the logs, compute views, judge every transaction, and mark what may go."
+_SWEEP = "Delete what was marked and whose grace is over, after a last look at each dataset; then report."
+_CYCLE = "All of it: read, judge, mark, sweep what is due, report."
+_REPORT = "Put the report of a day together: what was to go, and what became of it so far."
+_EVALUATE_PARTITIONS = "Read, judge and mark the datasets of some partitions."
+_SWEEP_PARTITIONS = "Delete what is due of the datasets of some partitions, after a last look at each; then report."
 
 
 def jobs(names: Names) -> list[dg.JobDefinition]:
-    """The jobs of an environment."""
+    """The jobs over lists."""
     return [
-        _job(
-            "evaluate",
-            _JUDGING,
-            names,
-            Kind.ACT,
-            "Load the policies, read the logs, compute views, judge every transaction, and mark what may go.",
-        ),
-        _job(
-            "sweep",
-            _SWEEPING,
-            names,
-            Kind.DELETE,
-            "Delete what was marked and whose grace is over, after a last look at each dataset; then report.",
-        ),
-        _job("cycle", (*_JUDGING, *_SWEEPING), names, Kind.DELETE, "All of it: read, judge, mark, sweep what is due, report."),
+        _job("evaluate", JUDGING, names, Kind.ACT, _EVALUATE),
+        _job("sweep", SWEEPING, names, Kind.DELETE, _SWEEP),
+        _job("cycle", CHAIN, names, Kind.DELETE, _CYCLE),
         _report(names),
+    ]
+
+
+def partition_jobs(names: Names) -> list[Any]:
+    """The jobs over partitions: each is the step of the assets, about some of them."""
+    return [
+        dg.define_asset_job(
+            names.of(over_partitions(job)),
+            selection=dg.AssetSelection.assets(*(names.key(asset.name) for asset in assets)),
+            description=kind.describe(description),
+            tags=kind.tags,
+            executor_def=dg.in_process_executor,
+        )
+        for job, assets, kind, description in (
+            ("evaluate", JUDGING, Kind.ACT, _EVALUATE_PARTITIONS),
+            ("sweep", SWEEPING, Kind.DELETE, _SWEEP_PARTITIONS),
+        )
     ]
 
 
 def _report(names: Names) -> dg.JobDefinition:
     """The last step alone, with only a day to choose: a report is about all datasets."""
+    op = _op(names, "report", purge_report, is_first=True, form=AsOfConfig)
 
-    @dg.op(name=names.of("report_purge_report"), out=dg.Out(dg.Nothing), required_resource_keys=names.resources)
-    def op(context: dg.OpExecutionContext, config: AsOfConfig) -> Iterator[Any]:
-        step = resources_in(context.resources, names).of_op(context, names.key("purge_report"), config)
-        yield from _materialize(step, purge_report)
-
-    what = "Put the report of a day together: what was to go, and what became of it so far."
-
-    @dg.graph(name=names.of("report"), description=Kind.ACT.describe(what))
+    @dg.graph(name=names.of("report"), description=Kind.ACT.describe(_REPORT))
     def graph() -> None:
         op()
 
@@ -72,7 +74,8 @@ def _report(names: Names) -> dg.JobDefinition:
 
 
 def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: Kind, description: str) -> dg.JobDefinition:
-    ops = [_op(names, name, asset, is_first=not number) for number, asset in enumerate(assets)]
+    form: type[JudgingConfig] = SweepConfig if kind is Kind.DELETE else JudgingConfig
+    ops = [_op(names, name, asset, asset is assets[0], form) for asset in assets]
 
     @dg.graph(name=names.of(name), description=kind.describe(description))
     def graph() -> None:
@@ -81,12 +84,9 @@ def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: Kind, 
             before = op() if before is None else op(before)
 
     def everywhere(config: ListConfig) -> dg.RunConfig:
-        judging = JudgingConfig(as_of=config.as_of, datasets=config.datasets)
-        forms: dict[str, dg.Config] = {op.name: judging for op in ops}
-        if isinstance(config, SweepListConfig):
-            sweeping = SweepConfig(as_of=config.as_of, datasets=config.datasets, accept_large=config.accept_large)
-            forms |= {op.name: sweeping for op, asset in zip(ops, assets, strict=True) if asset.sweeps}
-        return dg.RunConfig(forms, loggers={"console": {"config": {"log_level": config.log_level}}})
+        given = form(**{field: getattr(config, field) for field in form.model_fields})
+        console = {"console": {"config": {"log_level": config.log_level}}}
+        return dg.RunConfig({op.name: given for op in ops}, loggers=console)
 
     @dg.config_mapping
     def judge(config: ListConfig) -> dg.RunConfig:
@@ -100,16 +100,14 @@ def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: Kind, 
     return graph.to_job(config=mapping, executor_def=dg.in_process_executor, tags=kind.tags)
 
 
-def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool) -> dg.OpDefinition:
-    form = SweepConfig if asset.sweeps else JudgingConfig
-
+def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: type[AsOfConfig]) -> dg.OpDefinition:
     @dg.op(
         name=names.of(f"{job}_{asset.name}"),
         config_schema=form.to_config_schema().config_type,
         ins={} if is_first else {"before": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         required_resource_keys=names.resources,
-        pool=names.sweeps if asset.sweeps else None,
+        pool=names.sweeps if asset is swept_transactions else None,
     )
     def op(context: dg.OpExecutionContext) -> Iterator[Any]:
         step = resources_in(context.resources, names).of_op(context, names.key(asset.name), form(**context.op_config))
@@ -127,4 +125,4 @@ def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
         if asset.pages is not None and not WITHOUT_PAGES.items() <= step.run.tags.items():
             yield from partition_events(opened, asset.pages(opened, metadata))
         yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)
-        yield from evaluate_checks(opened)
+        yield from check_events(opened, CHECKS.get(asset.name, ()))

@@ -70,5 +70,10 @@ class Names:
         return self.of("sweeps")
 
 
+def over_partitions(job: str) -> str:
+    """The word for the job over partitions that does the work of one over a list."""
+    return f"{job}_partitions"
+
+
 def _digest(name: str) -> str:
     return sha256(name.encode()).hexdigest()[:8]

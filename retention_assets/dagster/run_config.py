@@ -52,14 +52,10 @@ class AsOfConfig(dg.Config):
             raise BadInput(Problem(str(fault), key="as_of", value=quote(self.as_of), expected=EXPECTED_MOMENT)) from None
 
 
-class DatasetsConfig(dg.Config):
-    """Which datasets are looked at, among those of the run's partitions."""
+class JudgingConfig(AsOfConfig):
+    """Instant, and datasets among those of the run's partitions."""
 
     datasets: list[str] = Field(default=["*"], description="Globs over store/name; any one matches.")
-
-
-class JudgingConfig(AsOfConfig, DatasetsConfig):
-    """Which datasets are looked at, and at which instant."""
 
 
 class SweepConfig(JudgingConfig):

@@ -1,7 +1,7 @@
 """A step of a run, built from the context of an asset or of a job over a list of datasets."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from retention_assets.clock import now
 from retention_assets.dagster.naming import RESOURCES, Names
 from retention_assets.dagster.partitions import dataset_filter_of
-from retention_assets.dagster.run_config import AsOfConfig, DatasetsConfig, SweepConfig, refuse_variables
+from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, SweepConfig, refuse_variables
 from retention_assets.dagster.spark import STARTING, QuietSparkResource
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -76,6 +76,10 @@ class Step:
     given_as_of: datetime | None = None
     # a person agreed to a sweep that takes more than usual
     accept_large: bool = False
+    # somebody launched checks alone
+    makes_nothing: bool = False
+    # about all that is published, whoever published it
+    is_whole: bool = False
 
     @contextmanager
     def within_ledger(self) -> "Iterator[Self]":
@@ -123,15 +127,25 @@ class Step:
         except Refused as fault:
             raise dg.Failure(str(fault), allow_retries=False) from None
 
+    @property
+    def runs(self) -> list[str]:
+        """This run and the one that it re-executes, whose rows come before those of others."""
+        run = self.run
+        return [] if self.is_whole else [id for id in (run.run_id, run.root_run_id, run.parent_run_id) if id]
+
+    @property
+    def looks_at_record(self) -> bool:
+        """True for checks of all of the record: daily, and where somebody launched checks alone."""
+        return self.is_whole or self.makes_nothing
+
     def publications(self, datasets: Iterable[str]) -> list[Publication]:
         """That this run's folder holds the asset's rows of some datasets."""
         return self.warehouse.publications(self.asset, self.run.run_id, datasets)
 
     def sources(self, ledger: Ledger, name: str) -> list[Source]:
         """The rows of another asset: what this run, or the one that it re-executes, published; or else the newest."""
-        runs = [one for one in (self.run.run_id, self.run.root_run_id, self.run.parent_run_id) if one]
         try:
-            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), runs, self.datasets)
+            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), self.runs, self.datasets)
         except Refused as fault:
             raise dg.Failure(str(fault)) from None
 
@@ -178,25 +192,21 @@ class Resources:
     warehouse: Warehouse
     names: Names
 
-    def of_asset(self, context: dg.AssetExecutionContext, config: AsOfConfig | DatasetsConfig | None = None) -> Step:
-        """A step that materializes an asset: its partitions say which datasets, within what the configuration says."""
-        datasets = dataset_filter_of(context, _globs(config), self.retention.settings.partition_by)
-        return self._step(context.asset_key, context.op_execution_context, config, datasets)
+    def of_asset(self, context: dg.AssetExecutionContext, key: dg.AssetKey, config: SweepConfig) -> Step:
+        """A step about an asset: its partitions say which datasets, within what the configuration says."""
+        datasets = dataset_filter_of(context, config.datasets, self.retention.settings.partition_by)
+        step = self._step(key, context.op_execution_context, config, datasets)
+        return replace(step, makes_nothing=not context.selected_asset_keys)
 
-    def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig | DatasetsConfig) -> Step:
+    def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig) -> Step:
         """A step of a job that works through a list."""
-        return self._step(key, context, config, DatasetFilter(tuple(_globs(config))))
+        globs = config.datasets if isinstance(config, JudgingConfig) else ("*",)
+        return self._step(key, context, config, DatasetFilter(tuple(globs)))
 
-    def _step(
-        self,
-        key: dg.AssetKey,
-        context: dg.OpExecutionContext,
-        config: AsOfConfig | DatasetsConfig | None,
-        datasets: DatasetFilter,
-    ) -> Step:
+    def _step(self, key: dg.AssetKey, context: dg.OpExecutionContext, config: AsOfConfig, datasets: DatasetFilter) -> Step:
         try:
             refuse_variables(context.run.run_config)
-            given = config.given(partial(_made_at, context)) if isinstance(config, AsOfConfig) else None
+            given = config.given(partial(_made_at, context))
             as_of = self.retention.instant(given)
         except (Refused, BadInput) as fault:
             raise dg.Failure(str(fault), allow_retries=False) from None
@@ -244,7 +254,3 @@ def masking_faults() -> Iterator[None]:
         if isinstance(fault, dg.Failure):
             raise dg.Failure(masked(fault.description or ""), allow_retries=fault.allow_retries) from harmless
         raise harmless from None
-
-
-def _globs(config: AsOfConfig | DatasetsConfig | None) -> Sequence[str]:
-    return config.datasets if isinstance(config, DatasetsConfig) else ("*",)

@@ -53,6 +53,11 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
 
 
+def step_config(**fields: Any) -> dict[str, Any]:
+    """The configuration of a run of assets, whose console stays empty."""
+    return {"ops": {"retention": {"config": fields}}, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
 def without_run(value: Any) -> Any:
     """A text without the run of Dagster that stands behind the name of whoever acts; anything else as it is."""
     return re.sub(r" \(run [0-9a-f-]{36}\)", "", value) if isinstance(value, str) else value

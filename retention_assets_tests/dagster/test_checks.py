@@ -322,29 +322,3 @@ def test_marks_over_a_limit_fail_and_a_refused_log_stops_nobody(
     assert said["log_is_sound"].severity is dg.AssetCheckSeverity.ERROR
     assert "lake/e: two branches of one name" in str(said["log_is_sound"].description)
     assert "lake/d: policy old newly marked 2 of 3 transactions, 20 bytes" in str(said["limits_are_respected"].description)
-
-
-@pytest.mark.usefixtures("local_spark")
-def test_a_failed_check_of_an_asset_stops_the_asset_that_builds_on_it(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same through partitions, in one ranged run."""
-    lake.marks()
-    before = lake.left()
-    broken_frame(lake, monkeypatch, heads_too)
-    instance.add_dynamic_partitions("datasets", ["lake/d", "lake/e"])
-    names = ["transaction_log", "retention_policies", "candidate_marks", "swept_transactions"]
-    config = {"config": {"as_of": text_of(DUE)}}
-    result = build_defs(lake.settings).resolve_implicit_global_asset_job_def().execute_in_process(
-        run_config={
-            "ops": dict.fromkeys(names[2:], config), "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-        },
-        instance=instance,
-        asset_selection=[dg.AssetKey(name) for name in names],
-        tags={"dagster/asset_partition_range_start": "lake/d", "dagster/asset_partition_range_end": "lake/e"},
-        raise_on_error=False,
-    )  # fmt: skip
-    assert not result.success
-    assert failed(result) == {"latest_view_is_never_marked"}
-    assert {one.partition for one in evaluations(result).values()} == {None}
-    assert lake.left() == before

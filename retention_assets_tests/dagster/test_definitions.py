@@ -17,6 +17,7 @@ from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings, load_settings
+from retention_assets_tests.dagster.launch import step_config
 from retention_assets_tests.dagster.surface import all_on, surface
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -121,14 +122,10 @@ ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transacti
 
 
 def materialize(
-    lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, judged: Sequence[str] = (), **how: Any
+    lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, datasets: Sequence[str] = ("*",), **how: Any
 ) -> dg.ExecuteInProcessResult:
     """Assets through Dagster's own job, as its pages do."""
-    config: dict[str, Any] = {"config": {"as_of": as_of}}
-    ops = {name: config for name in names if name in ASSETS[1:]} | ({"purge_report": config} if "purge_report" in names else {})
-    if judged:
-        ops["candidate_marks"] = {"config": {"as_of": as_of, "datasets": list(judged)}}
-    run_config = {"ops": ops, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    run_config = step_config(as_of=as_of, datasets=list(datasets))
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
     selection = [dg.AssetKey(name) for name in names]
     return job.execute_in_process(
@@ -183,19 +180,18 @@ def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path) 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("local_spark")
-def test_fewer_datasets_may_be_judged_than_the_same_run_has_read(tmp_path: Path) -> None:
-    """Each op has its own `datasets`: what this run has read besides is not marked."""
+def test_fewer_datasets_may_be_meant_than_the_partitions_have(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b").has(SOME, "lake/c")
     ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
-        ran = materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), judged=["lake/[ac]"], tags=ranged)
+        ran = materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), datasets=["lake/[ac]"], tags=ranged)
         assert ran.success
         numbers = metadata(instance, "candidate_marks")
     assert marked(lake) == {"lake/a", "lake/c"}
     assert [numbers[name] for name in ("mark", "newly_marked")] == [4, 4]
     with lake.opened() as ledger:
-        assert ledger.publications.datasets("branch_views") == ["lake/a", "lake/b", "lake/c"]
+        assert ledger.publications.datasets("branch_views") == ["lake/a", "lake/c"]
         assert ledger.publications.datasets("candidate_marks") == ["lake/a", "lake/c"]
 
 
@@ -254,7 +250,7 @@ def test_a_partition_that_no_store_knows_says_so(tmp_path: Path) -> None:
         instance.add_dynamic_partitions("datasets", ["lake/gone"])
         result = materialize(lake, instance, "transaction_log", as_of="", partition_key="lake/gone")
     assert not result.success
-    assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("transaction_log"))
+    assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("retention"))
 
 
 @pytest.mark.long
@@ -276,4 +272,4 @@ def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:
         instance.add_dynamic_partitions("datasets", ["lake/a"])
         result = materialize(lake, instance, "branch_views", as_of="", partition_key="lake/a")
     assert not result.success
-    assert "Materialize it first" in str(result.failure_data_for_node("branch_views"))
+    assert "Materialize it first" in str(result.failure_data_for_node("retention"))

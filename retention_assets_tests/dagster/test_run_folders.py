@@ -16,12 +16,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.clock import now
-from retention_assets.dagster.checks.queries import (
-    CheckResult,
-    limits_are_respected,
-    report_adds_up,
-    verdicts_sum_to_the_log,
-)
+from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -271,8 +266,10 @@ def judges(
     ledger.publications.publish(warehouse.publications(VERDICTS, run, names(letters)), "test")
 
 
-def said(found: CheckResult) -> dict[str, str]:
-    return {one.dataset: one.what for one in found.shown}
+def violations(name: str, step: Step) -> dict[str, str]:
+    """Violations of a check, by dataset."""
+    (check,) = (check for checks in CHECKS.values() for check in checks if check.name == name)
+    return {violation.dataset: violation.what for violation in check.query(step)}
 
 
 def test_the_newest_verdicts_of_each_dataset_are_held_against_its_log(
@@ -283,14 +280,14 @@ def test_the_newest_verdicts_of_each_dataset_are_held_against_its_log(
     judges(lake, ledger, warehouse, "one", "abc", without=[("lake/b", "S1"), ("lake/c", "S2")])
     check = step(lake, warehouse, instance)
     expected = dict.fromkeys(names("bc"), "2 verdicts for 3 transactions")
-    assert said(verdicts_sum_to_the_log(check)) == expected
+    assert violations("verdicts_sum_to_the_log", check) == expected
     judges(lake, ledger, warehouse, "two", "ab")
     del expected["lake/b"]
-    assert said(verdicts_sum_to_the_log(check)) == expected
+    assert violations("verdicts_sum_to_the_log", check) == expected
     # Read anew and not judged yet: what was judged before is not about this log.
     lake.branches("more", "S3", "lake/c")
     reads(lake, ledger, warehouse, "three", "c")
-    assert said(verdicts_sum_to_the_log(check)) == {}
+    assert violations("verdicts_sum_to_the_log", check) == {}
 
 
 def test_checks_of_a_run_of_partitions_look_at_those_alone(
@@ -303,8 +300,8 @@ def test_checks_of_a_run_of_partitions_look_at_those_alone(
     write_past_ledger(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/b'")
     for letters, off in (("ac", set()), ("ab", {"lake/b"})):
         check = step(lake, warehouse, instance, DatasetFilter(("*",), frozenset(names(letters))))
-        assert set(said(verdicts_sum_to_the_log(check))) == off
-        assert set(said(report_adds_up(check))) == off
+        assert set(violations("verdicts_sum_to_the_log", check)) == off
+        assert set(violations("report_adds_up", check)) == off
 
 
 def test_limits_count_what_the_runs_marked_whose_verdicts_are_the_newest(
@@ -329,11 +326,11 @@ def test_limits_count_what_the_runs_marked_whose_verdicts_are_the_newest(
     ]
     ledger.marks.mark(pa.Table.from_pylist(marks, CANDIDATES), MARKED, "run one")
     check = step(lake, warehouse, instance)
-    assert said(limits_are_respected(check)) == {
+    assert violations("limits_are_respected", check) == {
         "lake/a": "policy old newly marked 2 of 3 transactions, 2 bytes: over its limits"
     }
     judges(lake, ledger, warehouse, "two", "a")
-    assert said(limits_are_respected(check)) == {
+    assert violations("limits_are_respected", check) == {
         "lake/a": "policy old newly marked 2 of 3 transactions, 2 bytes: over its limits"
     }
 

@@ -25,6 +25,7 @@ from retention_assets.ledger.publications import Publications
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
+from retention_assets_tests.dagster.launch import step_config
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -72,11 +73,7 @@ def materialized(
     lake: Lake, instance: dg.DagsterInstance, names: Sequence[str], as_of: datetime, **how: Any
 ) -> dg.ExecuteInProcessResult:
     """Assets in one run, as Dagster's pages launch it."""
-    takers = [name for name in names if name not in ("retention_policies", "transaction_log")]
-    run_config = {
-        "ops": {name: {"config": {"as_of": text_of(as_of)}} for name in takers},
-        "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
-    }
+    run_config = step_config(as_of=text_of(as_of))
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
     selection = [dg.AssetKey(name) for name in names]
     return job.execute_in_process(instance=instance, run_config=run_config, asset_selection=selection, **how)

@@ -24,7 +24,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.dagster.launch import run, step_config
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -106,7 +106,7 @@ def test_no_asset_takes_a_time_that_is_still_to_come(lake: Lake, asset: str, ins
     instance.add_dynamic_partitions("datasets", ["lake/a"])
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
     ran = job.execute_in_process(
-        run_config={"ops": {asset: {"config": {"as_of": text_of(now() + DAY)}}}},
+        run_config=step_config(as_of=text_of(now() + DAY)),
         asset_selection=[dg.AssetKey(asset)],
         instance=instance,
         raise_on_error=False,

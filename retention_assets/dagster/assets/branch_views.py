@@ -5,9 +5,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.partition_events import DatasetPage, few, published_by
-from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.specs import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.frames.log import LOG, faults_of
 from retention_assets.pipeline.part_frames import ENDS, OF_VIEWS, SUMS, VIEWS, Views
@@ -35,7 +34,7 @@ def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
         yield DatasetPage(name, branches_summary(mine), numbers)
 
 
-@retention_asset(JudgingConfig, kinds={"pyspark", "parquet"}, deps=["transaction_log"], pages=_pages)
+@retention_asset(kinds={"pyspark", "parquet"}, deps=["transaction_log"], pages=_pages)
 def branch_views(run: Step) -> Metadata:
     """One row per transaction: how many branches hold it, its newest view index (0 is a latest view), how many newer data
     transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.

@@ -8,10 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.partition_events import DatasetPage, few, published_by
 from retention_assets.dagster.purged_realms import close_purged_realms, counted_realms
-from retention_assets.dagster.run_config import JudgingConfig
+from retention_assets.dagster.specs import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
@@ -89,7 +88,6 @@ def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
 
 
 @retention_asset(
-    JudgingConfig,
     kinds={"pyspark", "parquet"},
     deps=["transaction_log", "branch_views", "retention_policies"],
     pages=_pages,

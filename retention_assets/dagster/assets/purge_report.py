@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import dagster as dg
 
-from retention_assets.dagster.asset_factory import retention_asset
-from retention_assets.dagster.run_config import AsOfConfig
+from retention_assets.dagster.specs import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger.marks.pending import Waiting
@@ -25,7 +24,7 @@ _MOST_SHOWN = 1000
 _KEPT = timedelta(days=30)
 
 
-@retention_asset(AsOfConfig, kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+@retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
 def purge_report(run: Step) -> Metadata:
     """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 import pyarrow as pa
 
-from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.checks.queries import before_a_sweep
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_progress, report_store_warnings
-from retention_assets.dagster.run_config import SweepConfig
+from retention_assets.dagster.specs import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
@@ -144,7 +143,7 @@ def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | N
     )
 
 
-@retention_asset(SweepConfig, kinds={"python"}, deps=["candidate_marks"], sweeps=True, pages=_pages)
+@retention_asset(kinds={"python"}, deps=["candidate_marks"], pages=_pages)
 def swept_transactions(run: Step) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 

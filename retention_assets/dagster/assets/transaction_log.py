@@ -6,11 +6,10 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.dagster.asset_factory import retention_asset
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_store_warnings
 from retention_assets.dagster.purged_realms import close_realms_of_nothing
-from retention_assets.dagster.run_config import DatasetsConfig
+from retention_assets.dagster.specs import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import holds_of_files
@@ -49,7 +48,7 @@ def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
         yield DatasetPage(name, log_summary(transactions[name], size), {"transactions": transactions[name], "bytes": size})
 
 
-@retention_asset(DatasetsConfig, kinds={"pyspark", "parquet"}, pages=_pages)
+@retention_asset(kinds={"pyspark", "parquet"}, pages=_pages)
 def transaction_log(run: Step) -> Metadata:
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 

@@ -11,7 +11,8 @@ import dagster as dg
 
 from retention_assets.clock import now
 from retention_assets.dagster.automation.active_runs import KIND, active_run_of_asset, active_run_of_jobs, explain_wait
-from retention_assets.dagster.partition_jobs import over_partitions, run_requests
+from retention_assets.dagster.automation.run_requests import run_requests
+from retention_assets.dagster.naming import over_partitions
 from retention_assets.dagster.step import Resources
 from retention_assets.dagster.store_assets import changed_stores
 from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets

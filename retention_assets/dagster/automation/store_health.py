@@ -6,7 +6,15 @@ import dagster as dg
 
 from retention_assets.clock import now
 from retention_assets.dagster.checks.asset_checks import check_evaluation
-from retention_assets.dagster.checks.queries import CHECKS, MOST_SHOWN, Check, CheckResult, reachability, stores_are_reachable
+from retention_assets.dagster.checks.queries import (
+    CHECKS,
+    MOST_SHOWN,
+    REACHABILITY,
+    Check,
+    CheckResult,
+    check_result,
+    unreachable,
+)
 from retention_assets.dagster.checks.state import OF_PRESENT_DATASETS, gone_of, standing_result
 from retention_assets.dagster.step import Resources
 from retention_assets.evaluation.changes import list_datasets
@@ -20,17 +28,17 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
     found wrong with datasets that are gone is over.
     """
     present, at = list_datasets(resources.retention), now()
-    reached = reachability(present)
+    reached = check_result(unreachable(present))
     with resources.retention.ledger() as ledger:
         violations = ledger.violations
-        away = violations.update(stores_are_reachable.__name__, reached.by_dataset, None, at, _ACTOR)
+        away = violations.update(REACHABILITY.name, reached.by_dataset, None, at, _ACTOR)
         for asset in OF_PRESENT_DATASETS:
             for check in CHECKS[asset]:
-                if check.query is not stores_are_reachable:
+                if check is not REACHABILITY:
                     mine = [one.dataset for one in violations.standing(check.name)]
                     violations.end(check.name, gone_of(mine, present), at)
         states = [
-            (asset, check, standing_result(check, violations.standing(check.name), _noun(check)))
+            (asset, check, standing_result(check, violations.standing(check.name)))
             for asset, checks in CHECKS.items()
             for check in checks
         ]
@@ -38,10 +46,6 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
     said = [f"{one.dataset} has been away since {one.since:%Y-%m-%d %H:%M} UTC: {one.what}." for one in away]
     words = visible(" ".join(said)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
     return dg.SensorResult(asset_events=events, skip_reason=words)
-
-
-def _noun(check: Check) -> str:
-    return "store" if check.query is stores_are_reachable else "dataset"
 
 
 def _changes(
@@ -55,7 +59,7 @@ def _changes(
         evaluation = record.evaluation if record else None
         last = evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
         # A check that no run has evaluated yet is left to runs, except the one of reachability.
-        is_other = not _is_same(last, state) if last else check.query is stores_are_reachable
+        is_other = not _is_same(last, state) if last else check is REACHABILITY
         if is_other:
             yield check_evaluation(key, check, state, is_blocking=False)
 

@@ -4,10 +4,11 @@ A check that is launched outside the run that made something looks at all that i
 """
 
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import starmap
@@ -17,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.dagster.step import Step
-from retention_assets.datasets import DatasetFilter, by_store, store_of
-from retention_assets.errors import Refused
+from retention_assets.datasets import by_store, store_of
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.reader_view import readable_but_swept
 from retention_assets.frames.lives import TIMES, is_in_log
@@ -48,28 +48,6 @@ MOST_SHOWN = 1000
 _DATASETS_AT_ONCE = 500
 _LISTINGS_AT_ONCE = 8
 _NAMED = 3
-
-
-@dataclass(frozen=True)
-class WholeStep(Step):
-    """The same step, looking at all that is published, whoever published it, and at all of the record."""
-
-    @classmethod
-    def of(cls, run: Step) -> "WholeStep":
-        """A step, about everything."""
-        return cls(**{one.name: getattr(run, one.name) for one in fields(run)} | {"datasets": DatasetFilter()})
-
-    def sources(self, ledger: Ledger, name: str) -> list[Source]:
-        """The newest rows of every dataset."""
-        try:
-            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), (), self.datasets)
-        except Refused as fault:
-            raise dg.Failure(str(fault)) from None
-
-
-@dataclass(frozen=True)
-class ChecksAlone(Step):
-    """The step of a run that somebody launched for checks alone: it makes nothing, so it is about all of the record."""
 
 
 @dataclass(frozen=True)
@@ -106,61 +84,59 @@ class CheckResult:
         return (f"{one.dataset}: {one.what}" if one.dataset else one.what) + since
 
 
-def check_result(expected: str, violations: Iterable[Violation]) -> CheckResult:
-    """Violations counted; no more of them are kept than are shown."""
-    times, shown, by_dataset = 0, list[Violation](), dict[str, Violation]()
-    for one in violations:
-        times += one.times
-        first = by_dataset.get(one.dataset)
-        by_dataset[one.dataset] = replace(first, times=first.times + one.times) if first else one
-        if len(shown) < MOST_SHOWN:
-            shown.append(one)
-    return CheckResult(expected, times, len(by_dataset), tuple(shown), by_dataset)
-
-
 @dataclass(frozen=True)
 class Check:
-    """A check of an asset. One that is not blocking stops nothing."""
+    """A check of an asset: which violations it looks for, and what a person is told of it."""
 
-    query: Callable[[Step], CheckResult]
+    name: str
+    # what it would mean if it failed
+    description: str
+    # what is the case in a sound environment
+    expected: str
+    query: Callable[[Step], Iterable[Violation]]
+    # a failed one stops whatever follows
     blocking: bool = True
     # its violations need a person, but do not fail the run
     warns: bool = False
+    noun: str = "dataset"
 
-    @property
-    def name(self) -> str:
-        """By which people and other tools know it."""
-        return self.query.__name__
+    def key(self, asset: dg.AssetKey) -> dg.AssetCheckKey:
+        return dg.AssetCheckKey(asset, self.name)
 
-    @property
-    def description(self) -> str:
-        """What it would mean if it failed."""
-        return " ".join((self.query.__doc__ or "").split())
+    def ask(self, run: Step) -> CheckResult:
+        return check_result(self.query(run), self.expected, self.noun)
+
+
+def check_result(violations: Iterable[Violation], expected: str = "", noun: str = "dataset") -> CheckResult:
+    """Count violations; no more of them are kept than are shown."""
+    times, shown, by_dataset = 0, list[Violation](), dict[str, Violation]()
+    for violation in violations:
+        times += violation.times
+        first = by_dataset.get(violation.dataset)
+        by_dataset[violation.dataset] = replace(first, times=first.times + violation.times) if first else violation
+        if len(shown) < MOST_SHOWN:
+            shown.append(violation)
+    return CheckResult(expected, times, len(by_dataset), tuple(shown), by_dataset, noun=noun)
 
 
 # --- what was read ----------------------------------------------------------------------------------------------------
 
 
-def stores_are_reachable(run: Step) -> CheckResult:
-    """Every store of the settings answers. The datasets of one that does not are neither judged nor swept until it does."""
-    return reachability(list_datasets(run.retention))
+def _stores_away(run: Step) -> Iterator[Violation]:
+    return unreachable(list_datasets(run.retention))
 
 
-def reachability(present: Listing) -> CheckResult:
-    """Result over the answers of all stores."""
-    return replace(check_result("Every store answers.", starmap(Violation, sorted(present.away.items()))), noun="store")
+def unreachable(present: Listing) -> Iterator[Violation]:
+    """Stores that are away."""
+    return starmap(Violation, sorted(present.away.items()))
 
 
-def log_is_sound(run: Step) -> CheckResult:
-    """Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or swept."""
+def _unsound_logs(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
         datasets = read_datasets(run.sources(ledger, "transaction_log"))
-    refused = datasets.filter(pc.is_valid(datasets["fault"])).to_pylist()
-    faults = (
-        Violation(row["dataset"], f"{row['fault']} ({row['fault_transaction']})" if row["fault_transaction"] else row["fault"])
-        for row in refused
-    )
-    return check_result("Every log is sound.", faults)
+    for row in datasets.filter(pc.is_valid(datasets["fault"])).to_pylist():
+        at = f" ({row['fault_transaction']})" if row["fault_transaction"] else ""
+        yield Violation(row["dataset"], f"{row['fault']}{at}")
 
 
 # --- what was judged and marked ---------------------------------------------------------------------------------------
@@ -207,10 +183,7 @@ def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
             yield Source(source.folder, mine)
 
 
-def latest_view_is_never_marked(run: Step) -> CheckResult:
-    """Nothing that readers of a live branch need is marked, by latest views that are computed anew and in another way. A policy
-    with `latest_view: allow` may mark there and says so in its marks; a realm that is purged goes whole.
-    """
+def _marks_in_latest_views(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
         looked = judged_datasets(run, ledger)
         with ledger.database.reading() as connection:
@@ -218,71 +191,46 @@ def latest_view_is_never_marked(run: Step) -> CheckResult:
     target = inside(run.folder, "checks")
     needed_marks = NeededMarks(looked.verdicts, allowed, dropping, run.as_of, CANDIDATES)
     run_stage(run.spark, looked.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
-    rows = read_output(target, NEEDED_MARKS).cast(NEEDED).sort_by("dataset").to_pylist()
-    needed = (
-        Violation(
-            row["dataset"],
-            f"{row['transaction']} is in the latest view of branch {row['branch']}, and policy {row['policy']} marked it",
-            row["marks"],
-        )
-        for row in rows
-    )
-    return check_result("No mark in the latest view of a live branch, unless its policy may select there.", needed)
+    for row in read_output(target, NEEDED_MARKS).cast(NEEDED).sort_by("dataset").to_pylist():
+        what = f"{row['transaction']} is in the latest view of branch {row['branch']}, and policy {row['policy']} marked it"
+        yield Violation(row["dataset"], what, row["marks"])
 
 
-def verdicts_sum_to_the_log(run: Step) -> CheckResult:
-    """Every transaction of a log has exactly one verdict: one that was overlooked could be one that has to stay."""
+def _missing_verdicts(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
         looked = judged_datasets(run, ledger)
     verdicts = _verdicts(looked)
     log = {row["dataset"]: row["transactions"] for row in read_datasets(looked.log).to_pylist()}
-    off = (
-        Violation(name, f"{verdicts.get(name, 0)} verdicts for {log.get(name, 0)} transactions")
-        for name in sorted(looked.names)
-        if verdicts.get(name, 0) != log.get(name, 0)
-    )
-    return check_result("As many verdicts as transactions, in every dataset.", off)
+    for name in sorted(looked.names):
+        if verdicts.get(name, 0) != log.get(name, 0):
+            yield Violation(name, f"{verdicts.get(name, 0)} verdicts for {log.get(name, 0)} transactions")
 
 
-def limits_are_respected(run: Step) -> CheckResult:
-    """No policy newly marked more of a dataset at a time than its limits allow."""
+def _marks_over_limits(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
         looked = judged_datasets(run, ledger)
         sizes = dict.fromkeys(looked.names, 0) | _verdicts(looked)
         with ledger.database.reading() as connection:
-            actors = {f"run {one.run}" for one in looked.publications}
-            return check_result("New marks within the limits of their policy.", hold.over_limits(connection, actors, sizes))
+            yield from hold.over_limits(connection, {f"run {one.run}" for one in looked.publications}, sizes)
 
 
-def nothing_appears_in_purged_realms(run: Step) -> CheckResult:
-    """In a realm that is PURGED there is nothing. Whatever appears there is kept until the realm is ACTIVE again: somebody
-    still writes for a customer who is gone, or the realm was to begin anew.
-    """
+def _in_purged_realms(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
         looked = judged_datasets(run, ledger)
         with ledger.database.reading() as connection:
             purged = kept_realms(connection)
-    found: dict[tuple[str, str], int] = {}
+    transactions: Counter[tuple[str, str]] = Counter()
     for source in looked.verdicts if purged else ():
         # An earlier release counted no realms.
         with suppress(FileNotFoundError):
             for row in read_output(source.folder, REALMS, sorted(source.datasets or ())).to_pylist():
                 if row["realm"] in purged:
-                    key = (row["dataset"], row["realm"])
-                    found[key] = found.get(key, 0) + row["transactions"]
-    appeared = (
-        Violation(dataset, f"{count(times, 'transaction')} of realm {realm}, which is PURGED", times)
-        for (dataset, realm), times in sorted(found.items())
-    )
-    return check_result("Nothing in a realm since it is PURGED.", appeared)
+                    transactions[row["dataset"], row["realm"]] += row["transactions"]
+    for (dataset, realm), times in sorted(transactions.items()):
+        yield Violation(dataset, f"{count(times, 'transaction')} of realm {realm}, which is PURGED", times)
 
 
-def nothing_deleted_is_back(run: Step) -> CheckResult:
-    """No transaction that was deleted, and that a policy still selects, is there again. A backup may have brought it back: the
-    record says that it is gone, so no policy marks it again. Remove it by hand, or give it other times in its log or table:
-    then it is judged as a new one.
-    """
-    violations: list[Violation] = []
+def _deleted_and_back(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
         looked = judged_datasets(run, ledger)
         counts = ledger.evaluations.counts(looked.names)
@@ -296,8 +244,7 @@ def nothing_deleted_is_back(run: Step) -> CheckResult:
                 are = "transaction that was deleted is" if len(transactions) == 1 else "transactions that were deleted are"
                 command = f"`retention history {shlex.join((name, transactions[0]))}`"
                 what = f"{len(transactions):,} {are} there again ({shown}): see {command}"
-                violations.append(Violation(name, what, len(transactions)))
-    return check_result("Nothing that was deleted is there again.", violations)
+                yield Violation(name, what, len(transactions))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
@@ -337,77 +284,41 @@ def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
 
 # --- what the ledger says ---------------------------------------------------------------------------------------------
 
-_EXPECTED: Mapping[str, tuple[str, Invariant]] = {
-    "mark_times_are_monotonic": (
-        "Mark times never go back, marks are due when their grace is over, and visibility marks only rise.",
-        hold.mark_times,
-    ),
-    "marks_have_a_policy_and_a_reason": (
-        "Every open mark was made by a policy version of the book, or of the system, for a reason that exists.",
-        partial(hold.policies_and_reasons, reasons=frozenset(Reason.__members__)),
-    ),
+_OF_MARKS: Mapping[str, Invariant] = {
+    "mark_times_are_monotonic": hold.mark_times,
+    "marks_have_a_policy_and_a_reason": partial(hold.policies_and_reasons, reasons=frozenset(Reason.__members__)),
 }
-_OF_SWEPT: Mapping[str, tuple[str, SweptInvariant]] = {
-    "nothing_is_swept_before_it_is_due": (
-        "Whatever is swept was in a plan that was made when its grace was over.",
-        hold.swept_before_due,
-    ),
-    "nothing_is_swept_without_a_mark": (
-        "Whatever is swept was marked, and the record says that its deletion began before it was done.",
-        hold.swept_without_mark,
-    ),
+_OF_SWEPT: Mapping[str, SweptInvariant] = {
+    "nothing_is_swept_before_it_is_due": hold.swept_before_due,
+    "nothing_is_swept_without_a_mark": hold.swept_without_mark,
 }
 
 
 def before_a_sweep(ledger: Ledger, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, CheckResult]]:
     """Checks that the ledger alone can make of datasets about to be swept, by name."""
     with ledger.database.reading() as connection:
-        for name, (expected, invariant) in _EXPECTED.items():
-            yield name, check_result(expected, invariant(connection, datasets))
-        for name, (expected, of_swept) in _OF_SWEPT.items():
-            yield name, check_result(expected, of_swept(connection, datasets, None))
-        expected = "Every row of holds, realms, policies, visibility, clock and objections as the record has it."
-        yield "rules_are_as_recorded", check_result(expected, starmap(Violation, rule_faults(connection)))
-        expected = "Every mark that is due as the record has it."
-        due = due_mark_faults(connection, datasets, as_of)
-        yield "due_marks_are_as_recorded", check_result(expected, starmap(Violation, due))
+        for name, invariant in _OF_MARKS.items():
+            yield name, check_result(invariant(connection, datasets))
+        for name, swept_invariant in _OF_SWEPT.items():
+            yield name, check_result(swept_invariant(connection, datasets, None))
+        yield "rules_are_as_recorded", check_result(starmap(Violation, rule_faults(connection)))
+        yield "due_marks_are_as_recorded", check_result(starmap(Violation, due_mark_faults(connection, datasets, as_of)))
 
 
-def mark_times_are_monotonic(run: Step) -> CheckResult:
-    """The times of the record are in order: mark times never go back, a mark is due when its grace is over, and visibility
-    marks only rise. A time that was moved could end a grace in which somebody was to object.
-    """
-    return _of_ledger(run, *_EXPECTED["mark_times_are_monotonic"])
+def _of_ledger(invariant: Invariant, run: Step) -> Iterator[Violation]:
+    with run.retention.ledger() as ledger:
+        names = _datasets_of(run, ledger)
+        with ledger.database.reading() as connection:
+            yield from invariant(connection, names)
 
 
-def marks_have_a_policy_and_a_reason(run: Step) -> CheckResult:
-    """For every open mark somebody can say by which version of which policy it was made, and why."""
-    return _of_ledger(run, *_EXPECTED["marks_have_a_policy_and_a_reason"])
+def _of_swept(name: str, run: Step) -> Iterable[Violation]:
+    with run.retention.ledger() as ledger:
+        return ledger.check_swept(name, _OF_SWEPT[name], run.actor, _datasets_of(run, ledger), run.looks_at_record)
 
 
-def nothing_is_swept_before_it_is_due(run: Step) -> CheckResult:
-    """Nothing was deleted in its grace."""
-    return _of_swept(run, "nothing_is_swept_before_it_is_due")
-
-
-def nothing_is_swept_without_a_mark(run: Step) -> CheckResult:
-    """Nothing was deleted that was not marked, planned and begun."""
-    return _of_swept(run, "nothing_is_swept_without_a_mark")
-
-
-def visibility_marks_only_rise(run: Step) -> CheckResult:
-    """No visibility mark ever went back: readers were never told of a history that had been hidden from them."""
-    return _of_ledger(
-        run, "Each visibility mark where it was last raised to, and never lower than before.", hold.visibility_rises
-    )
-
-
-def nothing_readable_is_swept(run: Step) -> CheckResult:
-    """Of what is swept nothing is part of a state that may be read by the visibility mark of its dataset. A reader who asks
-    before reading is told otherwise by `retention readable`; one who goes by the mark alone would miss files.
-    """
+def _readable_but_swept(run: Step) -> Iterator[Violation]:
     views, log = (run.sibling(name).to_user_string() for name in ("branch_views", "transaction_log"))
-    violations: list[Violation] = []
     with run.retention.ledger() as ledger:
         visible_from = ledger.visibility.of_all()
         logs = {one.dataset: one.folder for one in ledger.publications.of(log, visible_from)}
@@ -416,51 +327,23 @@ def nothing_readable_is_swept(run: Step) -> CheckResult:
             by_folder.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
         for (folder, of_log), names in sorted(by_folder.items()):
             for at in range(0, len(names), _DATASETS_AT_ONCE):
-                some = names[at : at + _DATASETS_AT_ONCE]
-                if not len(swept := ledger.marks.table(some, ["SWEPT"])):
+                batch = names[at : at + _DATASETS_AT_ONCE]
+                if not len(swept := ledger.marks.table(batch, ["SWEPT"])):
                     continue
-                rows = read_transactions([Source(of_log, frozenset(some))], some, ["dataset", "transaction", *TIMES])
+                rows = read_transactions([Source(of_log, frozenset(batch))], batch, ["dataset", "transaction", *TIMES])
                 listed = swept.filter(pa.array(is_in_log(swept, rows)))
                 columns = ["dataset", "transaction", "view", "superseded_at"]
-                found = readable_but_swept(read_output(folder, "branch_views", some, columns), listed, visible_from)
-                for row in (
-                    found.group_by("dataset").aggregate([("transaction", "count"), ("superseded_at", "max")]).to_pylist()
-                ):
+                readable = readable_but_swept(read_output(folder, "branch_views", batch, columns), listed, visible_from)
+                sums = readable.group_by("dataset").aggregate([("transaction", "count"), ("superseded_at", "max")])
+                for row in sums.to_pylist():
                     what = f"was readable until {text_of(row['superseded_at_max'])} and is swept"
-                    violations.append(Violation(row["dataset"], what, row["transaction_count"]))
-    return check_result("Nothing swept that was current when, or after, the history of its dataset can be read.", violations)
+                    yield Violation(row["dataset"], what, row["transaction_count"])
 
 
-def the_record_is_intact(run: Step) -> CheckResult:
-    """The audit and everything it covers still says what was written. `retention audit verify` says the same in a terminal."""
+def _changed_record(run: Step) -> Iterator[Violation]:
     with run.retention.ledger() as ledger:
-        verified = ledger.verify_and_record(run.actor) if _is_whole(run) else ledger.verify_in_run(run.actor)
-    return check_result("Every row of the record as it was written.", (Violation("", fault) for fault in verified.faults))
-
-
-def report_adds_up(run: Step) -> CheckResult:
-    """What a day was to delete has ended in one way or is still open, and nothing is counted below zero."""
-    expected = "To delete = deleted + already gone + spared + taken back + still open, in every report on its own day."
-    return _of_ledger(run, expected, hold.reports_add_up)
-
-
-def _of_ledger(run: Step, expected: str, invariant: Invariant) -> CheckResult:
-    with run.retention.ledger() as ledger:
-        names = _datasets_of(run, ledger)
-        with ledger.database.reading() as connection:
-            return check_result(expected, invariant(connection, names))
-
-
-def _of_swept(run: Step, name: str) -> CheckResult:
-    expected, invariant = _OF_SWEPT[name]
-    with run.retention.ledger() as ledger:
-        names = _datasets_of(run, ledger)
-        return check_result(expected, ledger.check_swept(name, invariant, run.actor, names, _is_whole(run)))
-
-
-def _is_whole(run: Step) -> bool:
-    """True for the daily look at everything, and for a person who launched checks and no asset."""
-    return isinstance(run, WholeStep | ChecksAlone)
+        verified = ledger.verify_and_record(run.actor) if run.looks_at_record else ledger.verify_in_run(run.actor)
+    return (Violation("", fault) for fault in verified.faults)
 
 
 def _datasets_of(run: Step, ledger: Ledger) -> Sequence[str] | None:
@@ -470,22 +353,119 @@ def _datasets_of(run: Step, ledger: Ledger) -> Sequence[str] | None:
     return run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
 
 
+REACHABILITY = Check(
+    "stores_are_reachable",
+    "Every store of the settings answers. The datasets of one that does not are neither judged nor swept until it does.",
+    "Every store answers.",
+    _stores_away,
+    blocking=False,
+    noun="store",
+)
 CHECKS: Mapping[str, tuple[Check, ...]] = {
-    "transaction_log": (Check(stores_are_reachable, blocking=False), Check(log_is_sound, blocking=False)),
+    "transaction_log": (
+        REACHABILITY,
+        Check(
+            "log_is_sound",
+            "Every log that was read is sound. One that is not is refused whole: nothing of its dataset is judged, marked or"
+            " swept.",
+            "Every log is sound.",
+            _unsound_logs,
+            blocking=False,
+        ),
+    ),
     "candidate_marks": (
-        Check(latest_view_is_never_marked),
-        Check(mark_times_are_monotonic),
-        Check(marks_have_a_policy_and_a_reason),
-        Check(verdicts_sum_to_the_log),
-        Check(limits_are_respected),
-        Check(visibility_marks_only_rise),
-        Check(nothing_appears_in_purged_realms, blocking=False),
-        Check(nothing_deleted_is_back, blocking=False, warns=True),
+        Check(
+            "latest_view_is_never_marked",
+            "Nothing that readers of a live branch need is marked, by latest views that are computed anew and in another way. A"
+            " policy with `latest_view: allow` may mark there and says so in its marks; a realm that is purged goes whole.",
+            "No mark in the latest view of a live branch, unless its policy may select there.",
+            _marks_in_latest_views,
+        ),
+        Check(
+            "mark_times_are_monotonic",
+            "The times of the record are in order: mark times never go back, a mark is due when its grace is over, and"
+            " visibility marks only rise. A time that was moved could end a grace in which somebody was to object.",
+            "Mark times never go back, marks are due when their grace is over, and visibility marks only rise.",
+            partial(_of_ledger, _OF_MARKS["mark_times_are_monotonic"]),
+        ),
+        Check(
+            "marks_have_a_policy_and_a_reason",
+            "For every open mark somebody can say by which version of which policy it was made, and why.",
+            "Every open mark was made by a policy version of the book, or of the system, for a reason that exists.",
+            partial(_of_ledger, _OF_MARKS["marks_have_a_policy_and_a_reason"]),
+        ),
+        Check(
+            "verdicts_sum_to_the_log",
+            "Every transaction of a log has exactly one verdict: one that was overlooked could be one that has to stay.",
+            "As many verdicts as transactions, in every dataset.",
+            _missing_verdicts,
+        ),
+        Check(
+            "limits_are_respected",
+            "No policy newly marked more of a dataset at a time than its limits allow.",
+            "New marks within the limits of their policy.",
+            _marks_over_limits,
+        ),
+        Check(
+            "visibility_marks_only_rise",
+            "No visibility mark ever went back: readers were never told of a history that had been hidden from them.",
+            "Each visibility mark where it was last raised to, and never lower than before.",
+            partial(_of_ledger, hold.visibility_rises),
+        ),
+        Check(
+            "nothing_appears_in_purged_realms",
+            "In a realm that is PURGED there is nothing. Whatever appears there is kept until the realm is ACTIVE again:"
+            " somebody still writes for a customer who is gone, or the realm was to begin anew.",
+            "Nothing in a realm since it is PURGED.",
+            _in_purged_realms,
+            blocking=False,
+        ),
+        Check(
+            "nothing_deleted_is_back",
+            "No transaction that was deleted, and that a policy still selects, is there again. A backup may have brought it"
+            " back: the record says that it is gone, so no policy marks it again. Remove it by hand, or give it other times in"
+            " its log or table: then it is judged as a new one.",
+            "Nothing that was deleted is there again.",
+            _deleted_and_back,
+            blocking=False,
+            warns=True,
+        ),
     ),
     "swept_transactions": (
-        Check(nothing_is_swept_before_it_is_due),
-        Check(nothing_is_swept_without_a_mark),
-        Check(nothing_readable_is_swept, blocking=False),
+        Check(
+            "nothing_is_swept_before_it_is_due",
+            "Nothing was deleted in its grace.",
+            "Whatever is swept was in a plan that was made when its grace was over.",
+            partial(_of_swept, "nothing_is_swept_before_it_is_due"),
+        ),
+        Check(
+            "nothing_is_swept_without_a_mark",
+            "Nothing was deleted that was not marked, planned and begun.",
+            "Whatever is swept was marked, and the record says that its deletion began before it was done.",
+            partial(_of_swept, "nothing_is_swept_without_a_mark"),
+        ),
+        Check(
+            "nothing_readable_is_swept",
+            "Of what is swept nothing is part of a state that may be read by the visibility mark of its dataset. A reader who"
+            " asks before reading is told otherwise by `retention readable`; one who goes by the mark alone would miss files.",
+            "Nothing swept that was current when, or after, the history of its dataset can be read.",
+            _readable_but_swept,
+            blocking=False,
+        ),
     ),
-    "purge_report": (Check(the_record_is_intact), Check(report_adds_up)),
+    "purge_report": (
+        Check(
+            "the_record_is_intact",
+            "The audit and everything it covers still says what was written. `retention audit verify` says the same in a"
+            " terminal.",
+            "Every row of the record as it was written.",
+            _changed_record,
+        ),
+        Check(
+            "report_adds_up",
+            "What a day was to delete has ended in one way or is still open, and nothing is counted below zero.",
+            "To delete = deleted + already gone + spared + taken back + still open, in every report on its own day.",
+            partial(_of_ledger, hold.reports_add_up),
+        ),
+    ),
 }

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 
-from retention_assets.dagster.checks.queries import MOST_SHOWN, Check, CheckResult, WholeStep, check_result
+from retention_assets.dagster.checks.queries import MOST_SHOWN, Check, CheckResult, check_result
 from retention_assets.dagster.step import Step
-from retention_assets.datasets import store_of
+from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.violations import StandingViolation
@@ -38,9 +38,8 @@ class CheckScope:
         """As the run published them; launched alone, a check is about all that is published."""
         of_asset = run.key.path[-1] in OF_PRESENT_DATASETS
         asset = run.asset if of_asset else run.sibling("candidate_marks").to_user_string()
-        runs = [one for one in (run.run.run_id, run.run.root_run_id, run.run.parent_run_id) if one]
         with run.retention.ledger() as ledger:
-            mine = [one.dataset for one in ledger.publications.by(asset, runs)] if of_asset else []
+            mine = [one.dataset for one in ledger.publications.by(asset, run.runs)] if of_asset else []
             published = ledger.publications.datasets(asset)
         looked_at = frozenset(run.datasets.select(mine or published))
         return cls(run, None if looked_at.issuperset(published) else looked_at)
@@ -78,7 +77,7 @@ class CheckScope:
         """A check that could not look at everything is a violation itself; this run's violations stand."""
         run = self.run
         try:
-            return query(WholeStep.of(run), check), None
+            return query(replace(run, is_whole=True, datasets=DatasetFilter()), check), None
         except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
             words = f"what this run was not about could not be checked: {error_text(fault)}"
             return _with(found, [Violation("", words)]), self.datasets
@@ -94,9 +93,9 @@ def gone_of(names: Iterable[str], present: Listing) -> list[str]:
     return [name for name in names if name and name not in there and store_of(name) not in present.away]
 
 
-def standing_result(check: Check, standing: Collection[StandingViolation], noun: str = "dataset") -> CheckResult:
-    """What a check says by what stands in the ledger alone."""
-    return _join(replace(check_result(check.description, ()), noun=noun), standing)
+def standing_result(check: Check, standing: Collection[StandingViolation]) -> CheckResult:
+    """The result by what stands in the ledger alone."""
+    return _join(check_result((), check.expected, check.noun), standing)
 
 
 def _join(found: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:

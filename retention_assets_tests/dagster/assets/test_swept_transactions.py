@@ -15,15 +15,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.asset_factory import RetentionAsset
 from retention_assets.dagster.assets import swept_transactions as assets
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
 from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.checks.asset_checks import query
-from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult, check_result
+from retention_assets.dagster.checks.queries import CHECKS, Check
 from retention_assets.dagster.partition_events import DatasetPage
 from retention_assets.dagster.progress import report_progress, report_store_warnings
+from retention_assets.dagster.specs import RetentionAsset
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -192,20 +192,20 @@ def judged(lake: Lake, *datasets: str) -> None:
         ledger.publications.publish([Publication("candidate_marks", name, "w/c/r1", "r1") for name in datasets], "run r1")
 
 
-def check_of(found: CheckResult | Exception) -> Check:
+def check_of(*violations: Violation, fault: Exception | None = None, name: str = CHECK, blocking: bool = True) -> Check:
     """A check of what was judged, with what it finds."""
 
-    def limits_are_respected(_: Step) -> CheckResult:
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def limits_are_respected(_: Step) -> Sequence[Violation]:
+        if fault:
+            raise fault
+        return violations
 
-    return Check(limits_are_respected)
+    return Check(name, "", "None.", limits_are_respected, blocking)
 
 
 def evaluate(lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:
     """The check is evaluated in a run, and says this."""
-    check = check_of(check_result("None.", violations))
+    check = check_of(*violations)
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     query(running(lake, kept)[0], check)
 
@@ -246,7 +246,7 @@ def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
     lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged(lake, "lake/d")
-    check = check_of(ZeroDivisionError("by nothing"))
+    check = check_of(fault=ZeroDivisionError("by nothing"))
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     with pytest.raises(ZeroDivisionError):
         query(running(lake, kept)[0], check)
@@ -264,9 +264,8 @@ def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_n
     evaluate(lake, kept, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
     # A check of something else takes nothing back, nor does one that only warns.
-    other = Check(lambda _: check_result("None.", ()))
-    query(running(lake, kept)[0], other)
-    query(running(lake, kept)[0], Check(check_of(check_result("None.", ())).query, blocking=False))
+    query(running(lake, kept)[0], check_of(name="another"))
+    query(running(lake, kept)[0], check_of(blocking=False))
     assert standing(lake) == ["lake/d"]
     evaluate(lake, kept, monkeypatch)
     assert standing(lake) == []

@@ -7,7 +7,6 @@ import json
 import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -17,7 +16,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
-from retention_assets_tests.dagster.launch import run, tick
+from retention_assets_tests.dagster.launch import run, step_config, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -170,8 +169,7 @@ def test_what_a_check_finds_in_other_datasets_is_red_and_stops_no_run(
     instance.add_dynamic_partitions("datasets", ["lake/a", "lake/sick"])
     job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
     keys = [dg.AssetKey(name) for name in ("transaction_log", "candidate_marks")]
-    config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    config["ops"] = {"candidate_marks": {"config": {"as_of": text_of(daemon.time)}}}
+    config = step_config(as_of=text_of(daemon.time))
     ran = job.execute_in_process(config, instance=instance, asset_selection=keys, partition_key="lake/a")
     assert ran.success
     said = daemon.says("limits_are_respected", "candidate_marks")

@@ -13,11 +13,11 @@ import dagster as dg
 import pytest
 
 from retention_assets.dagster.automation import evaluation_sensor, sensors
-from retention_assets.dagster.partition_jobs import stretches_of
+from retention_assets.dagster.automation.run_requests import stretches_of
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import Settings
 from retention_assets_tests.dagster.automation.conftest import SOME, changed
-from retention_assets_tests.dagster.launch import create_run, tick
+from retention_assets_tests.dagster.launch import create_run, step_config, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
@@ -134,11 +134,10 @@ def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
     monkeypatch.setattr(sensors, "now", lambda: DUE)
     (request,) = tick(settings, instance, "sweep_tick").run_requests
     assert (request.job_name, _stretch(request)) == ("sweep_partitions", ["lake"])
-    assert request.run_config == {"ops": {"swept_transactions": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
+    assert request.run_config == {"ops": {"retention": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
     dg.validate_run_config(build_defs(settings).resolve_job_def("sweep_partitions"), request.run_config)
     (request,) = tick(settings, instance, "evaluation_loop").run_requests
     dg.validate_run_config(build_defs(settings).resolve_job_def("evaluate_partitions"), request.run_config)
-    assert list(request.run_config["ops"]) == list(ASSETS)
 
 
 @pytest.mark.parametrize(
@@ -193,15 +192,9 @@ def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(
 
     def runs(sensor: str) -> None:
         for request in tick(lake.settings, known, sensor).run_requests:
-            console = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-            timed = {"ops": {name: {"config": {"as_of": at.isoformat()}} for name in taking[str(request.job_name)]}}
-            job = defs.resolve_job_def(str(request.job_name))
-            assert job.execute_in_process(instance=known, tags=dict(request.tags), run_config={**console, **timed}).success
+            job, timed = defs.resolve_job_def(str(request.job_name)), step_config(as_of=at.isoformat())
+            assert job.execute_in_process(instance=known, tags=dict(request.tags), run_config=timed).success
 
-    taking = {
-        "evaluate_partitions": ("branch_views", "candidate_marks"),
-        "sweep_partitions": ("swept_transactions", "purge_report"),
-    }
     at = AS_OF
     runs("evaluation_loop")
     assert asked(lake, known) == []

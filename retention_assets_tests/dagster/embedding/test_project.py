@@ -99,11 +99,10 @@ def test_one_run_goes_through_retention_and_on_to_the_projects_own_asset(
         assert set(instance.get_dynamic_partitions("keep__datasets")) == {"lake/a", "lake/b"}
         assert instance.get_dynamic_partitions("datasets") == []
         for as_of in (MARKED, DUE):
-            config = {"config": {"as_of": as_of.isoformat()}}
             ran = defs.resolve_implicit_global_asset_job_def().execute_in_process(
                 instance=instance,
                 run_config={
-                    "ops": {f"keep__{step}": config for step in STEPS if step not in ("retention_policies", "transaction_log")},
+                    "ops": {"keep__retention": {"config": {"as_of": as_of.isoformat()}}},
                     "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
                 },
                 asset_selection=[*(dg.AssetKey(["keep", step]) for step in STEPS), dg.AssetKey("bill")],

@@ -1,0 +1,77 @@
+"""Requests of runs: over partitions while the datasets are few and stand together, or else over a list.
+
+Dagster runs a selection of partitions as one run for each stretch of them, and a run takes seconds to start.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import dagster as dg
+
+from retention_assets.dagster.chain import STEP
+from retention_assets.dagster.naming import Names, over_partitions
+from retention_assets.dagster.partitions import BY_STORE
+from retention_assets.datasets import by_store
+from retention_assets.settings.model import Settings
+
+# starting more runs than these would take longer than the work
+_MOST_RUNS = 3
+
+
+def run_requests(
+    job: str,
+    names: Names,
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    datasets: Collection[str] | None,
+    globs: Sequence[str],
+    tags: dict[str, str],
+    run_key: str | None = None,
+) -> list[dg.RunRequest]:
+    """The work of a job on some datasets: as runs over partitions where they are few and stand together, or else as a list.
+
+    `globs` say the same as `datasets`, which are None where not all are known by name.
+    """
+    listed = dg.RunRequest(run_key, {"datasets": list(globs)}, tags, names.of(job))
+    if datasets is None or len(datasets) > settings.automation.assets_up_to:
+        return [listed]
+    keys = set(by_store(datasets) if settings.partition_by == BY_STORE else datasets)
+    stretches = stretches_of(keys, instance.get_dynamic_partitions(names.datasets))
+    if not 0 < len(stretches) <= _MOST_RUNS:
+        return [listed]
+    config: dict[str, Any] = {}
+    if settings.partition_by == BY_STORE:
+        # The partition of a store contains datasets that are not meant.
+        config = {"ops": {names.of(STEP): {"config": {"datasets": list(globs)}}}}
+    return [
+        dg.RunRequest(
+            run_key and f"{run_key}-of-{number}",
+            config,
+            {**tags, **_partition_tags(*stretch)},
+            names.of(over_partitions(job)),
+        )
+        for number, stretch in enumerate(stretches)
+    ]
+
+
+def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple[str, str]]:
+    """Some partitions as stretches, each by its first and its last one; none where one of the keys is no partition (yet).
+
+    The order is that in which partitions were added, as Dagster has it in a range.
+    """
+    wanted = set(keys)
+    if not wanted <= set(partitions):
+        return []
+    found: list[tuple[str, str]] = []
+    before = None
+    for key in partitions:
+        if key in wanted:
+            found = [*found[:-1], (found[-1][0], key)] if before in wanted else [*found, (key, key)]
+        before = key
+    return found
+
+
+def _partition_tags(first: str, last: str) -> dict[str, str]:
+    if first == last:
+        return {"dagster/partition": first}
+    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
