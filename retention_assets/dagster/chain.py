@@ -101,7 +101,8 @@ def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
         raise dg.Failure(why, allow_retries=False)
     # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own, and so
     # is, as the last one, the page about all of them.
-    own = next((page for page in pages if page.of is None), None) if len(keys) == 1 else None
+    is_single = len(keys) == 1 and not step.datasets.keys_are_stores
+    own = next((page for page in pages if not page.idle), None) if is_single else None
     yield dg.MaterializeResult(asset_key=step.key, metadata=own.metadata if own else None)
     yield from partition_events(step, of_range([page for page in pages if page is not own], len(keys)))
     # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation.

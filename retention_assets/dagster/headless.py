@@ -3,8 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -78,7 +77,8 @@ def run_job(
     if accept_large:
         config["accept_large"] = True
     run_id = str(uuid4())
-    with _instance() as instance:
+    # The instance of DAGSTER_HOME, so that the UI shows the run.
+    with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
         given = {TAG: str(confirmed or ""), ACTOR_TAG: actor or ""}
         tags = {name: value for name, value in given.items() if value} | (WITHOUT_PAGES if instance.is_ephemeral else {})
         instance.add_event_listener(run_id, partial(_tell, least=_LEVELS[log_level.upper()]))
@@ -90,10 +90,17 @@ def run_job(
         for event in result.all_events
         if event.is_step_materialization and event.asset_key
     }
-    bad_input, failures = _failures(result)
+    checks = [(event.step_key, event.event_specific_data) for event in result.all_events]
+    red = [(step, one) for step, one in checks if isinstance(one, dg.AssetCheckEvaluation) and not one.passed]
+    bad_input, failures = _failures(result, {step for step, check in red if check.blocking})
     failed, refused = _troubles(said)
-    broken = (*_checks(result), *failures, *failed)
-    return JobResult(result.run_id, at, said, bad_input, broken, refused, tuple(_warnings(result)))
+    broken = [
+        f"check {check.check_name} of {check.asset_key.to_user_string()} failed: {check.description}"
+        for _, check in red
+        if check.blocking
+    ]
+    warnings = [f"check {one.check_name}: {one.description}" for _, one in red if one.severity is dg.AssetCheckSeverity.WARN]
+    return JobResult(result.run_id, at, said, bad_input, (*broken, *failures, *failed), refused, tuple(warnings))
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:
@@ -112,13 +119,6 @@ def _tell(entry: dg.EventLogEntry, least: int) -> None:
     error = getattr(event.event_specific_data, "error", None) if event is not None else None
     if error is not None:
         sys.stderr.write(f"  {visible_note(error.to_string())}\n")
-
-
-@contextmanager
-def _instance() -> Iterator[dg.DagsterInstance]:
-    """Instance of DAGSTER_HOME, so that the UI shows the run; else a temporary one."""
-    with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
@@ -146,29 +146,8 @@ def _value(value: dg.MetadataValue) -> Any:
     return value.value
 
 
-def _failed_checks(result: dg.ExecuteInProcessResult) -> Iterator[tuple[str | None, dg.AssetCheckEvaluation]]:
-    """Failed checks, each with its step; a blocking one ended it."""
-    for event in result.all_events:
-        check = event.event_specific_data
-        if isinstance(check, dg.AssetCheckEvaluation) and not check.passed:
-            yield event.step_key, check
-
-
-def _warnings(result: dg.ExecuteInProcessResult) -> Iterator[str]:
-    for _, check in _failed_checks(result):
-        if check.severity is dg.AssetCheckSeverity.WARN:
-            yield f"check {check.check_name}: {check.description}"
-
-
-def _checks(result: dg.ExecuteInProcessResult) -> Iterator[str]:
-    for _, check in _failed_checks(result):
-        if check.blocking:
-            yield f"check {check.check_name} of {check.asset_key.to_user_string()} failed: {check.description}"
-
-
-def _failures(result: dg.ExecuteInProcessResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Failed steps, each with its innermost sentence: faults of input, and any others."""
-    checked = {step for step, check in _failed_checks(result) if check.blocking}
+def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Failed steps, each with its innermost sentence: faults of input, and any others. `checked` were ended by a check."""
     bad_input, failed = list[str](), list[str]()
     for event in result.get_step_failure_events():
         if event.step_key in checked:

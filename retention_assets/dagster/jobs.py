@@ -6,7 +6,7 @@ costs nothing. Each step reports the materialization of its asset, whose checks 
 whose blocking check failed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -29,15 +29,16 @@ _CYCLE = "All of it: read, judge, mark, sweep what is due, report."
 _REPORT = "Put the report of a day together: what was to go, and what became of it so far."
 _EVALUATE_PARTITIONS = "Read, judge and mark the datasets of some partitions."
 _SWEEP_PARTITIONS = "Delete what is due of the datasets of some partitions, after a last look at each; then report."
+_Form = type[AsOfConfig]
 
 
 def jobs(names: Names) -> list[dg.JobDefinition]:
-    """The jobs over lists."""
+    """The jobs over lists. A report is about all datasets, and has only a day to choose."""
     return [
-        _job("evaluate", JUDGING, names, Kind.ACT, _EVALUATE),
-        _job("sweep", SWEEPING, names, Kind.DELETE, _SWEEP),
-        _job("cycle", CHAIN, names, Kind.DELETE, _CYCLE),
-        _report(names),
+        _job(names, "evaluate", JUDGING, Kind.ACT, _EVALUATE, JudgingConfig, ListConfig),
+        _job(names, "sweep", SWEEPING, Kind.DELETE, _SWEEP, SweepConfig, SweepListConfig),
+        _job(names, "cycle", CHAIN, Kind.DELETE, _CYCLE, SweepConfig, SweepListConfig),
+        _job(names, "report", (purge_report,), Kind.ACT, _REPORT, AsOfConfig, AsOfConfig),
     ]
 
 
@@ -58,23 +59,10 @@ def partition_jobs(names: Names) -> list[Any]:
     ]
 
 
-def _report(names: Names) -> dg.JobDefinition:
-    """The last step alone, with only a day to choose: a report is about all datasets."""
-    op = _op(names, "report", purge_report, is_first=True, form=AsOfConfig)
-
-    @dg.graph(name=names.of("report"), description=Kind.ACT.describe(_REPORT))
-    def graph() -> None:
-        op()
-
-    @dg.config_mapping
-    def of_day(config: AsOfConfig) -> dg.RunConfig:
-        return dg.RunConfig({op.name: config})
-
-    return graph.to_job(config=of_day, executor_def=dg.in_process_executor, tags=Kind.ACT.tags)
-
-
-def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: Kind, description: str) -> dg.JobDefinition:
-    form: type[JudgingConfig] = SweepConfig if kind is Kind.DELETE else JudgingConfig
+def _job(
+    names: Names, name: str, assets: Sequence[RetentionAsset], kind: Kind, description: str, form: _Form, launched: _Form
+) -> dg.JobDefinition:
+    """Steps in sequence. `form` is what each takes, `launched` what a person fills in for all of them."""
     ops = [_op(names, name, asset, asset is assets[0], form) for asset in assets]
 
     @dg.graph(name=names.of(name), description=kind.describe(description))
@@ -83,24 +71,16 @@ def _job(name: str, assets: Sequence[RetentionAsset], names: Names, kind: Kind, 
         for op in ops:
             before = op() if before is None else op(before)
 
-    def everywhere(config: ListConfig) -> dg.RunConfig:
-        given = form(**{field: getattr(config, field) for field in form.model_fields})
-        console = {"console": {"config": {"log_level": config.log_level}}}
-        return dg.RunConfig({op.name: given for op in ops}, loggers=console)
+    def fill_in(given: Mapping[str, Any]) -> dict[str, Any]:
+        config = {"config": {field: given[field] for field in form.model_fields}}
+        level = {"console": {"config": {"log_level": given["log_level"]}}} if "log_level" in given else {}
+        return {"ops": {op.name: config for op in ops}, "loggers": level}
 
-    @dg.config_mapping
-    def judge(config: ListConfig) -> dg.RunConfig:
-        return everywhere(config)
-
-    @dg.config_mapping
-    def sweep(config: SweepListConfig) -> dg.RunConfig:
-        return everywhere(config)
-
-    mapping = sweep if kind is Kind.DELETE else judge
+    mapping = dg.ConfigMapping(fill_in, launched.to_config_schema())
     return graph.to_job(config=mapping, executor_def=dg.in_process_executor, tags=kind.tags)
 
 
-def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: type[AsOfConfig]) -> dg.OpDefinition:
+def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: _Form) -> dg.OpDefinition:
     @dg.op(
         name=names.of(f"{job}_{asset.name}"),
         config_schema=form.to_config_schema().config_type,

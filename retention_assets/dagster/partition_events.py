@@ -40,15 +40,15 @@ _MOST_WORDS = 1_000
 class DatasetPage:
     """What the page of a dataset's partition says: Markdown, and numbers under names that stay.
 
-    `refused` says why the dataset was not worked on: its partition is failed then, whatever stood there before. `of` names
-    another asset than that of the step, about which the step found that there is nothing to do.
+    `refused` says why the dataset was not worked on: its partition is failed then, whatever stood there before. `idle` is a
+    page about a dataset with nothing to do.
     """
 
     dataset: str
     summary: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
     refused: str | None = None
-    of: str | None = None
+    idle: bool = False
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -66,15 +66,16 @@ def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[Event
     Whoever yields them yields the materialization of the step afterwards.
     """
     every = list(pages)
-    yield from _of_others(step, [page for page in every if page.of is not None])
-    found = [page for page in every if page.of is None]
+    yield from _idle_events(step, [page for page in every if page.idle])
+    shown = [page for page in every if not page.idle]
     if step.retention.settings.partition_by == BY_STORE:
-        found = [_of_store(store, [page for page in found if page.dataset in names]) for store, names in _stores(found)]
-    found = [page for page in found if is_valid_key(page.dataset)]
-    sound = [page for page in found if page.refused is None]
+        stores = by_store([page.dataset for page in shown])
+        shown = [_of_store(store, [page for page in shown if page.dataset in names]) for store, names in stores.items()]
+    shown = [page for page in shown if is_valid_key(page.dataset)]
+    sound = [page for page in shown if page.refused is None]
     for page in sound if len(sound) <= _MOST_PARTITIONS else []:
         yield dg.AssetMaterialization(step.key, partition=page.dataset, metadata=page.metadata)
-    yield from _refusals(step, [page for page in found if page.refused is not None][:_MOST_PARTITIONS])
+    yield from _refusals(step, [page for page in shown if page.refused is not None][:_MOST_PARTITIONS])
 
 
 def published_by(step: Step) -> list[str]:
@@ -98,28 +99,23 @@ def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
 
 def all_refused(pages: Iterable[DatasetPage]) -> str | None:
     """Why nothing of a step was done, if all of its datasets were refused."""
-    mine = [page for page in pages if page.of is None]
-    if not mine or any(page.refused is None for page in mine):
+    worked_on = [page for page in pages if not page.idle]
+    if any(page.refused is None for page in worked_on):
         return None
-    return " ".join(f"{page.dataset} is refused: {page.refused}." for page in mine[:_NAMED])
+    return " ".join(f"{page.dataset} is refused: {page.refused}." for page in worked_on[:_NAMED]) or None
 
 
-def _of_others(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
+def _idle_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
     """Events for pages without work, only where they say something new: one for each change."""
     valid = [page for page in pages if is_valid_key(page.dataset)][:_MOST_PARTITIONS]
-    if not valid or step.retention.settings.partition_by == BY_STORE:
+    if step.retention.settings.partition_by == BY_STORE:
         return
-    asset = step.sibling(str(valid[0].of))
     for page in valid:
-        where = dg.AssetRecordsFilter(asset, asset_partitions=[page.dataset])
+        where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
         records = step.instance.fetch_materializations(where, limit=1).records
         before = records[0].asset_materialization if records else None
         if before is None or before.metadata.get("summary") != page.metadata["summary"]:
-            yield dg.AssetMaterialization(asset, partition=page.dataset, metadata=page.metadata)
-
-
-def _stores(pages: Sequence[DatasetPage]) -> Iterable[tuple[str, Sequence[str]]]:
-    return by_store([page.dataset for page in pages]).items()
+            yield dg.AssetMaterialization(step.key, partition=page.dataset, metadata=page.metadata)
 
 
 def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
@@ -177,9 +173,8 @@ def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
     tags = {_REFUSED_IN: step.run.run_id, "dagster/max_retries": "0"}
     if found := step.instance.get_runs(dg.RunsFilter(tags={_REFUSED_IN: step.run.run_id}), limit=1):
         return found[0]
-    run = step.instance.add_run(
-        dg.DagsterRun(job_name=_names(step).of(_REFUSED_JOB), status=dg.DagsterRunStatus.STARTED, tags=tags)
-    )
+    name = Names(tuple(step.key.path[:-1])).of(_REFUSED_JOB)
+    run = step.instance.add_run(dg.DagsterRun(job_name=name, status=dg.DagsterRunStatus.STARTED, tags=tags))
     # Without a start Dagster reports that the run failed to start.
     start = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
     step.instance.report_dagster_event(start, run.run_id)
@@ -191,7 +186,3 @@ def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
 
 def _reason(page: DatasetPage) -> str:
     return plain((page.refused or "")[:_MOST_WORDS])
-
-
-def _names(step: Step) -> Names:
-    return Names(tuple(step.key.path[:-1]))

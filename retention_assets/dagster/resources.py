@@ -33,36 +33,27 @@ def resources(
     def folder(_: dg.InitResourceContext) -> Warehouse:
         return Warehouse(root=str(settings.warehouse))
 
-    return {
-        names.of("retention"): retention or _described(environment, _environment_lines(settings)),
-        names.of("pyspark"): pyspark or _described(spark_session, _spark_lines(settings)),
-        names.of("warehouse"): warehouse or _described(folder, _warehouse_lines(settings)),
-    }
-
-
-def _described(make: Callable[[dg.InitResourceContext], Any], lines: Sequence[str]) -> dg.ResourceDefinition:
-    return dg.ResourceDefinition(make, description="\n".join(visible(mask_text(line)) for line in lines))
-
-
-def _environment_lines(settings: Settings) -> list[str]:
-    return [
+    lines = [
         "What a run works on: the ledger, the policies and the stores of the settings, opened when a step needs them.",
         "",
         f"* ledger: {settings.ledger}",
         f"* policies: {', '.join(map(str, settings.policies))}",
         *(f"* store {store.name} ({store.kind})" for store in settings.stores),
     ]
-
-
-def _spark_lines(settings: Settings) -> list[str]:
     # Only the keys of the configuration are shown.
-    return [
+    spark_lines = [
         "The Spark session of a run, started when a step first asks for it.",
         "",
         f"* master: {settings.spark.master}",
         *(f"* configured: {key}" for key in sorted(settings.spark.conf)),
     ]
+    folder_lines = ["Where the assets' tables are written, a folder for each asset and run.", "", f"* {settings.warehouse}"]
+    return {
+        names.of("retention"): retention or _described(environment, lines),
+        names.of("pyspark"): pyspark or _described(spark_session, spark_lines),
+        names.of("warehouse"): warehouse or _described(folder, folder_lines),
+    }
 
 
-def _warehouse_lines(settings: Settings) -> list[str]:
-    return ["Where the assets' tables are written, a folder for each asset and run.", "", f"* {settings.warehouse}"]
+def _described(make: Callable[[dg.InitResourceContext], Any], lines: Sequence[str]) -> dg.ResourceDefinition:
+    return dg.ResourceDefinition(make, description="\n".join(visible(mask_text(line)) for line in lines))

@@ -1,7 +1,5 @@
 """Spark session of a run, as Dagster's own lazy resource, without the warnings of every start."""
 
-from typing import Any
-
 from dagster_pyspark import LazyPySparkResource
 from pydantic import PrivateAttr
 
@@ -30,14 +28,6 @@ class QuietSparkResource(LazyPySparkResource):
         """Whether asking for the session starts nothing any more."""
         return self._spark_session is not None or is_running()
 
-    @property
-    def spark_session(self) -> Any:
-        """The session, started on the first call."""
+    def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = session_of(self.spark_config)
-        return self._spark_session
-
-    @property
-    def spark_context(self) -> Any:
-        """Its context."""
-        return self.spark_session.sparkContext

@@ -5,6 +5,7 @@ Belongs here: evaluating a sensor, running a job, and creating a run that nobody
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -56,6 +57,21 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
 def step_config(**fields: Any) -> dict[str, Any]:
     """The configuration of a run of assets, whose console stays empty."""
     return {"ops": {"retention": {"config": fields}}, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+def materialize(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    assets: Sequence[str],
+    as_of: datetime | None = None,
+    datasets: Sequence[str] = ("*",),
+    **how: Any,
+) -> dg.ExecuteInProcessResult:
+    """Assets in one run, as Dagster's pages launch it."""
+    config = step_config(as_of=as_of.isoformat() if as_of else "", datasets=list(datasets))
+    job = _definitions(settings).resolve_implicit_global_asset_job_def()
+    keys = [dg.AssetKey(name) for name in assets]
+    return job.execute_in_process(run_config=config, instance=instance, asset_selection=keys, raise_on_error=False, **how)
 
 
 def without_run(value: Any) -> Any:

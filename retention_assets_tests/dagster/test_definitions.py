@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings, load_settings
-from retention_assets_tests.dagster.launch import step_config
+from retention_assets_tests.dagster.launch import materialize
 from retention_assets_tests.dagster.surface import all_on, surface
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
@@ -121,18 +121,6 @@ SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transactions")
 
 
-def materialize(
-    lake: Lake, instance: dg.DagsterInstance, *names: str, as_of: str, datasets: Sequence[str] = ("*",), **how: Any
-) -> dg.ExecuteInProcessResult:
-    """Assets through Dagster's own job, as its pages do."""
-    run_config = step_config(as_of=as_of, datasets=list(datasets))
-    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    selection = [dg.AssetKey(name) for name in names]
-    return job.execute_in_process(
-        run_config=run_config, instance=instance, asset_selection=selection, raise_on_error=False, **how
-    )
-
-
 @pytest.mark.spark
 def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spark: object) -> None:
     lake = Lake(tmp_path / "lake")
@@ -141,11 +129,11 @@ def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spa
         lake.has(SOME, key)
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", keys)
-        assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake/d2").success
+        assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake/d2").success
         assert metadata(instance, "transaction_log")["datasets"] == 1
         assert marked(lake) == {"lake/d2"}
         ranged = {"dagster/asset_partition_range_start": "lake/d0", "dagster/asset_partition_range_end": "lake/d2"}
-        assert materialize(lake, instance, *ASSETS, as_of=text_of(DUE), tags=ranged).success
+        assert materialize(lake.settings, instance, ASSETS, DUE, tags=ranged).success
         assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
         assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
         # What is said of all of them together is said once, after an event for each.
@@ -170,9 +158,9 @@ def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path) 
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b"])
         for key in ("lake/a", "lake/b", "lake/a"):
-            assert materialize(lake, instance, "transaction_log", as_of="", partition_key=key).success
+            assert materialize(lake.settings, instance, ["transaction_log"], partition_key=key).success
         ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/b"}
-        assert materialize(lake, instance, "candidate_marks", as_of=text_of(MARKED), tags=ranged).success
+        assert materialize(lake.settings, instance, ["candidate_marks"], MARKED, tags=ranged).success
         assert marked(lake) == {"lake/a", "lake/b"}
         # The folder that nothing points at any more is gone, the two that something points at are not.
         assert len(list((lake.folder / "warehouse" / "transaction_log").iterdir())) == 2
@@ -185,7 +173,7 @@ def test_fewer_datasets_may_be_meant_than_the_partitions_have(tmp_path: Path) ->
     ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
-        ran = materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), datasets=["lake/[ac]"], tags=ranged)
+        ran = materialize(lake.settings, instance, ASSETS[:3], MARKED, datasets=["lake/[ac]"], tags=ranged)
         assert ran.success
         numbers = metadata(instance, "candidate_marks")
     assert marked(lake) == {"lake/a", "lake/c"}
@@ -248,7 +236,7 @@ def test_a_partition_that_no_store_knows_says_so(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/gone"])
-        result = materialize(lake, instance, "transaction_log", as_of="", partition_key="lake/gone")
+        result = materialize(lake.settings, instance, ["transaction_log"], partition_key="lake/gone")
     assert not result.success
     assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("retention"))
 
@@ -261,7 +249,10 @@ def test_partitions_may_be_stores(tmp_path: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake"])
-        assert materialize(lake, instance, *ASSETS[:3], as_of=text_of(MARKED), partition_key="lake").success
+        assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake").success
+        events = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=2).records
+    pages = [one.asset_materialization.metadata for one in events if one.asset_materialization and one.partition_key]
+    assert [page["summary"].value for page in pages] == ["- 2 datasets of lake worked on"]
     assert marked(lake) == {"lake/a", "lake/b"}
 
 
@@ -270,6 +261,6 @@ def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake/a"])
-        result = materialize(lake, instance, "branch_views", as_of="", partition_key="lake/a")
+        result = materialize(lake.settings, instance, ["branch_views"], partition_key="lake/a")
     assert not result.success
     assert "Materialize it first" in str(result.failure_data_for_node("retention"))

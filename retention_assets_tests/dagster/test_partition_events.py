@@ -20,11 +20,9 @@ from retention_assets.dagster.partition_events import DatasetPage, few, partitio
 from retention_assets.dagster.partitions import BY_STORE
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
-from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.durations import text_of
-from retention_assets_tests.dagster.launch import step_config
+from retention_assets_tests.dagster.launch import materialize
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
@@ -115,16 +113,8 @@ def test_a_refused_dataset_is_failed_at_every_tick_and_green_once_it_is_sound(la
 def launch(lake: Lake, instance: dg.DagsterInstance, first: str, last: str, as_of: datetime = MARKED) -> bool:
     """A run over partitions, as a page launches it, of all assets but the sweep and the report."""
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    keys = [dg.AssetKey(name) for name in ("retention_policies", *READING)]
     tags = {"dagster/partition": first} if first == last else tags
-    return job.execute_in_process(
-        instance=instance,
-        run_config=step_config(as_of=text_of(as_of)),
-        asset_selection=keys,
-        tags=tags,
-        raise_on_error=False,
-    ).success
+    return materialize(lake.settings, instance, ("retention_policies", *READING), as_of, tags=tags).success
 
 
 @pytest.mark.usefixtures("local_spark")

@@ -25,7 +25,7 @@ from retention_assets.ledger.publications import Publications
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of
-from retention_assets_tests.dagster.launch import step_config
+from retention_assets_tests.dagster.launch import materialize
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -69,16 +69,6 @@ def spark_jobs(spark: "SparkSession") -> set[int]:
     return set(spark.sparkContext.statusTracker().getJobIdsForGroup())
 
 
-def materialized(
-    lake: Lake, instance: dg.DagsterInstance, names: Sequence[str], as_of: datetime, **how: Any
-) -> dg.ExecuteInProcessResult:
-    """Assets in one run, as Dagster's pages launch it."""
-    run_config = step_config(as_of=text_of(as_of))
-    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    selection = [dg.AssetKey(name) for name in names]
-    return job.execute_in_process(instance=instance, run_config=run_config, asset_selection=selection, **how)
-
-
 @pytest.mark.spark
 @pytest.mark.long
 def test_many_partitions_are_one_run_with_one_spark_job_per_asset(
@@ -96,7 +86,7 @@ def test_many_partitions_are_one_run_with_one_spark_job_per_asset(
         before = spark_jobs(spark)
         tags = {"dagster/asset_partition_range_start": names[0], "dagster/asset_partition_range_end": names[-1]}
         assets = ("retention_policies", *IN_WAREHOUSE, "swept_transactions")
-        assert materialized(lake, instance, assets, MARKED, tags=tags).success
+        assert materialize(lake.settings, instance, assets, MARKED, tags=tags).success
         for name in (*IN_WAREHOUSE, "swept_transactions"):
             events = instance.fetch_materializations(dg.AssetKey(name), limit=3 * MANY).records
             assert Counter(one.partition_key for one in events) == Counter([*names, None])
@@ -123,7 +113,7 @@ def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("datasets", ["lake"])
         for as_of in (MARKED, DUE):
-            assert materialized(lake, instance, assets, as_of, partition_key="lake").success
+            assert materialize(lake.settings, instance, assets, as_of, partition_key="lake").success
         assert instance.get_materialized_partitions(dg.AssetKey("swept_transactions")) == {"lake"}
         swept = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
     assert swept

@@ -18,13 +18,12 @@ from retention_assets.cli import retention
 from retention_assets.clock import now
 from retention_assets.dagster.automation.schedules import daily_report
 from retention_assets.dagster.headless import run_job
-from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.dagster.launch import run, step_config
+from retention_assets_tests.dagster.launch import materialize, run
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -104,14 +103,8 @@ def test_no_job_that_acts_takes_a_time_that_is_still_to_come(
 def test_no_asset_takes_a_time_that_is_still_to_come(lake: Lake, asset: str, instance: dg.DagsterInstance) -> None:
     before = state(lake)
     instance.add_dynamic_partitions("datasets", ["lake/a"])
-    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    ran = job.execute_in_process(
-        run_config=step_config(as_of=text_of(now() + DAY)),
-        asset_selection=[dg.AssetKey(asset)],
-        instance=instance,
-        raise_on_error=False,
-        partition_key=None if asset == "purge_report" else "lake/a",
-    )
+    partition = None if asset == "purge_report" else "lake/a"
+    ran = materialize(lake.settings, instance, [asset], now() + DAY, partition_key=partition)
     assert STILL_TO_COME in failure(ran)
     assert state(lake) == before
 

@@ -90,11 +90,6 @@ def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str,
     }
 
 
-def _is_well(one: SweepResult) -> bool:
-    """Failures stand first: a table that is cut still shows them."""
-    return one.refused is None and not one.errors
-
-
 def _table(results: Sequence[SweepResult]) -> dg.MetadataValue:
     records = [
         dg.TableRecord({"dataset": one.dataset, **_numbers(one), "refused": one.refused or "", "errors": "; ".join(one.errors)})
@@ -123,7 +118,7 @@ def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
     for name in others:
         # A dataset with due marks that a stopped sweep did not reach has no page that says it was swept.
         if not states[name].waiting.due:
-            yield DatasetPage(name, swept_summary(states[name]), of="swept_transactions")
+            yield DatasetPage(name, swept_summary(states[name]), idle=True)
 
 
 def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
@@ -184,6 +179,8 @@ def swept_transactions(run: Step) -> Metadata:
         for words in (one.refused, one.skipped, *one.errors, *one.warnings):
             if words:
                 run.log.warning(f"{one.dataset}: {words}")
+    # Failures stand first: a table that is cut still shows them.
+    shown = sorted(results, key=lambda one: one.refused is None and not one.errors)[:_MOST_SHOWN]
     numbers = {name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS}
     refusals = {one.dataset: one.refused for one in results if one.refused is not None}
     skipped = sum(one.skipped is not None for one in results)
@@ -191,7 +188,7 @@ def swept_transactions(run: Step) -> Metadata:
         sweep_summary(len(results), numbers, refusals, skipped, objections, waiting, last, run.as_of),
         {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
         {
-            "by_dataset": _table(sorted(results, key=_is_well)[:_MOST_SHOWN]),
+            "by_dataset": _table(shown),
             "spared_at_the_door": spared_metadata(spared),
             "datasets": len(results),
             "refused": len(refusals),

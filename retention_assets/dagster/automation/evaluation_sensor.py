@@ -5,7 +5,6 @@ from the verdicts.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 
 import dagster as dg
 
@@ -15,7 +14,7 @@ from retention_assets.dagster.automation.run_requests import run_requests
 from retention_assets.dagster.naming import over_partitions
 from retention_assets.dagster.step import Resources
 from retention_assets.dagster.store_assets import changed_stores
-from retention_assets.evaluation.changes import ChangeReason, as_globs, datasets_to_evaluate, list_datasets
+from retention_assets.evaluation.changes import as_globs, datasets_to_evaluate, list_datasets
 from retention_assets.evaluation.rules_in_force import foreseen_rulebook, rules_digests
 
 EVALUATION_JOBS = ("evaluate", "cycle", over_partitions("evaluate"))
@@ -53,12 +52,9 @@ def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -
     if not found:
         quiet = f"Nothing can have changed among {len(present.names):,} datasets{waiting}."
         return dg.SensorResult(skip_reason=quiet, asset_events=news)
-    context.log.info(f"{_count_reasons(found)}{waiting}.")
+    reasons = (f"{number:,} {why}" for why, number in Counter(found.values()).most_common())
+    context.log.info(f"{', '.join(reasons)}{waiting}.")
     chosen = list(found)[: what.datasets_per_run]
     globs, tags = as_globs(chosen, present), {KIND: "evaluate"}
     requests = run_requests("evaluate", resources.names, settings, context.instance, chosen, globs, tags)
     return dg.SensorResult(run_requests=requests, asset_events=news)
-
-
-def _count_reasons(found: Mapping[str, ChangeReason]) -> str:
-    return ", ".join(f"{number:,} {why}" for why, number in Counter(found.values()).most_common())

@@ -43,15 +43,13 @@ def run_requests(
     if settings.partition_by == BY_STORE:
         # The partition of a store contains datasets that are not meant.
         config = {"ops": {names.of(STEP): {"config": {"datasets": list(globs)}}}}
-    return [
-        dg.RunRequest(
-            run_key and f"{run_key}-of-{number}",
-            config,
-            {**tags, **_partition_tags(*stretch)},
-            names.of(over_partitions(job)),
-        )
-        for number, stretch in enumerate(stretches)
-    ]
+    requests = []
+    for number, (first, last) in enumerate(stretches):
+        ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        partitions = {"dagster/partition": first} if first == last else ends
+        key = run_key and f"{run_key}-of-{number}"
+        requests.append(dg.RunRequest(key, config, {**tags, **partitions}, names.of(over_partitions(job))))
+    return requests
 
 
 def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple[str, str]]:
@@ -69,9 +67,3 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
             found = [*found[:-1], (found[-1][0], key)] if before in wanted else [*found, (key, key)]
         before = key
     return found
-
-
-def _partition_tags(first: str, last: str) -> dict[str, str]:
-    if first == last:
-        return {"dagster/partition": first}
-    return {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}

@@ -69,7 +69,7 @@ def _is_same(last: dg.AssetCheckEvaluation, state: CheckResult) -> bool:
     if state.passed or last.passed:
         return state.passed == last.passed
     number, table = last.metadata.get(f"{state.noun}s"), last.metadata.get(f"offending_{state.noun}s")
-    if last.severity is not dg.AssetCheckSeverity.ERROR or number is None or number.value != state.datasets:
+    if last.severity is not dg.AssetCheckSeverity.ERROR or number is None or number.value != len(state.by_dataset):
         return False
     names = {row.data[state.noun] for row in table.records} if isinstance(table, dg.TableMetadataValue) else set()
-    return state.datasets > MOST_SHOWN or names == {one.dataset for one in state.shown}
+    return len(state.by_dataset) > MOST_SHOWN or names == {one.dataset for one in state.shown}

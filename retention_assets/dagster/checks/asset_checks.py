@@ -74,7 +74,7 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
             "expected": state.expected,
             "actual": state.actual,
             "violations": state.violations,
-            f"{state.noun}s": state.datasets,
+            f"{state.noun}s": len(state.by_dataset),
             f"offending_{state.noun}s": _table(state),
         },
     }

@@ -52,36 +52,38 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Violations in all, and the first datasets that have any."""
+    """Violations by dataset, of which each has one with the times of all; under "" one that is about no dataset."""
 
     expected: str
-    violations: int
-    datasets: int
+    # kind of the names: dataset or store
+    noun: str
+    by_dataset: Mapping[str, Violation]
+    # the first violations, for people
     shown: tuple[Violation, ...]
-    # every dataset with a violation, and its first one; under "" one that is about no dataset
-    by_dataset: Mapping[str, Violation] = field(default_factory=dict)
     # times of violations that the ledger knows
     since: Mapping[str, datetime] = field(default_factory=dict)
-    # kind of the names: dataset or store
-    noun: str = "dataset"
+
+    @property
+    def violations(self) -> int:
+        return sum(violation.times for violation in self.by_dataset.values())
 
     @property
     def passed(self) -> bool:
-        """Whether there is nothing to say."""
-        return not self.violations
+        return not self.by_dataset
 
     @property
     def actual(self) -> str:
-        """What is the case, in a sentence."""
+        """A sentence about the first ones."""
         if self.passed:
             return "No violation."
         first = "; ".join(map(self._sentence, self.shown[:3]))
-        more = " …" if self.datasets > 3 else ""
-        return f"{count(self.violations, 'violation')} in {count(self.datasets, self.noun)}. {first}{more}"
+        more = " …" if len(self.by_dataset) > 3 else ""
+        return f"{count(self.violations, 'violation')} in {count(len(self.by_dataset), self.noun)}. {first}{more}"
 
-    def _sentence(self, one: Violation) -> str:
-        since = f", since {self.since[one.dataset]:%Y-%m-%d %H:%M} UTC" if one.dataset in self.since else ""
-        return (f"{one.dataset}: {one.what}" if one.dataset else one.what) + since
+    def _sentence(self, violation: Violation) -> str:
+        since = self.since.get(violation.dataset)
+        what = f"{violation.dataset}: {violation.what}" if violation.dataset else violation.what
+        return f"{what}, since {since:%Y-%m-%d %H:%M} UTC" if since else what
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,14 @@ class Check:
 
 
 def check_result(violations: Iterable[Violation], expected: str = "", noun: str = "dataset") -> CheckResult:
-    """Count violations; no more of them are kept than are shown."""
-    times, shown, by_dataset = 0, list[Violation](), dict[str, Violation]()
+    """Group violations; no more of them are kept than are shown."""
+    by_dataset, shown = dict[str, Violation](), list[Violation]()
     for violation in violations:
-        times += violation.times
         first = by_dataset.get(violation.dataset)
         by_dataset[violation.dataset] = replace(first, times=first.times + violation.times) if first else violation
         if len(shown) < MOST_SHOWN:
             shown.append(violation)
-    return CheckResult(expected, times, len(by_dataset), tuple(shown), by_dataset, noun=noun)
+    return CheckResult(expected, noun, by_dataset, tuple(shown))
 
 
 # --- what was read ----------------------------------------------------------------------------------------------------

@@ -98,29 +98,20 @@ def standing_result(check: Check, standing: Collection[StandingViolation]) -> Ch
     return _join(check_result((), check.expected, check.noun), standing)
 
 
-def _join(found: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:
-    others = [Violation(one.dataset, one.what, one.times) for one in standing if one.dataset not in found.by_dataset]
-    return replace(_with(found, others), since={one.dataset: one.since for one in standing})
+def _join(result: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:
+    earlier = [Violation(one.dataset, one.what, one.times) for one in standing if one.dataset not in result.by_dataset]
+    return replace(_with(result, earlier), since={one.dataset: one.since for one in standing})
 
 
-def _with(found: CheckResult, others: Collection[Violation]) -> CheckResult:
+def _with(result: CheckResult, violations: Collection[Violation]) -> CheckResult:
+    by_dataset = {**result.by_dataset, **{violation.dataset: violation for violation in violations}}
+    return replace(result, by_dataset=by_dataset, shown=(*result.shown, *violations)[:MOST_SHOWN])
+
+
+def _without(result: CheckResult, names: Collection[str]) -> CheckResult:
+    gone = set(names)
     return replace(
-        found,
-        violations=found.violations + sum(one.times for one in others),
-        datasets=found.datasets + len(others),
-        shown=(*found.shown, *others)[:MOST_SHOWN],
-        by_dataset={**found.by_dataset, **{one.dataset: one for one in others}},
-    )
-
-
-def _without(found: CheckResult, names: Collection[str]) -> CheckResult:
-    if not names:
-        return found
-    out = set(names)
-    return replace(
-        found,
-        violations=found.violations - sum(found.by_dataset[name].times for name in out),
-        datasets=found.datasets - len(out),
-        shown=tuple(one for one in found.shown if one.dataset not in out),
-        by_dataset={name: one for name, one in found.by_dataset.items() if name not in out},
+        result,
+        by_dataset={name: violation for name, violation in result.by_dataset.items() if name not in gone},
+        shown=tuple(violation for violation in result.shown if violation.dataset not in gone),
     )

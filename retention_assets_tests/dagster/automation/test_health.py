@@ -16,7 +16,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
-from retention_assets_tests.dagster.launch import run, step_config, tick
+from retention_assets_tests.dagster.launch import materialize, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -167,18 +167,14 @@ def test_what_a_check_finds_in_other_datasets_is_red_and_stops_no_run(
         {"dataset": "lake/sick", "violations": 1, "what": "wrong", "since": text_of(AS_OF)}
     ]
     instance.add_dynamic_partitions("datasets", ["lake/a", "lake/sick"])
-    job = build_defs(lake.settings).resolve_implicit_global_asset_job_def()
-    keys = [dg.AssetKey(name) for name in ("transaction_log", "candidate_marks")]
-    config = step_config(as_of=text_of(daemon.time))
-    ran = job.execute_in_process(config, instance=instance, asset_selection=keys, partition_key="lake/a")
-    assert ran.success
+    assets = ("transaction_log", "candidate_marks")
+    assert materialize(lake.settings, instance, assets, daemon.time, partition_key="lake/a").success
     said = daemon.says("limits_are_respected", "candidate_marks")
     assert (said.passed, said.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert daemon.asks_stores() == 2
     assert daemon.says("limits_are_respected", "candidate_marks").severity is dg.AssetCheckSeverity.ERROR
     # Somebody judges it again, and it is in order.
-    ran = job.execute_in_process(config, instance=instance, asset_selection=keys, partition_key="lake/sick")
-    assert ran.success
+    assert materialize(lake.settings, instance, assets, daemon.time, partition_key="lake/sick").success
     assert daemon.says("limits_are_respected", "candidate_marks").passed
 
 
