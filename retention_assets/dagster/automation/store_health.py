@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.checks.asset_checks import check_evaluation
+from retention_assets.dagster.checks.asset_checks import OF_PRESENT_DATASETS, check_evaluation, gone_of, standing_result
 from retention_assets.dagster.checks.queries import (
     CHECKS,
     MOST_SHOWN,
@@ -15,7 +15,6 @@ from retention_assets.dagster.checks.queries import (
     check_result,
     unreachable,
 )
-from retention_assets.dagster.checks.state import OF_PRESENT_DATASETS, gone_of, standing_result
 from retention_assets.dagster.step import Resources
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.render.text import visible

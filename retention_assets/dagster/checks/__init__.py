@@ -1,1 +1,1 @@
-"""The asset checks: their queries, their standing results, and their form in Dagster."""
+"""The asset checks: their queries, and their form in Dagster."""
