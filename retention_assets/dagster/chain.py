@@ -31,6 +31,10 @@ SWEEPING = (swept_transactions, purge_report)
 CHAIN = (*JUDGING, *SWEEPING)
 # name of the step
 STEP = "retention"
+_NO_PARTITION = (
+    "Nothing is done: the assets have partitions, and this run names none. Choose partitions, or launch a job over lists, such"
+    " as `cycle`."
+)
 # Dagster's tag for a run of a backfill
 _BACKFILL = "dagster/backfill"
 
@@ -65,6 +69,8 @@ def chain(
                     step = resources.of_asset(context, names.key(asset.name), config)
                     checks = CHECKS.get(asset.name, ())
                     is_made = step.key in context.selected_asset_keys
+                    if is_made and asset.partitioned and step.datasets.keys is None:
+                        raise dg.Failure(_NO_PARTITION, allow_retries=False)
                     if is_made and asset is swept_transactions:
                         _refuse_late_checks(context, names)
                     if is_made:

@@ -119,6 +119,14 @@ def test_each_asset_alone_is_made_with_its_checks_and_nothing_else_is(lake: Lake
     assert set(lake.statuses().values()) == {"MARKED"}
 
 
+def test_a_run_that_names_no_partition_does_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
+    lake.marks()
+    result = launch(lake, instance, ["swept_transactions", "purge_report"])
+    assert (result.success, made(result), lake.there()) == (False, {}, WHOLE)
+    (failure,) = result.get_step_failure_events()
+    assert "this run names none" in str(failure.step_failure_data.user_failure_data)
+
+
 def test_assets_without_partitions_need_none(lake: Lake, instance: dg.DagsterInstance) -> None:
     result = launch(lake, instance, ["retention_policies", "purge_report"])
     assert (result.success, set(made(result))) == (True, {"retention_policies", "purge_report"})

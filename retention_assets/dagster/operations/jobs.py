@@ -8,8 +8,8 @@ import dagster as dg
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.forecast import forecast
 from retention_assets.dagster.operations.operation_job import OperationJob, declared
+from retention_assets.dagster.operations.preview import preview
 from retention_assets.dagster.operations.questions import explain, history, upcoming
-from retention_assets.dagster.operations.sweeps import preview
 from retention_assets.people.audit import audit_accept, audit_verify
 from retention_assets.people.clock import clock_accept, clock_reset
 from retention_assets.people.holds import hold, release

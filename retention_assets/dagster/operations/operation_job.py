@@ -143,13 +143,15 @@ def declared(operation: Operation[Any, Any]) -> OperationJob[Any]:
     def run(context: OperationContext, filled: dg.Config) -> Metadata:
         typed = {field.name: value for field in fields if _is_given(field, value := getattr(filled, field.name))}
         result = operation(operation.request(actor=context.actor, **typed), context.environment)
-        log = context.log.error if result.failed else context.log.warning
-        for remark in (*result.remarks(), *(result.sentences() if result.failed else ())):
-            log(remark)
+        remarks, sentences = result.remarks()[:MOST_SHOWN], result.sentences()[:MOST_SHOWN]
+        for remark in remarks:
+            context.log.warning(remark)
         if result.failed:
+            for sentence in sentences:
+                context.log.error(sentence)
             raise Refused(result.headline)
-        sentences = map(with_code, (*result.remarks(), *result.sentences(), result.next))
-        return context.answer(Answer(result.headline, tuple(sentences)), _metadata(result.as_dict()))
+        answer = Answer(result.headline, tuple(map(with_code, (*remarks, *sentences, result.next))))
+        return context.answer(answer, _metadata(result.as_dict()))
 
     run.__name__, run.__doc__ = operation.name, operation.help
     return OperationJob(form, operation.kind, run)
@@ -171,6 +173,7 @@ def _is_given(field: RequestField, value: Any) -> bool:
 
 
 def _metadata(result: Mapping[str, Any]) -> Metadata:
-    """Fields of a result, without those that are unknown."""
+    """Fields of a result, without those that are unknown, and as much of a list as a run shows."""
     plain = json.loads(json.dumps(result, default=lambda value: text_of(value) if isinstance(value, datetime) else str(value)))
-    return {name: value for name, value in plain.items() if value is not None}
+    known = {name: value for name, value in plain.items() if value is not None}
+    return {name: value[:MOST_SHOWN] if isinstance(value, list) else value for name, value in known.items()}

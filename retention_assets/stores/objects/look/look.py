@@ -90,17 +90,17 @@ class LookOrder:
 
 def look_in(tasks: Tasks, order: LookOrder, folder: ScanFolder) -> ObjectsLook:
     """Look, into an empty folder. A failure becomes the look's fault, so that it is raised where the look is used."""
-    course = _Course(tasks, order, folder)
+    work = _LookRun(tasks, order, folder)
     try:
-        course.run()
+        work.run()
     except LookStopped as stop:
-        return replace(course.look, fault=str(stop))
+        return replace(work.look, fault=str(stop))
     except Exception as fault:  # noqa: BLE001 - a source may be anybody's, and so may what it raises
-        return replace(course.look, fault=error_text(fault))
-    return course.look
+        return replace(work.look, fault=error_text(fault))
+    return work.look
 
 
-class _Course:
+class _LookRun:
     def __init__(self, tasks: Tasks, order: LookOrder, folder: ScanFolder) -> None:
         self._tasks, self._order, self._folder = tasks, order, folder
         # A new salt for each look, so that nobody can craft colliding keys.

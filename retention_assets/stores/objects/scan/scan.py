@@ -75,10 +75,10 @@ class Scan:
 def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None = None) -> ScanResult:
     """Scan a store into an empty folder. `last` is its last whole scan. `refused` is the number of distinct references that a
     later scan was refused for (`ScanFailed.references`)."""
-    return _Course(tasks, scan, folder, last, refused).run()
+    return _ScanRun(tasks, scan, folder, last, refused).run()
 
 
-class _Course:
+class _ScanRun:
     def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None) -> None:
         self._tasks, self._scan, self._folder, self._last, self._refused = tasks, scan, folder, last, refused
 
