@@ -33,7 +33,7 @@ class FolderNote(NamedTuple):
 
     @property
     def text(self) -> str:
-        return json.dumps(self)
+        return f"[{', '.join('null' if value is None else str(value) for value in self)}]"
 
     def change(self, planned: "FolderNote", begun: bool) -> str | None:
         """Say how this differs from what was planned; None if it doesn't.

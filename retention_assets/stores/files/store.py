@@ -252,8 +252,8 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
 
 def _check_planned(target: Target, note: FolderNote) -> None:
     """Raises FolderChanged for a folder that differs from the target's plan."""
-    why = note.change(FolderNote.parse(target.note), target.begun_earlier) if target.note else None
-    if why is not None:
+    planned = target.note
+    if planned and planned != note.text and (why := note.change(FolderNote.parse(planned), target.begun_earlier)):
         raise FolderChanged(why)
 
 
