@@ -1,1 +1,1 @@
-"""What people ask for: one module for each noun, with its requests, operations and results, and the commands made of them."""
+"""Requests of people: one module for each noun, with its operations and results, and the commands made of them."""

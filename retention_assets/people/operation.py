@@ -28,7 +28,7 @@ KIND_TAG = "retention/kind"
 
 
 class Kind(Enum):
-    """What a person has to know of an operation before asking for it."""
+    """Effect of an operation, which a person has to know before asking for it."""
 
     LOOK = "look"
     ACT = "act"
@@ -135,7 +135,7 @@ class Result(BaseModel):
 
     @property
     def headline(self) -> str:
-        """One sentence that answers."""
+        """Answer in one sentence."""
         raise NotImplementedError
 
     def sentences(self) -> Sequence[str]:

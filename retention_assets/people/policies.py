@@ -37,7 +37,8 @@ class EntryResult(Result):
 
     @property
     def headline(self) -> str:
-        return f"{self.written.name} is in force: version {self.written.version}, by {self.written.written_by}."
+        state = "is revoked" if self.written.revoked else "is in force"
+        return f"{self.written.name} {state}: version {self.written.version}, by {self.written.written_by}."
 
     @property
     def next(self) -> str:
@@ -51,10 +52,6 @@ class RevokeResult(EntryResult):
     """Revoked entry, and the open marks that only it made."""
 
     orphaned_marks: int
-
-    @property
-    def headline(self) -> str:
-        return f"{self.written.name} is revoked: version {self.written.version}, by {self.written.written_by}."
 
     @property
     def next(self) -> str:

@@ -39,7 +39,7 @@ PURGING = "PURGING"
 
 
 class Status(Enum):
-    """What a person may say of a realm."""
+    """Status that a person may give a realm."""
 
     ACTIVE = "ACTIVE"
     INACTIVE = "INACTIVE"

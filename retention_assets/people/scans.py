@@ -120,7 +120,7 @@ def detailed(environment: Environment, scans: Sequence[ScanRecord]) -> Iterator[
             yield scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id))
 
 
-@operation(Kind.ACT, "retention scans blobs accept 12 -r 'the prefix moved'")
+@operation(Kind.ACT)
 def scan_accept(request: AcceptScanRequest, environment: Environment) -> AcceptedScan:
     """Let a braked scan mark, though its numbers look odd: the next run judges it. Only the newest scan of a store can be.
 

@@ -70,7 +70,7 @@ class DatasetAdvance(Result):
     dataset: str
     visible_from: datetime | None
     before: datetime | None
-    waits_until: Annotated[datetime | None, Field(exclude=True)] = None
+    waits_until: datetime | None = None
 
     @property
     def raised(self) -> bool:
@@ -276,7 +276,7 @@ def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None,
 
 
 def _swept(ledger: Ledger | None, dataset: str, rows: pa.Table) -> tuple[set[str], int]:
-    """What of a log was swept, and how many were that it does not list any more."""
+    """Return the swept transactions of a log, and the number of swept ones that it no longer lists."""
     if ledger is None:
         return set(), 0
     marks = ledger.marks.table([dataset], ["SWEPT"])

@@ -53,17 +53,18 @@ def run_requests(
 
 
 def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple[str, str]]:
-    """Some partitions as stretches, each by its first and its last one; none where one of the keys is no partition (yet).
+    """Group keys into stretches of partitions, each given by its first and last; empty if a key is no partition (yet).
 
-    The order is that in which partitions were added, as Dagster has it in a range.
+    Partitions stand in the order in which they were added, as in a range of Dagster.
     """
     wanted = set(keys)
     if not wanted <= set(partitions):
         return []
-    found: list[tuple[str, str]] = []
+    stretches: list[tuple[str, str]] = []
     before = None
     for key in partitions:
         if key in wanted:
-            found = [*found[:-1], (found[-1][0], key)] if before in wanted else [*found, (key, key)]
+            first = stretches.pop()[0] if before in wanted else key
+            stretches.append((first, key))
         before = key
-    return found
+    return stretches

@@ -150,7 +150,7 @@ def _since(found: CheckResult, one: Violation) -> str:
 
 @dataclass(frozen=True)
 class CheckScope:
-    """What the checks of a step look at: the datasets that its run read or judged, or everything."""
+    """Datasets that the checks of a step look at: those that its run read or judged, or everything."""
 
     run: Step
     # None: everything that is published
@@ -158,7 +158,7 @@ class CheckScope:
 
     @classmethod
     def of(cls, run: Step) -> "CheckScope":
-        """As the run published them; launched alone, a check is about all that is published."""
+        """Take the datasets that the run published; launched alone, a check is about all that is published."""
         of_asset = run.key.path[-1] in OF_PRESENT_DATASETS
         asset = run.asset if of_asset else run.sibling("candidate_marks").to_user_string()
         with run.retention.ledger() as ledger:
@@ -169,7 +169,7 @@ class CheckScope:
 
     @cached_property
     def present(self) -> Listing:
-        """What the stores list, asked once and only where something is wrong."""
+        """Datasets that the stores list, asked once and only where something is wrong."""
         return list_datasets(self.run.retention)
 
     def check_everything(self, check: Check, found: CheckResult) -> CheckResult:

@@ -175,5 +175,6 @@ def _is_given(field: RequestField, value: Any) -> bool:
 def _metadata(result: Mapping[str, Any]) -> Metadata:
     """Fields of a result, without those that are unknown, and as much of a list as a run shows."""
     plain = json.loads(json.dumps(result, default=lambda value: text_of(value) if isinstance(value, datetime) else str(value)))
-    known = {name: value for name, value in plain.items() if value is not None}
-    return {name: value[:MOST_SHOWN] if isinstance(value, list) else value for name, value in known.items()}
+    return {
+        name: value[:MOST_SHOWN] if isinstance(value, list) else value for name, value in plain.items() if value is not None
+    }

@@ -136,4 +136,3 @@ ACCEPT_LARGE = click.option(
     "--accept-large", is_flag=True, help="Sweep also where far more would go than on any day of the last 30 (brake)."
 )
 STRICT = click.option("--strict", is_flag=True, help="Exit with 1 instead of 4 where datasets were refused.")
-REASON = click.option("-r", "--reason", required=True, help="Why: the record keeps it.")
