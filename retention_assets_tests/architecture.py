@@ -189,7 +189,7 @@ BUDGETS: Mapping[str, int] = {
     "people": 3_310,
     "commands": 1_130,
     "render": 2_450,
-    "dagster": 4_410,
+    "dagster": 4_240,
     "demo": 780,
     "retention_assets_tests": 67_280,
 }

@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.automation.alerts import Notify, OwnRuns, alerts, log_notice
 from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
@@ -23,39 +22,34 @@ from retention_assets.settings.model import Settings, load_settings
 
 def build_defs(
     settings: Settings | None = None,
-    notify: Notify = log_notice,
     key_prefix: str | Sequence[str] = (),
     **overrides: Any,
 ) -> dg.Definitions:
     """Definitions from settings, fresh at each call.
 
-    `notify` is told of each run of theirs that failed or left something to look at, where `automation.alerts` is on.
     `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
     project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
     `overrides` replace what runs are given: retention, pyspark, warehouse.
     """
     settings = settings or load_settings()
-    found = embedded_defs(settings, notify, key_prefix, **overrides)
+    found = embedded_defs(settings, key_prefix, **overrides)
     if key_prefix or settings.dagster.key_prefix:
         return found
     # One Python and one Spark session for all steps of a run; a process per step would start Spark anew each time.
     return dg.Definitions.merge(found, dg.Definitions(executor=dg.in_process_executor))
 
 
-def embedded_defs(
-    settings: Settings, notify: Notify = log_notice, key_prefix: str | Sequence[str] = (), **overrides: Any
-) -> dg.Definitions:
+def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **overrides: Any) -> dg.Definitions:
     """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
     assets = chain(names, settings.dagster, sources, freshness_policies(settings.automation))
     of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
-    own = OwnRuns(names, frozenset(job.name for job in of_jobs), frozenset([*sources, *assets.keys]))
     return dg.Definitions(
         assets=[*stores, assets],
         jobs=of_jobs,
-        sensors=[*sensors(settings, names, of_jobs), *alerts(notify, settings.automation.alerts, own)],
+        sensors=sensors(settings, names, of_jobs),
         schedules=schedules(settings, names),
         resources=resources(settings, names, **overrides),
     )

@@ -3,7 +3,6 @@
 Dagster finds the class as `retention_assets.RetentionComponent`; loading it needs no Java and opens no store.
 """
 
-import importlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,6 @@ import dagster as dg
 # Dagster's documentation imports it from there as well.
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 
-from retention_assets.dagster.automation.alerts import Notify, log_notice
 from retention_assets.dagster.build import embedded_defs
 from retention_assets.dagster.scaffold import RetentionScaffolder
 from retention_assets.errors import BadInput, Problem
@@ -43,10 +41,6 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         str | list[str] | None,
         dg.Resolver.default(description="Before every name, so that nothing clashes; what the settings say when left out."),
     ] = None
-    notify: Annotated[
-        str | None,
-        dg.Resolver.default(description="The dotted name of a callable that is told of runs which need a person."),
-    ] = None
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -63,7 +57,7 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         settings = self._settings(context.path)
         if DefinitionsLoadContext.get().load_type is DefinitionsLoadType.INITIALIZATION:
             load_policies(files_of(settings))
-        return embedded_defs(settings, self._notify(), self.key_prefix or ())
+        return embedded_defs(settings, self.key_prefix or ())
 
     def _settings(self, folder: Path) -> Settings:
         # A component beside others in one file gets the path of that file.
@@ -75,20 +69,3 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
                 Problem("stands beside config", key="settings", expected="one of them: the keys here, or a file that has them")
             )
         return settings_of(Document(str(folder / "defs.yaml"), self.settings, {}))
-
-    def _notify(self) -> Notify:
-        if self.notify is None:
-            return log_notice
-        module, _, name = self.notify.rpartition(".")
-        try:
-            found = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as fault:
-            raise self._no_notifier(f"can't be imported: {fault}") from None
-        if not callable(found):
-            raise self._no_notifier("can't be called")
-        notify: Notify = found
-        return notify
-
-    def _no_notifier(self, what: str) -> BadInput:
-        expected = "the dotted name of a callable, such as my_project.alerts.tell"
-        return BadInput(Problem(what, key="notify", value=f"'{self.notify}'", expected=expected))

@@ -19,7 +19,7 @@ spark: {master: "local[2]", conf: {}}
 # as_of that is still to come. A ledger keeps the kind of clock it was made with.
 clock: {simulated: true}
 # Everything that Dagster's daemon can do by itself, at a pace at which one can watch.
-automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: true, alerts: true}
+automation: {discover: true, policies: true, evaluate: 1m, sweep: 1m, report: true}
 stores:
   - {name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}
   - {name: ice, kind: iceberg, catalog: {type: sql, uri: "sqlite:///ice.db", warehouse: ice}}

@@ -141,7 +141,6 @@ class AutomationSettings(SettingsPart):
     housekeeping: bool = False
     # Daily: verifies the whole ledger.
     verify: bool = False
-    alerts: bool = False
     evaluate: Annotated[
         Interval | None,
         Field(description="How often is looked for datasets that can be judged otherwise now. Not at all when left out."),

@@ -12,31 +12,28 @@ import dagster as dg
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
 from retention_assets.dagster import build
-from retention_assets.dagster.automation.alerts import Notify, log_notice
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import Settings
 
 # The definitions that were made last, and of what: a test asks for the same ones at each tick and run.
-_made: list[tuple[Settings, Notify, Callable[..., object], dg.Definitions]] = []
+_made: list[tuple[Settings, Callable[..., object], dg.Definitions]] = []
 
 
-def _definitions(settings: Settings, notify: Notify = log_notice) -> dg.Definitions:
-    """Definitions have no state: those of equal settings, told to the same and with the same resources, are the same."""
+def _definitions(settings: Settings) -> dg.Definitions:
+    """Definitions have no state: those of equal settings with the same resources are the same."""
     # A test may have put others in the place of these.
     resources = vars(build)["resources"]
-    for of, told, given, defs in _made:
-        if of == settings and told is notify and given is resources:
+    for of, given, defs in _made:
+        if of == settings and given is resources:
             return defs
-    made = build_defs(settings, notify)
-    _made[:] = [(settings, notify, resources, made), *_made[:3]]
+    made = build_defs(settings)
+    _made[:] = [(settings, resources, made), *_made[:3]]
     return made
 
 
-def tick(
-    settings: Settings, instance: dg.DagsterInstance, name: str, cursor: str | None = None, notify: Notify = log_notice
-) -> Any:
+def tick(settings: Settings, instance: dg.DagsterInstance, name: str, cursor: str | None = None) -> Any:
     """What a sensor asks for: `run_requests`, `skip_message`, `cursor`."""
-    defs = _definitions(settings, notify)
+    defs = _definitions(settings)
     resources: Mapping[str, object] = dict(defs.resources or {})
     with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
         return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)

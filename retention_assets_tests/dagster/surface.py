@@ -69,7 +69,7 @@ def surface(defs: dg.Definitions) -> Mapping[str, Any]:
 def all_on() -> dg.Definitions:
     """The definitions of settings that ask for everything."""
     minute = parse_duration("1m")
-    on = AutomationSettings(discover=True, policies=True, report=True, verify=True, alerts=True, sweep=minute, evaluate=minute)
+    on = AutomationSettings(discover=True, policies=True, report=True, verify=True, sweep=minute, evaluate=minute)
     return build_defs(Settings(automation=on))
 
 

@@ -20,7 +20,7 @@ spark: {master: "local[4]", conf: {spark.sql.shuffle.partitions: 8, spark.ui.ena
 clock: {max_ahead: 2w, max_skew: PT10M}
 overwrite_user_policies: true
 partition_by: store
-automation: {discover: true, policies: true, sweep: 15m, report: true, alerts: true}
+automation: {discover: true, policies: true, sweep: 15m, report: true}
 stores:
   - {name: lake, kind: files, log: data/lake/log, data: "data/lake/{dataset}/{transaction}"}
   - {name: bucket, kind: files, log: "s3://b/log", data: "s3://b/data/{dataset}/{transaction}.parquet"}

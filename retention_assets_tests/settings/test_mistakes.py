@@ -26,7 +26,7 @@ BAD = [
         "automation: {discovr: true}",
         "automation.discovr",
         None,
-        "one of discover, policies, sweep, report, housekeeping, verify, alerts, evaluate, everything, granularity, datasets_per_run, assets_up_to",
+        "one of discover, policies, sweep, report, housekeeping, verify, evaluate, everything, granularity, datasets_per_run, assets_up_to",
     ),
     (LAKE.replace("log: log", "log: log, dat: x"), "stores[0].dat", None, "one of name, kind, realm, log, data"),
     (RECORDS % ROOTED.replace("ended", "ended, tpe: t"), "stores[0].root.tpe", None, "one of table, key, opened_at"),

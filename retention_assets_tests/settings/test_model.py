@@ -29,7 +29,7 @@ def test_no_file_means_embedded_defaults_below_the_working_directory(tmp_path: P
     assert settings.spark.master == "local[*]"
     assert (settings.clock.max_ahead, settings.clock.max_skew) == (Duration(days=14), Duration(seconds=300))
     assert (settings.overwrite_user_policies, settings.partition_by, settings.stores) == (False, "dataset", ())
-    assert settings.automation == AutomationSettings(discover=False, policies=False, sweep=None, report=False, alerts=False)
+    assert settings.automation == AutomationSettings(discover=False, policies=False, sweep=None, report=False)
 
 
 def test_the_given_path_wins_over_the_variable_and_the_variable_over_the_working_directory(
@@ -56,7 +56,7 @@ def test_the_whole_file_of_the_design_is_read_and_its_places_are_meant_from_its_
     assert (settings.clock.max_ahead, settings.clock.max_skew) == (Duration(days=14), Duration(seconds=600))
     assert (settings.overwrite_user_policies, settings.partition_by) == (True, "store")
     every = Duration(seconds=900)
-    assert settings.automation == AutomationSettings(discover=True, policies=True, sweep=every, report=True, alerts=True)
+    assert settings.automation == AutomationSettings(discover=True, policies=True, sweep=every, report=True)
     lake, bucket, ice, rest, meta, ods = settings.stores
     assert isinstance(lake, FilesSettings)
     assert (lake.log, lake.data) == (f"{tmp_path}/data/lake/log", f"{tmp_path}/data/lake/{{dataset}}/{{transaction}}")

@@ -1,1 +1,1 @@
-"""Schedules, sensors and alerts, which Dagster's daemon runs."""
+"""Schedules and sensors, which Dagster's daemon runs."""

@@ -69,7 +69,7 @@ def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.Se
         _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, what.policies),
         _sensor(names, evaluation_loop, evaluate, _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
         _sensor(names, sweep_tick, sweep, _seconds(what.sweep or _SWEEP), what.sweep is not None),
-        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(what.evaluate or what.sweep or what.alerts)),
+        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(what.evaluate or what.sweep)),
     ]
 
 
@@ -83,7 +83,7 @@ def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seco
         name=names.of(evaluate.__name__),
         minimum_interval_seconds=seconds,
         description=inspect.getdoc(evaluate),
-        default_status=status_if(is_on),
+        default_status=dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED,
         required_resource_keys=names.resources,
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -92,11 +92,6 @@ def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seco
             return evaluate(context, resources_in(context.resources, names))
 
     return sensor
-
-
-def status_if(is_on: bool) -> dg.DefaultSensorStatus:
-    """What a sensor is before anybody has said anything in the UI."""
-    return dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED
 
 
 def dataset_discovery(context: dg.SensorEvaluationContext, resources: dg.ResourceParam[Resources]) -> dg.SensorResult:

@@ -27,8 +27,6 @@ OFF = {
     "evaluation_loop",
     "policy_files",
     "sweep_tick",
-    "alert_on_failure",
-    "alert_on_trouble",
     "store_health",
     "daily_report",
     "daily_housekeeping",
@@ -47,7 +45,6 @@ OFF = {
         pytest.param({"report": True}, {"daily_report"}, id="report"),
         pytest.param({"housekeeping": True}, {"daily_housekeeping"}, id="housekeeping"),
         pytest.param({"verify": True}, {"daily_verification"}, id="verify"),
-        pytest.param({"alerts": True}, {"alert_on_failure", "alert_on_trouble", "store_health"}, id="alerts"),
     ],
 )
 def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str, Any], running: set[str]) -> None:

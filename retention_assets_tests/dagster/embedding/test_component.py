@@ -12,7 +12,6 @@ from dagster.components.core.package_entry import discover_entry_point_package_o
 from dagster.components.testing.utils import component_defs, create_defs_folder_sandbox
 
 import retention_assets
-from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.dagster.component import RetentionComponent
 from retention_assets.errors import BadInput
 from retention_assets_tests.dagster.launch import resource
@@ -20,12 +19,6 @@ from retention_assets_tests.dagster.launch import resource
 # What Dagster's own reading of defs.yaml says to pydantic; there is nothing here that could say it otherwise.
 pytestmark = pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
 INLINE = {"stores": [{"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}]}
-TOLD: list[Notice] = []
-
-
-def notify(notice: Notice) -> None:
-    """A notifier that a YAML file can name."""
-    TOLD.append(notice)
 
 
 def keys(defs: dg.Definitions) -> set[str]:
@@ -79,12 +72,6 @@ def test_settings_may_stand_in_the_attributes(tmp_path: Path) -> None:
     assert "a/b/purge_report" in keys(defs)
 
 
-def test_a_notifier_is_found_by_its_dotted_name() -> None:
-    attributes = {"settings": {}, "notify": f"{__name__}.notify"}
-    component = RetentionComponent.from_attributes_dict(attributes=attributes)
-    assert component._notify() is notify
-
-
 @pytest.mark.parametrize(
     ("attributes", "said"),
     [
@@ -93,9 +80,6 @@ def test_a_notifier_is_found_by_its_dotted_name() -> None:
         ({"settings": {"warehose": "w"}}, "warehose: is not a known key.*Did you mean warehouse"),
         ({"settings": {}, "key_prefix": "a b"}, "key_prefix: can't be part of a name .found 'a b'.; expected letters"),
         ({"settings": {}, "key_prefix": "a//b"}, "can't be part of a name .found ''"),
-        ({"settings": {}, "notify": "nowhere.at.all"}, "notify: can't be imported: No module named 'nowhere'"),
-        ({"settings": {}, "notify": "notify"}, "notify: can't be imported.*expected the dotted name of a callable"),
-        ({"settings": {}, "notify": f"{__name__}.INLINE"}, "notify: can't be called"),
     ],
 )
 def test_each_mistake_is_named(attributes: dict[str, Any], said: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.automation.alerts import Notice
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput
@@ -160,21 +159,6 @@ def _tick(defs: dg.Definitions, instance: dg.DagsterInstance, name: str, cursor:
     resources = dict(defs.resources or {})
     with dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs, resources=resources) as context:
         return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
-
-
-def test_each_environment_is_told_of_its_own_runs(lake: Lake, instance: dg.DagsterInstance) -> None:
-    told: dict[str, list[Notice]] = {"eu": [], "us": []}
-    both = [(prefix, build_defs(lake.settings, told[prefix].append, key_prefix=prefix)) for prefix in told]
-    cursors = {prefix: _tick(defs, instance, f"{prefix}__alert_on_failure").cursor for prefix, defs in both}
-    for prefix, defs in both[:1]:
-        config = {"name": "nowhere", "reason": "it is over"}
-        job = defs.resolve_job_def(f"{prefix}__release")
-        assert not job.execute_in_process(run_config=config, instance=instance, raise_on_error=False).success
-    for prefix, defs in both:
-        _tick(defs, instance, f"{prefix}__alert_on_failure", cursors[prefix])
-    assert {prefix: [notice.title for notice in notices] for prefix, notices in told.items()} == {
-        "eu": ["eu__release failed"], "us": [],
-    }  # fmt: skip
 
 
 def test_the_report_of_a_day_is_written_below_the_prefix(lake: Lake, instance: dg.DagsterInstance) -> None:
