@@ -21,7 +21,7 @@ from benchmarks.records import Depot
 from benchmarks.sweep_files import fill, write_log
 from retention_assets.ledger import open_ledger
 from retention_assets_tests.cluster import ON_EXECUTORS, cluster
-from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
+from retention_assets_tests.people.conftest import ENTRY, ENVIRONMENT
 
 if TYPE_CHECKING:
     from benchmarks.sections import Bench

@@ -15,7 +15,7 @@ from threading import Thread
 
 import pyspark
 
-from retention_assets_tests.commands.conftest import ROOT
+from retention_assets_tests.people.conftest import ROOT
 
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 # The archive of the classes of a session, which `make test` names: most of them are those of other programs, too.

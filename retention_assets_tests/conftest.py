@@ -44,7 +44,7 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-Xshare:auto")
 
 # Folders and modules that take their time; single tests of other modules carry the mark themselves.
 _LONG = (
-    "commands",
+    "people",
     "dagster/automation",
     "dagster/embedding",
     "ledger",
@@ -56,7 +56,6 @@ _LONG = (
     "dagster/test_run_folders.py",
     "frames/test_laws.py",
     "frames/verdicts/test_where_duckdb.py",
-    "operations/test_both_doors.py",
     "sql/test_foreign.py",
 )
 
@@ -78,9 +77,9 @@ _SLOWEST = (
     "frames/test_laws.py",
     "pipeline/test_spark.py",
     "stores/records/test_store.py",
-    "operations/test_time.py",
+    "people/test_time.py",
     "stores/aspects/test_store.py",
-    "operations/test_both_doors.py",
+    "people/test_both_doors.py",
     "sweep/test_between_batches.py",
     "dagster/test_checks.py",
     "stores/aspects/test_cases.py",
@@ -101,7 +100,7 @@ _SLOWEST = (
     "dagster/embedding/test_project.py",
     "stores/objects/test_ceph.py",
     "pipeline/test_look_stage.py",
-    "commands/test_confirmation.py",
+    "people/test_confirmation.py",
     "stores/iceberg/test_sweep.py",
     "stores/iceberg/test_reachability.py",
     "stores/aspects/test_cascades.py",

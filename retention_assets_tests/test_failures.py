@@ -17,8 +17,8 @@ from retention_assets.failures import failure_text
 from retention_assets.ledger import open_ledger
 from retention_assets.sql import engines
 from retention_assets.sql.retry import RetryPolicy
-from retention_assets_tests.commands.conftest import Run, run
 from retention_assets_tests.ledger.states import T0
+from retention_assets_tests.people.conftest import Run, run
 
 __all__ = ["run"]
 

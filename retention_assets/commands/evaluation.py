@@ -99,7 +99,7 @@ def _heads_warning(settings: "Settings") -> list[tuple[str, str]]:
 def _idle_rules(policies: "Policies", settings: "Settings") -> list[str]:
     """Rules that are about nothing of the last evaluation, where there was one and its ledger can be asked."""
     from retention_assets.environment import Environment
-    from retention_assets.operations.idle_rules import idle_rules
+    from retention_assets.people.idle_rules import idle_rules
 
     try:
         with Environment(settings).ledger_if_any() as ledger:
@@ -229,7 +229,7 @@ def explain(
     It is judged by the rules that the next run goes by, with the holds of the ledger; or by --policies alone.
     """
     from retention_assets.evaluation.explain import explain_with_ledger
-    from retention_assets.operations.questions import explain_transaction
+    from retention_assets.people.history import explain_transaction
 
     environment = find_environment(needed=not (log_path and policy_paths))
     if policy_paths:

@@ -36,7 +36,7 @@ def forecast(
 
     Nothing new arrives, and each day has one run.
     """
-    from retention_assets.operations.forecast import ForecastRequest, forecast
+    from retention_assets.people.forecast import ForecastRequest, forecast
 
     request = ForecastRequest(days=days, as_of=as_of, datasets=globs or ("*",), others=others)
     environment = find_environment()

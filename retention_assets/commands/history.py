@@ -49,7 +49,7 @@ def history(
     """
     from retention_assets.evaluation.dataset_log import find_data
     from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
-    from retention_assets.operations.questions import fates_of
+    from retention_assets.people.history import fates_of
 
     environment, at = find_environment(needed=log_path is None), instant(as_of)
     log, away = read_one_if_any(log_path, environment, dataset)

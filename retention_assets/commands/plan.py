@@ -2,7 +2,7 @@
 
 Belongs here: arguments, how a plan looks on a terminal, and its exit code. `run --dry-run` is the same, and `run` shows what is
 about deleting before it asks.
-Does not belong here: what a plan says (operations/plan.py).
+Does not belong here: what a plan says (people/plan.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from retention_assets.environment import Environment
-    from retention_assets.operations.amounts import Amount
-    from retention_assets.operations.plan import PlanGroup, RetentionPlan
+    from retention_assets.people.amounts import Amount
+    from retention_assets.people.plan import PlanGroup, RetentionPlan
 
 # What is shown of each list without --detail.
 _MOST = 20
@@ -75,7 +75,7 @@ def find_plan(
     environment: "Environment", datasets: tuple[str, ...], as_of: datetime | None, accept_large: bool
 ) -> "RetentionPlan":
     """The plan, while a terminal shows that it is being made."""
-    from retention_assets.operations.plan import PlanRequest, make_plan
+    from retention_assets.people.plan import PlanRequest, make_plan
 
     with progress("reading the stores, judging, and sweeping a copy"):
         return make_plan(PlanRequest(as_of=as_of, datasets=datasets or ("*",), accept_large=accept_large), environment)

@@ -109,7 +109,7 @@ def _plots(ledger: "Ledger", found: "DayReport") -> list["Plot"]:
 
 def _foresee(environment: "Environment", days: int, globs: Sequence[str]) -> "Forecast":
     """What is to come, as of the present; what could not be foreseen is said."""
-    from retention_assets.operations.forecast import ForecastRequest, forecast
+    from retention_assets.people.forecast import ForecastRequest, forecast
 
     with progress(f"living through {days:,} days"):
         found = forecast(ForecastRequest(days=days, datasets=tuple(globs) or ("*",)), environment)

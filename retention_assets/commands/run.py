@@ -28,7 +28,7 @@ from retention_assets.people.common.sources import find_environment
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult
-    from retention_assets.operations.plan import RetentionPlan
+    from retention_assets.people.plan import RetentionPlan
 
 # What is shown of each asset, in the order of the work.
 _SHOWN = {

@@ -1,6 +1,6 @@
 """`retention simulate`: the cycle day by day on a copy, for who wants to see it without waiting.
 
-Belongs here: arguments and what is printed. What happens on a day is operations/simulation.py's.
+Belongs here: arguments and what is printed. What happens on a day is people/simulate.py's.
 """
 
 from datetime import datetime
@@ -13,8 +13,8 @@ from retention_assets.people.common.output import ExitCode, finish, print_json, 
 from retention_assets.people.common.sources import find_environment
 
 if TYPE_CHECKING:
-    from retention_assets.operations.amounts import Amount
-    from retention_assets.operations.simulation import Simulation
+    from retention_assets.people.amounts import Amount
+    from retention_assets.people.simulate import Simulation
 
 # The amounts of a day, as their columns are called.
 _SAID = {"newly_marked": "newly marked", "due": "due", "deleted": "deleted", "spared": "spared", "waiting": "then waiting"}
@@ -33,8 +33,8 @@ def simulate(days: int, datasets: tuple[str, ...], begin: datetime | None, forma
     Policies, graces, holds, tags and realms are as they are. So is the history: nothing new arrives in it. Neither the ledger,
     the warehouse nor a store is written to, and there need not be a ledger yet.
     """
-    from retention_assets.operations.simulation import SimulationRequest
-    from retention_assets.operations.simulation import simulate as run_simulation
+    from retention_assets.people.simulate import SimulationRequest
+    from retention_assets.people.simulate import simulate as run_simulation
 
     request = SimulationRequest(days=days, begin=begin, datasets=datasets or ("*",))
     with progress(f"living through {days:,} days"):

@@ -21,11 +21,11 @@ from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.unmarking import KeptMarks, UnmarkResult
-from retention_assets.operations.questions import fates_of
 from retention_assets.people.command import ask, command, options, show
 from retention_assets.people.common.options import AS_OF, DATASETS, FORMAT, examples
 from retention_assets.people.common.output import ExitCode, print_rows, print_tables
 from retention_assets.people.common.sources import find_environment, instant, ledger_to_read
+from retention_assets.people.history import fates_of
 from retention_assets.people.holds import HoldRequest
 from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Result, Text, operation
 from retention_assets.policy.datahub import escape_glob

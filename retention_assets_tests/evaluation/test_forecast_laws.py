@@ -25,8 +25,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.operations.forecast import ForecastRequest, forecast
 from retention_assets.outcomes import Outcome
+from retention_assets.people.forecast import ForecastRequest, forecast
 from retention_assets.settings.model import load_settings
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK

@@ -28,9 +28,9 @@ from retention_assets.ledger.schema import LEASES, MARKS, REPORTS
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.model import load_settings
 from retention_assets_tests.cluster import ON_EXECUTORS, Cluster, cluster, connect_server
-from retention_assets_tests.commands.conftest import ENTRY, ENVIRONMENT
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.people.conftest import ENTRY, ENVIRONMENT
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import S3, LocalFiles

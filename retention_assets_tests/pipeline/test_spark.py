@@ -11,7 +11,7 @@ import pytest
 
 from retention_assets.pipeline import spark
 from retention_assets.pipeline.spark import spark_conf
-from retention_assets_tests.commands.conftest import ENVIRONMENT
+from retention_assets_tests.people.conftest import ENVIRONMENT
 
 CODE = """
 import sys

@@ -1,6 +1,6 @@
 """Scans that nobody records: who scans and where, whom they give way to, and that nothing of them is left.
 
-Belongs here: the scan. That a plan says by it what a run does is commands/test_plan_of_objects.py's.
+Belongs here: the scan. That a plan says by it what a run does is people/test_plan_of_objects.py's.
 """
 
 import json

@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
-from retention_assets_tests.commands.terminals import at_terminal
+from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.people.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
 
 DAY = timedelta(days=1)

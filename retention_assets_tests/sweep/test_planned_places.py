@@ -8,8 +8,8 @@ import pytest
 
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, Withheld
-from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
+from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import KNOWN_BY, LocatedStore

@@ -10,8 +10,8 @@ from retention_assets.dagster.operations.operation_job import OperationContext, 
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata
 from retention_assets.evaluation.forecast import Forecast
-from retention_assets.operations.forecast import ForecastRequest
-from retention_assets.operations.forecast import forecast as foresee
+from retention_assets.people.forecast import ForecastRequest
+from retention_assets.people.forecast import forecast as foresee
 from retention_assets.people.operation import Kind
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text

@@ -14,8 +14,8 @@ from retention_assets.dagster.operations.operation_job import (
 )
 from retention_assets.dagster.run_config import JudgingConfig
 from retention_assets.dagster.step import Metadata
-from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.people.operation import Kind
+from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.policy.durations import text_of

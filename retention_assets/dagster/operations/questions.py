@@ -19,7 +19,7 @@ from retention_assets.dagster.operations.operation_job import (
 from retention_assets.dagster.step import Metadata
 from retention_assets.evaluation.dataset_log import UnsoundLog
 from retention_assets.ledger.marks.history import TransactionLife
-from retention_assets.operations.questions import (
+from retention_assets.people.history import (
     UpcomingRequest,
     explain_dataset,
     explain_transaction,

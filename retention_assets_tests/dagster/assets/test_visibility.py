@@ -10,7 +10,7 @@ import pytest
 from retention_assets import clock
 from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
-from retention_assets.operations.plan import PlanRequest, make_plan
+from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always

@@ -15,8 +15,8 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from retention_assets.evaluation.explain import explain
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.operations.plan import PlanRequest, make_plan
 from retention_assets.outcomes import Outcome
+from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.stores.iceberg import commit
 from retention_assets.stores.iceberg.commit import CommitConflict, remove_snapshots
 from retention_assets.stores.iceberg.notes import note_from

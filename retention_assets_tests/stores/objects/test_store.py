@@ -13,8 +13,8 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.frames.log import INSTANT
 from retention_assets.frames.soundness import sound_log
-from retention_assets.operations.questions import explain_transaction
 from retention_assets.outcomes import Outcome
+from retention_assets.people.history import explain_transaction
 from retention_assets.stores.objects.listings.parquet import ParquetObjects
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import LocatedStore, PacedStore, SelectiveStore, ServedStore, is_same_place

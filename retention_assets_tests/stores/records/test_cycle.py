@@ -11,8 +11,8 @@ from sqlalchemy import update
 from retention_assets.commands.plan import print_deletions
 from retention_assets.environment import Environment
 from retention_assets.ledger.schema import REPORTS
-from retention_assets.operations.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets.outcomes import Outcome
+from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 

@@ -1,0 +1,103 @@
+"""Rules whose names match nothing are said; and what protects is compared in one Unicode normalisation."""
+
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from retention_assets.people.plan import PlanRequest, make_plan
+from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.people.conftest import script
+from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+
+HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "lake/café") for form in ("NFC", "NFD"))
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+@pytest.fixture
+def lake(tmp_path: Path, instance: dg.DagsterInstance, local_spark: None) -> Lake:
+    """Two datasets that were judged."""
+    lake = Lake(tmp_path / "lake").has(HISTORY, "lake/orders").has(HISTORY, "lake/clicks")
+    assert run(lake.settings, instance, "evaluate", {"as_of": MARKED.isoformat()}).success
+    return lake
+
+
+def validated(lake: Lake) -> str:
+    return script(lake.folder, "validate").stderr
+
+
+@pytest.mark.parametrize(
+    ("policy", "hold", "sentence"),
+    [
+        (OLD.replace("lake/*", "lake/Orders"), "", "Policy old is about no dataset: nothing matches 'lake/Orders'. Did you mean lake/orders?"),
+        (OLD.replace("['lake/*']", "['lake/*'], exclude: ['lake/order']"), "", "Policy old excludes no dataset by 'lake/order'. Did you mean lake/orders?"),
+        (OLD, "{name: h, datasets: ['lake/orders '], reason: r}", "Hold h holds nothing: no dataset matches 'lake/orders '. Did you mean lake/orders?"),
+        (OLD, "{name: h, datasets: ['lake/orderѕ'], reason: r}", "Hold h holds nothing: no dataset matches 'lake/orderѕ'. Did you mean lake/orders?"),
+        (OLD, "{name: h, datasets: ['lake/*'], transactions: ['s1'], reason: r}", "Hold h holds nothing by 's1'. Did you mean S1?"),
+        (OLD, "{name: h, datasets: ['lake/*'], transactions: ['S1', 'T*'], reason: r}", "Hold h holds nothing by 'T*'."),
+    ],
+    ids=["case of a policy", "exclude", "blank", "look-alike", "transaction", "one glob of two"],
+)  # fmt: skip
+def test_a_name_that_means_nothing_is_said(
+    policy: str, hold: str, sentence: str, lake: Lake, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lake.says(policy, hold)
+    assert sentence in make_plan(PlanRequest(as_of=DUE), lake.environment).notes
+    assert sentence in validated(lake)
+    capfd.readouterr()
+    assert run(lake.settings, instance, "evaluate", {"as_of": DUE.isoformat()}).success
+    assert sentence in capfd.readouterr().err
+
+
+def test_rules_that_mean_something_are_not_said(lake: Lake) -> None:
+    lake.says(
+        OLD.replace("['lake/*']", "['lake/*'], exclude: ['lake/cl*']"),
+        "{name: h, datasets: ['lake/*'], transactions: ['S[1]'], reason: r}",
+    )
+    assert make_plan(PlanRequest(as_of=DUE), lake.environment).notes == ()
+    assert "Hold" not in validated(lake)
+
+
+def test_before_anything_was_judged_nothing_is_said(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "new", policies=OLD.replace("lake/*", "lake/none")).has(HISTORY)
+    assert "is about no dataset" not in validated(lake)
+
+
+def test_a_plan_of_datasets_that_are_not_there_says_so(lake: Lake) -> None:
+    found = script(lake.folder, "plan", "-d", "lake/order?s")
+    assert found.returncode == 1
+    assert "No store has a dataset of lake/order?s. Did you mean lake/orders?" in found.stderr
+
+
+@pytest.mark.parametrize(("name", "typed"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED), (DECOMPOSED, f"{COMPOSED[:-2]}*")])
+@pytest.mark.parametrize("rule", ["hold", "exclude", "transaction"])
+def test_what_protects_means_a_name_in_every_normalisation(name: str, typed: str, rule: str, tmp_path: Path) -> None:
+    transaction = name.partition("/")[2] if rule == "transaction" else "S1"
+    dataset = "lake/d" if rule == "transaction" else name
+    lake = Lake(tmp_path / "lake").has(HISTORY.replace("S1", transaction), dataset)
+    plain = {"exclude": OLD.replace("['lake/*']", f"['lake/*'], exclude: ['{typed}']")}.get(rule, OLD)
+    globs = f"transactions: ['{typed.partition('/')[2]}'], " if rule == "transaction" else ""
+    hold = "" if rule == "exclude" else f"{{name: h, datasets: ['{dataset if globs else typed}'], {globs}reason: r}}"
+    lake.says(plain, hold)
+    assert lake.marks() == (1 if rule == "transaction" else 0)
+    # Marked before the rule came, and spared by it.
+    lake.says(OLD)
+    lake.marks()
+    lake.says(plain, hold)
+    if rule != "exclude":
+        lake.sweeps()
+        assert transaction in lake.there(dataset)
+
+
+def test_an_include_means_what_is_typed(tmp_path: Path) -> None:
+    """What selects may not become wider."""
+    lake = Lake(tmp_path / "lake", policies=OLD.replace("lake/*", DECOMPOSED)).has(HISTORY, COMPOSED)
+    assert lake.marks() == 0

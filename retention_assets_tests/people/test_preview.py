@@ -1,0 +1,363 @@
+"""`preview`, `compare` and `explain`: what a log and policies come to, before anything is marked.
+
+What a verdict is belongs to the laws. A script that trusts an exit code or a line of JSON here may delete because of it.
+"""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets_tests.histories import history, to_lines
+from retention_assets_tests.people.conftest import Run
+from retention_assets_tests.people.logs import CYCLE, DEMONSTRATION, NOW, OLD, SOUND, write
+
+# --- preview ---
+
+
+def reason(code: str, witness: str | None) -> dict[str, Any]:
+    return {"code": code, "witness": witness, "text": Reason[code].text(witness)}
+
+
+def test_preview_prints_the_json_of_the_design(run: Run) -> None:
+    code, out, err = run("preview", *write(SOUND), "--format", "json")
+    expected = {
+        "as_of": NOW,
+        "datasets": {"lake/d": {"refused": None}},
+        "transactions": [
+            {"dataset": "lake/d", "transaction": "S", "verdict": "mark", "policy": "old", "also": [],
+             "reasons": [reason("SELECTED", "old")]},
+            {"dataset": "lake/d", "transaction": "T", "verdict": "spare", "policy": "old", "also": [],
+             "reasons": [reason("LATEST_VIEW", "main")]},
+            {"dataset": "lake/d", "transaction": "U", "verdict": "keep", "policy": None, "also": [],
+             "reasons": [reason("TOO_YOUNG", "old")]},
+            {"dataset": "lake/d", "transaction": "V", "verdict": "open", "policy": None, "also": [],
+             "reasons": [reason("OPEN", None)]},
+        ],
+    }  # fmt: skip
+    assert (code, err) == (0, "")
+    # Word for word: also the order of keys is what a person compares two results by.
+    assert out == json.dumps(expected, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def test_preview_is_sorted_by_dataset_and_ordinal(run: Run) -> None:
+    drawn = [
+        history("main: B:APPEND@9d - A:APPEND@8d", dataset="lake/b"),
+        history("main: Z:APPEND@9d - Y:APPEND@8d", dataset="lake/a"),
+        history("main: Q:APPEND@9d", dataset="ice/z"),
+    ]
+    lines = [line for one in zip(*(to_lines([drawing]) + [""] * 3 for drawing in drawn), strict=False) for line in one if line]
+    options = write()
+    Path("log.jsonl").write_text("\n".join(lines))
+    _, out, _ = run("preview", *options, "--format", "json")
+    found = json.loads(out)
+    assert [(row["dataset"], row["transaction"]) for row in found["transactions"]] == [
+        ("ice/z", "Q"), ("lake/a", "Z"), ("lake/a", "Y"), ("lake/b", "B"), ("lake/b", "A"),
+    ]  # fmt: skip
+    assert list(found["datasets"]) == ["ice/z", "lake/a", "lake/b"]
+
+
+def test_preview_names_every_policy_that_selects_and_gives_the_first_the_credit(run: Run) -> None:
+    policies = OLD.replace("]\n", ", {name: older, datasets: {include: ['*']}, select: {older_than: 45d}}]\n")
+    _, out, _ = run("preview", *write(SOUND, policies=policies), "--format", "json")
+    first = json.loads(out)["transactions"][0]
+    assert (first["verdict"], first["policy"], first["also"]) == ("mark", "old", ["older"])
+
+
+def test_preview_of_a_refused_dataset_exits_with_four_and_goes_on_with_the_others(run: Run) -> None:
+    code, out, err = run("preview", *write(SOUND, more=CYCLE), "--format", "json")
+    found = json.loads(out)
+    assert code == 4
+    assert found["datasets"] == {"lake/bad": {"refused": {"fault": "cycle", "transaction": "X"}}, "lake/d": {"refused": None}}
+    assert {row["dataset"] for row in found["transactions"]} == {"lake/d"}
+    assert err == "1 of 2 datasets were refused: their logs are not sound.\n"
+
+
+# One sign at a time: a string in which another sign has to be escaped as well is escaped whole.
+@pytest.mark.parametrize("sign", ['"', "\\", "\n", "\t", "\x00", "\x1f", "\x7f", "\u2028", "é", "😀", "/", "'"])
+def test_preview_escapes_what_json_has_to_escape(sign: str, run: Run) -> None:
+    name = f"a{sign}b"
+    line = {"dataset": f"lake/{name}", "transaction": name, "type": "APPEND", "status": "COMMITTED", "closed_at": "2026-01-01"}
+    options = write(policies=OLD.replace("name: old", "name: 'o\"l\\d'"))
+    head = {"dataset": f"lake/{name}", "branch": name, "head": name}
+    Path("log.jsonl").write_text(f"{json.dumps(line)}\n{json.dumps(head)}")
+    _, out, _ = run("preview", *options, "--format", "json")
+    result = json.loads(out)
+    [found] = result["transactions"]
+    assert list(result["datasets"]) == [found["dataset"]] == [f"lake/{name}"]
+    assert (found["transaction"], found["policy"], found["reasons"][0]["witness"]) == (name, 'o"l\\d', name)
+
+
+def test_preview_of_an_empty_dataset_has_no_transactions(run: Run) -> None:
+    _, out, _ = run("preview", *write(more='{"dataset":"lake/e"}'), "--format", "json")
+    assert json.loads(out) == {"as_of": NOW, "datasets": {"lake/e": {"refused": None}}, "transactions": []}
+
+
+def test_preview_as_a_table_says_how_many_and_why(run: Run) -> None:
+    code, out, err = run("preview", *write(SOUND, more=CYCLE))
+    assert code == 4
+    for words in ("mark", "spare", "LATEST_VIEW", "lake/bad", "cycle", "S"):
+        assert words in out
+    assert "refused" in err
+
+
+def test_preview_takes_many_policies_and_refuses_two_of_one_name(run: Run) -> None:
+    options = write(SOUND)
+    Path("q.yaml").write_text(OLD)
+    code, out, err = run("preview", *options, "--policies", "q.yaml", "--format", "json")
+    assert (code, out) == (2, "")
+    assert "is the name of another policy as well" in err
+
+
+@pytest.mark.parametrize("command", ["preview", "explain"])
+@pytest.mark.parametrize(
+    ("as_of", "words"),
+    [
+        ("2026-06-01T00:00:00", "has no zone"),
+        ("2026-06-01 00:00", "has no zone"),
+        ("tomorrow", "is not an instant"),
+        ("2026-02-30T00:00:00Z", "is not an instant"),
+        ("0001-01-01T00:00:00+14:00", "is out of range"),
+        # A thousand years before it there is no instant.
+        ("1001-12-31T00:00:00Z", "is out of range"),
+    ],
+)
+def test_an_as_of_without_a_zone_or_beyond_reason_is_bad_input(command: str, as_of: str, words: str, run: Run) -> None:
+    options = write(SOUND)[:4]
+    about = ("lake/d", "S") if command == "explain" else ()
+    code, out, err = run(command, *about, *options, "--as-of", as_of)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert as_of in err
+
+
+def test_as_of_a_thousand_years_after_the_first_instant_every_age_leads_somewhere(run: Run) -> None:
+    write(SOUND, policies=OLD.replace("30d", "P999Y12M"))
+    assert run("preview", "--log", "log.jsonl", "--policies", "p.yaml", "--as-of", "1002-01-01")[0] == 0
+
+
+def test_the_log_of_a_files_store_is_read_where_none_is_named(run: Run) -> None:
+    write(SOUND)
+    Path("retention.yaml").write_text(
+        "policies: p.yaml\nstores: [{name: lake, kind: files, log: log.jsonl, data: 'data/{dataset}/{transaction}'}]\n"
+    )
+    code, out, _ = run("preview", "--as-of", NOW, "--format", "json")
+    assert code == 0
+    assert len(json.loads(out)["transactions"]) == 4
+
+
+def test_datahub_entries_say_when_they_guess_what_an_aspect_is(run: Run) -> None:
+    entry = "- {entity: dataset, aspect: status, config: {retention: {version: {maxVersions: 1}}}}\n"
+    drawn = history("u: A:SNAPSHOT@3d - B:SNAPSHOT@2d - C:SNAPSHOT@1d", dataset="meta/dataset.status")
+    code, out, err = run("preview", *write(drawn, policies=entry), "--format", "json")
+    assert code == 0
+    assert [row["verdict"] for row in json.loads(out)["transactions"]] == ["mark", "keep", "keep"]
+    assert "meta/dataset.status" in err
+
+
+# --- compare ---
+
+
+def test_compare_says_what_another_set_would_newly_mark_and_no_longer_mark(run: Run) -> None:
+    drawn = history("main: A:SNAPSHOT@50d=1 - B:SNAPSHOT@40d=10 - C:SNAPSHOT@20d=100 - D:SNAPSHOT@1d")
+    options = write(drawn, policies=OLD.replace("30d", "45d"))
+    Path("new.yaml").write_text(
+        "policies: [{name: new, datasets: {include: ['*']}, select: {older_than: {age: 10d, of: superseded}}}]"
+    )
+    code, out, _ = run("compare", *options, "--policies", "new.yaml", "--format", "json", "--transactions")
+    found = json.loads(out)
+    assert code == 0
+    # Before: A. After: what left the latest view more than ten days ago, A and B.
+    assert found["changes"] == [
+        {"dataset": "lake/d", "policy": "new", "change": "newly marked", "transactions": 1, "bytes": 10},
+    ]  # fmt: skip
+    assert [(row["transaction"], row["change"]) for row in found["transactions"]] == [("B", "newly marked")]
+    code, out, _ = run(
+        "compare", "--log", "log.jsonl", "--policies", "new.yaml", "--policies", "p.yaml", "--as-of", NOW, "--format", "json"
+    )
+    assert json.loads(out) == {
+        "changes": [{"dataset": "lake/d", "policy": "new", "change": "no longer marked", "transactions": 1, "bytes": 10}]
+    }
+
+
+def test_compare_of_a_refused_dataset_exits_with_four(run: Run) -> None:
+    options = write(SOUND, more=CYCLE)
+    code, out, err = run("compare", *options, "--policies", "p.yaml", "--format", "json")
+    assert (code, json.loads(out)) == (4, {"changes": []})
+    assert "refused" in err
+
+
+# --- explain ---
+
+
+@pytest.mark.parametrize("transaction", ["T1", "T2"])
+def test_explain_tells_the_demonstration_of_a_shared_transaction(transaction: str, run: Run) -> None:
+    options = write(history(DEMONSTRATION), policies=OLD.replace("{older_than: 30d}", "all"))
+    code, out, _ = run("explain", "lake/d", transaction, *options, "--format", "json")
+    found = json.loads(out)
+    assert code == 0
+    # On abc alone it could go; xyz still reads it.
+    assert (found["verdict"], found["policy"]) == ("spare", "old")
+    assert found["reasons"] == [reason("LATEST_VIEW", "xyz")]
+    assert {one["branch"]: one["view"] for one in found["branches"]} == {"abc": 1, "xyz": 0}
+    assert "'abc' alone it could go" in found["summary"]
+    assert "'xyz' shares it" in found["summary"]
+    assert [(one["policy"], one["selects"]) for one in found["policies"]] == [("old", True)]
+
+
+@pytest.mark.parametrize(("as_of", "verdict"), [("2026-03-31T12:00:00Z", "keep"), ("2026-03-31T12:00:00.000001Z", "mark")])
+def test_explain_tells_the_verdict_at_the_instant_that_was_named(as_of: str, verdict: str, run: Run) -> None:
+    """Long past when this is read: at the present everything of it is old enough."""
+    *options, _ = write(history("main: S:SNAPSHOT@30d - T:SNAPSHOT@1d"))
+    _, out, _ = run("explain", "lake/d", "S", *options, as_of, "--format", "json")
+    assert json.loads(out)["verdict"] == verdict
+
+
+def test_explain_as_a_table_says_the_same(run: Run) -> None:
+    code, out, err = run("explain", "lake/d", "T1", *write(history(DEMONSTRATION)))
+    assert (code, err) == (0, "")
+    assert "spare" in out
+    assert "xyz" in out
+
+
+OWN = OLD.replace("{older_than: 30d}", "{from_table: true, types: [SNAPSHOT]}")
+SAID = {"history.expire.max-snapshot-age-ms": "864000000", "history.expire.min-snapshots-to-keep": "1"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "words", "value"),
+    [
+        (SAID | {"history.expire.branch.main.min-snapshots-to-keep": "9"}, Reason.WITHIN_TRANSACTIONS.text("old"),
+         "max-snapshot-age-ms 864000000, min-snapshots-to-keep 1; "
+         "on branch main: max-snapshot-age-ms 864000000, min-snapshots-to-keep 9"),
+        (SAID, "", "max-snapshot-age-ms 864000000, min-snapshots-to-keep 1"),
+        (SAID | {"history.expire.min-snapshots-to-keep": "x"}, Reason.NO_OWN_RETENTION.text("old"), "True"),
+    ],
+)  # fmt: skip
+def test_explain_shows_the_numbers_that_a_dataset_carries_itself(
+    attributes: dict[str, str], words: str, value: str, run: Run
+) -> None:
+    drawn = history("main: S:SNAPSHOT@50d - T:SNAPSHOT@40d", attributes=attributes)
+    options = write(drawn, policies=OWN)
+    code, out, _ = run("explain", "lake/d", "S", *options, "--format", "json")
+    found = json.loads(out)
+    [about] = [line for line in found["policies"][0]["lines"] if line["key"] == "select.from_table"]
+    assert code == 0
+    assert (about["holds"], about["words"], about["value"]) == (not words, words, value)
+    assert found["verdict"] == ("keep" if words else "mark")
+
+
+def test_preview_and_explain_agree_about_every_transaction(run: Run) -> None:
+    drawn = history(f"{DEMONSTRATION}  |  -: T2 - L:APPEND@50d  |  -: T4 - O:APPEND?@1d  |  -: R:RECORD@90d  |  #v1=T3")
+    options = write(drawn)
+    _, out, _ = run("preview", *options, "--format", "json")
+    rows = json.loads(out)["transactions"]
+    assert sorted(row["transaction"] for row in rows) == sorted(row["transaction"] for row in drawn.transactions)
+    assert {row["verdict"] for row in rows} == {"mark", "spare", "keep", "open"}
+    for row in rows:
+        _, told, _ = run("explain", "lake/d", row["transaction"], *options, "--format", "json")
+        found = json.loads(told)
+        assert {key: found[key] for key in ("verdict", "policy", "also", "reasons")} == {
+            key: row[key] for key in ("verdict", "policy", "also", "reasons")
+        }
+
+
+@pytest.mark.parametrize(
+    ("dataset", "transaction", "words"),
+    [
+        ("lake/dd", "S", "dataset 'lake/dd' is not in the log. Did you mean lake/d?"),
+        ("ice/table", "S", "dataset 'ice/table' is not in the log"),
+        ("lake/d", "SS", "transaction 'SS' is not in the log of lake/d. Did you mean S?"),
+        ("lake/d", "nothing-like-it", "transaction 'nothing-like-it' is not in the log of lake/d"),
+    ],
+)
+def test_explain_of_what_is_not_there_names_the_nearest(dataset: str, transaction: str, words: str, run: Run) -> None:
+    code, out, err = run("explain", dataset, transaction, *write(SOUND))
+    assert (code, out) == (2, "")
+    assert err.strip() == words
+
+
+def test_explain_of_a_refused_dataset_is_refused_with_its_fault(run: Run) -> None:
+    code, out, err = run("explain", "lake/bad", "X", *write(SOUND, more=CYCLE))
+    assert (code, out) == (1, "")
+    assert "cycle" in err
+    assert "X" in err
+
+
+# --- datasets without branches ---
+
+RECORDS = "-: T1:RECORD@9d | -: T2:RECORD@8d | -: T3:RECORD@7d | -: T4:RECORD@6d"
+LINES = {
+    "records": RECORDS,
+    "objects": RECORDS.replace("RECORD", "OBJECT"),
+    "a log": "-: T1:APPEND@9d - T2:APPEND@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@6d",
+}
+
+
+def previewed(run: Run, drawing: str, **policy: Any) -> dict[str, tuple[str, str]]:
+    """Verdict and reason of each transaction."""
+    written = {"name": "p", "datasets": {"include": ["*"]}, **policy}
+    written["branches"] = {"reach": "any", **written.get("branches", {})}
+    Path("p.yaml").write_text(json.dumps({"policies": [written]}))
+    Path("log.jsonl").write_text("\n".join(to_lines([history(drawing)])))
+    code, out, err = run("preview", "-l", "log.jsonl", "-p", "p.yaml", "-t", NOW, "--format", "json")
+    assert code == 0, err
+    return {row["transaction"]: (row["verdict"], row["reasons"][0]["code"]) for row in json.loads(out)["transactions"]}
+
+
+@pytest.mark.parametrize("drawing", LINES.values(), ids=LINES)
+def test_the_newest_stay_where_there_are_no_branches(run: Run, drawing: str) -> None:
+    stays, goes = ("keep", "WITHIN_TRANSACTIONS"), ("mark", "SELECTED")
+    found = previewed(run, drawing, select={"older_than": "1d", "beyond": {"transactions": 3}})
+    assert found == {"T1": goes, "T2": stays, "T3": stays, "T4": stays}
+
+
+@pytest.mark.parametrize("drawing", LINES.values(), ids=LINES)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        {"select": {"beyond": {"views": 1}}},
+        {"select": {"older_than": "1d", "window": "complete"}},
+        {"select": {"superseded": True}},
+        {"select": {"in_views_older_than": "1d"}},
+        {"select": "all", "branches": {"only_in": "main"}},
+        {"select": "all", "branches": {"not_in": "main"}},
+        {"select": "all", "branches": {"include": ["main"]}},
+        {"select": "all", "branches": {"exclude": ["main"]}},
+        {"select": "all", "branches": {"windows": [{"match": "x", "older_than": "1d"}]}},
+    ],
+    ids=str,
+)
+def test_what_asks_for_branches_selects_nothing_where_there_are_none(run: Run, drawing: str, lines: dict[str, Any]) -> None:
+    assert set(previewed(run, drawing, **lines).values()) == {("keep", "NOT_APPLICABLE")}
+
+
+# --- attributes ---
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_what_an_attribute_keeps_it_keeps_in_every_format(run: Run, form: str) -> None:
+    rows = [
+        {"dataset": "lake/d", "transaction": f"T{number}", "parent": None, "type": "RECORD", "status": "COMMITTED",
+         "opened_at": at, "closed_at": at, "attributes": {"legal": legal, "rate": 0.5}}
+        for number, legal in enumerate((True, False, None))
+        for at in [datetime(2026, 1, 1, tzinfo=UTC)]
+    ]  # fmt: skip
+    Path("log").mkdir()
+    if form == "json":
+        Path("log/a.jsonl").write_text("\n".join(json.dumps(row, default=lambda at: at.isoformat()) for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), "log/a.parquet")
+    where = "coalesce(attributes['legal'], 'false') <> 'true' AND attributes['rate'] = '0.5'"
+    Path("p.yaml").write_text(
+        json.dumps({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": {"where": where}}]})
+    )
+    _, out, _ = run("preview", "-l", "log", "-p", "p.yaml", "-t", NOW, "--format", "json")
+    assert {row["transaction"]: row["verdict"] for row in json.loads(out)["transactions"]} == {
+        "T0": "keep", "T1": "mark", "T2": "mark",
+    }  # fmt: skip
