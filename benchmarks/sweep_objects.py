@@ -157,7 +157,7 @@ def by_store(folder: Folder) -> float:
 
 def by_requests(bucket: Bucket) -> float:
     """A thousand names in each request, by the client that the store has below it, and no look at anything."""
-    from retention_assets.stores.files.file_systems import open_file_system
+    from retention_assets.stores.places.file_systems import open_file_system
 
     fs, _ = open_file_system(bucket.place)
     keys = keys_of(bucket.objects)

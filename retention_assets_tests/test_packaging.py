@@ -18,7 +18,7 @@ from fsspec.registry import _registry as opened_before  # type: ignore[import-un
 
 from retention_assets.errors import Refused
 from retention_assets.sql.engines import foreign_engine
-from retention_assets.stores.files.file_systems import open_file_system
+from retention_assets.stores.places.file_systems import open_file_system
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"

@@ -34,7 +34,7 @@ from retention_assets.ledger.database import LedgerDatabase
 from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.urls import mask_secrets, mask_text
-from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.places import IDENTITY
 from retention_assets.stores.protocol import KNOWN_BY, PlacedStore, Store, StoreFailed, call_store, is_same_place
 
 NAME = "HEAD.json"
@@ -79,7 +79,7 @@ class HeadFile:
         files, place = place_of(self.path)
         files.create_dir(place.rpartition("/")[0], recursive=True)
         if isinstance(files, pafs.LocalFileSystem):
-            from retention_assets.stores.files.root_file import replace_file
+            from retention_assets.stores.places.root_file import replace_file
 
             replace_file(place, text.encode())
             return True
@@ -221,7 +221,7 @@ class StoreHeadFile(HeadFile):
         return f"{self.root.rstrip('/')}/{IDENTITY}"
 
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
-        from retention_assets.stores.files.root_file import place_of_root
+        from retention_assets.stores.places.root_file import place_of_root
 
         with database.reading() as connection:
             noted = newest_places(connection).get(self.name)
@@ -230,12 +230,12 @@ class StoreHeadFile(HeadFile):
 
     def read_text(self) -> str | None:
         # a root without a head or an identity has none
-        from retention_assets.stores.files.root_file import read_notes
+        from retention_assets.stores.places.root_file import read_notes
 
         return read_notes(self.root) or None
 
     def write_text(self, text: str) -> bool:
-        from retention_assets.stores.files.root_file import write_notes
+        from retention_assets.stores.places.root_file import write_notes
 
         return write_notes(self.root, text)
 

@@ -21,8 +21,8 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import SMALL, datasets_in, ids_in, is_plain, read_file
 from retention_assets.frames.arrays import Ints, join_chunks
 from retention_assets.stores.files.copies import check_copy
-from retention_assets.stores.files.file_systems import is_local, open_file_system
 from retention_assets.stores.files.listing import LogFile, is_settled
+from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 # larger files keep only their ids in memory; their lines are read on demand
 WHOLE_BYTES = 64 << 20

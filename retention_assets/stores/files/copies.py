@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.stores.files.file_systems import FileSystem, is_s3
 from retention_assets.stores.files.listing import LogFile
+from retention_assets.stores.places.file_systems import FileSystem, is_s3
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _AGAIN = "Try again; if it stays so, look at the network and at the store."

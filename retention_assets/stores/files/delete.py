@@ -9,9 +9,9 @@ from retention_assets.errors import Refused
 from retention_assets.settings.places import identities_of
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files import delete_local, delete_remote, delete_s3
-from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
 from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
 from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
 from retention_assets.stores.protocol import Permit, always
 
 

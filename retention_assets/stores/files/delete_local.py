@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 from retention_assets.errors import Refused, quote
 from retention_assets.settings.places import Identity
 from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
-from retention_assets.stores.files.mounts import Mount, keeps_numbers, mount_of
-from retention_assets.stores.files.paths import Folder, is_own_file
+from retention_assets.stores.files.paths import Folder
+from retention_assets.stores.places import is_own_file
+from retention_assets.stores.places.mounts import Mount, keeps_numbers, mount_of
 from retention_assets.stores.protocol import Permit
 
 _UNMOUNT = "Unmount it, or remove the folder by hand."

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from retention_assets.errors import Refused
 from retention_assets.sql.retry import RetryPolicy, retry
-from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
-from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.places import IDENTITY
+from retention_assets.stores.places.file_systems import FileSystem
 from retention_assets.stores.protocol import Permit
 
 Result = TypeVar("Result")

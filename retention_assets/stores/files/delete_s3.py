@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from retention_assets.errors import quote
 from retention_assets.stores.files.delete_remote import Removed, time_in_ns, with_patience
-from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.files.folder_notes import FolderCheck, FolderNote, accept_any
-from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.places import IDENTITY
+from retention_assets.stores.places.file_systems import FileSystem
 from retention_assets.stores.protocol import Permit
 
 Request = Callable[..., Mapping[str, Any]]

@@ -15,7 +15,7 @@ from retention_assets.errors import BadInput, Problem, Refused, irregular
 from retention_assets.exchange import is_log
 from retention_assets.settings.urls import has_scheme, mask_secrets
 from retention_assets.silence import is_silence
-from retention_assets.stores.files.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
 
 # path, size and version; plain tuples because thousands are compared on every call
 Found = tuple[str, int, str]

@@ -12,20 +12,13 @@ from typing import Self
 
 from retention_assets.errors import Refused, quote
 from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.places import IDENTITY
 
 Folder = tuple[str, ...]
 
 TRANSACTION = "{transaction}"
-# the file that identifies a root; it is no data
-IDENTITY = ".retention-store"
-_OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _GLOB = re.compile(r"[*?\[\]]")
-
-
-def is_own_file(name: str) -> bool:
-    """Tell whether a name is that of the root's identity file or of an unfinished one."""
-    return _OWN.fullmatch(name) is not None
 
 
 def fold_case(name: str) -> str:

@@ -1,6 +1,5 @@
 """The settings of a `files` store, and the checks of its template for folders."""
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -9,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
 from retention_assets.settings.urls import Location, folder_of, has_scheme, locate, without_scheme
+from retention_assets.stores.places import is_on_s3
 from retention_assets.stores.settings import StoreSettings
 
 _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
@@ -17,7 +17,7 @@ _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
 def _known_file_system(place: str) -> str:
     """Imports only for a URI: most settings have none, and every command reads settings."""
     if has_scheme(place):
-        from retention_assets.stores.files.file_systems import check_scheme
+        from retention_assets.stores.places.file_systems import check_scheme
 
         check_scheme(place)
     return place
@@ -74,18 +74,10 @@ class FilesSettings(StoreSettings):
     @property
     def addresses(self) -> tuple[str, ...]:
         """Return the logs and the data; for an object store the server that its driver asks."""
-        endpoint = _s3_endpoint() if any(_is_s3(place) for place in (self.log, self.data_root)) else None
-        return tuple(endpoint if endpoint and _is_s3(place) else place for place in (self.log, self.data_root))
+        places = (self.log, self.data_root)
+        if not any(map(is_on_s3, places)):
+            return places
+        from retention_assets.stores.places.file_systems import s3_endpoint
 
-
-def _is_s3(place: str) -> bool:
-    return place.lower().startswith(("s3:", "s3a:"))
-
-
-def _s3_endpoint() -> str | None:
-    """Follow fsspec's configuration (files and variables), then Amazon's own variables."""
-    from fsspec.config import conf  # type: ignore[import-untyped]
-
-    own = conf.get("s3", {})
-    said = (own.get("endpoint_url"), own.get("client_kwargs", {}).get("endpoint_url"))
-    return next(filter(None, (*said, os.environ.get("AWS_ENDPOINT_URL_S3"), os.environ.get("AWS_ENDPOINT_URL"))), None)
+        endpoint = s3_endpoint()
+        return tuple(endpoint if endpoint and is_on_s3(place) else place for place in places)

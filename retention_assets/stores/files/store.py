@@ -25,15 +25,15 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.delete_remote import Removed
-from retention_assets.stores.files.file_systems import server_time
 from retention_assets.stores.files.folder_notes import FolderChanged, FolderNote
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
 from retention_assets.stores.files.paths import Folder, FolderLayout
-from retention_assets.stores.files.root_file import leave_identity, place_of_root
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
 from retention_assets.stores.files.witness import RootSigns
+from retention_assets.stores.places.file_systems import server_time
+from retention_assets.stores.places.root_file import leave_identity, place_of_root
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,

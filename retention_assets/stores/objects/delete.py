@@ -11,14 +11,14 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.places import identities_of
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files.file_systems import is_local, is_s3, open_file_system
 from retention_assets.stores.objects.delete_local import check_root, delete_files
 from retention_assets.stores.objects.delete_remote import delete_places
 from retention_assets.stores.objects.delete_s3 import delete_keys, not_kept
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.notes import NO_NOTE, PlannedObject, Seen, planned_of, present_of
-from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.places.file_systems import is_local, is_s3, open_file_system
+from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 

@@ -16,11 +16,11 @@ from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete_local import Guarded, check_unguarded
-from retention_assets.stores.files.mounts import mount_of
-from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.notes import NO_NOTE, already_gone, planned_of, says_of_file
-from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.places import is_own_file
+from retention_assets.stores.places.mounts import mount_of
+from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

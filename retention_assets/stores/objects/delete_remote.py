@@ -8,9 +8,9 @@ from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.delete_remote import with_patience
-from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.notes import Look, PlannedObject
-from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.places.file_systems import FileSystem
+from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 

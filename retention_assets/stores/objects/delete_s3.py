@@ -16,10 +16,10 @@ from retention_assets.errors import Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.files.delete_s3 import NOT_IN_XML
-from retention_assets.stores.files.file_systems import FileSystem
 from retention_assets.stores.objects.conditions import ANOTHER
 from retention_assets.stores.objects.notes import Look, PlannedObject, already_gone
-from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.places.file_systems import FileSystem
+from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 KEYS_PER_REQUEST = 1_000

@@ -19,8 +19,6 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.references import kind_of
 from retention_assets.sql.reflection import location_of, table_of
-from retention_assets.stores.files.file_systems import server_time
-from retention_assets.stores.files.root_file import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.objects.delete import ObjectDeletion, is_conditional, pace_of
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listing_settings import SqlListing
@@ -39,6 +37,8 @@ from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.places.file_systems import server_time
+from retention_assets.stores.places.root_file import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,

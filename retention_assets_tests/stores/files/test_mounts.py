@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from retention_assets.stores.files import mounts
-from retention_assets.stores.files.mounts import Mount, keeps_numbers, mount_of
+from retention_assets.stores.places import mounts
+from retention_assets.stores.places.mounts import Mount, keeps_numbers, mount_of
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import refusal, swept
 

@@ -5,8 +5,7 @@ from datetime import UTC
 import pytest
 from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
-from retention_assets.stores.files.file_systems import open_file_system
-from retention_assets.stores.files.s3_times import parse_time
+from retention_assets.stores.places.file_systems import open_file_system, parse_time
 from retention_assets_tests.stores.files.environments import S3
 
 

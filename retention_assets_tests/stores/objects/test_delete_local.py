@@ -8,11 +8,11 @@ import pytest
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.mounts import Mount
 from retention_assets.stores.objects import delete_local
 from retention_assets.stores.objects.delete_local import delete_files
 from retention_assets.stores.objects.notes import says_of_file
-from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.places.mounts import Mount
+from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Remains, SweptTarget, Target, always, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept

@@ -14,11 +14,11 @@ from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.file_systems import open_file_system
 from retention_assets.stores.objects import delete_s3
 from retention_assets.stores.objects.notes import PlannedObject, Seen
-from retention_assets.stores.objects.pace import DeletionPace
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.places.file_systems import open_file_system
+from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.files.environments import S3, Fault, error
 from retention_assets_tests.stores.objects.environments import OLD, S3Objects

@@ -4,7 +4,7 @@ import pytest
 
 from retention_assets.clock import Moment
 from retention_assets.stores.objects import pace
-from retention_assets.stores.objects.pace import DeletionPace
+from retention_assets.stores.places.pace import DeletionPace
 
 
 @pytest.fixture

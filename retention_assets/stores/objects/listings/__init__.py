@@ -10,6 +10,7 @@ import pyarrow as pa
 from retention_assets.settings.urls import has_scheme
 from retention_assets.stores.objects.listing_settings import InventoryListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.places import is_on_s3
 
 _LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)
 
@@ -80,8 +81,3 @@ def _open_place(place: str) -> ObjectListing:
     from retention_assets.stores.objects.listings.remote import RemoteObjects
 
     return RemoteObjects(place)
-
-
-def is_on_s3(place: str) -> bool:
-    """Also true of servers that are compatible with S3."""
-    return place.lower().startswith(("s3:", "s3a:"))

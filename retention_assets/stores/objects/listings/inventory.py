@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import has_scheme, mask_secrets, without_scheme
-from retention_assets.stores.files.file_systems import FileSystem, is_s3, open_file_system
 from retention_assets.stores.objects.listings.columns import objects_of, some_roles
+from retention_assets.stores.places.file_systems import FileSystem, is_s3, open_file_system
 
 _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
 _DELIVERY = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}Z")

@@ -24,13 +24,13 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
 from retention_assets.policy.durations import from_micros
-from retention_assets.stores.files.mounts import Mount, mount_of
-from retention_assets.stores.files.paths import is_own_file
 from retention_assets.stores.objects.conditions import stat_conditions
 from retention_assets.stores.objects.delete_probe import PROBE, remove_probe
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import BATCH, objects_batch
+from retention_assets.stores.places import is_own_file
+from retention_assets.stores.places.mounts import Mount, mount_of
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}

@@ -16,12 +16,12 @@ from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
 from retention_assets.policy.durations import micros
 from retention_assets.settings.urls import mask_secrets, mask_text
-from retention_assets.stores.files.file_systems import FileSystem, open_file_system
-from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import BATCH, objects_batch
+from retention_assets.stores.places import IDENTITY
+from retention_assets.stores.places.file_systems import FileSystem, open_file_system
 
 Info = Mapping[str, Any]
 

@@ -17,12 +17,12 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import INSTANT
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.sql.retry import RetryPolicy, retry
-from retention_assets.stores.files.file_systems import FileSystem, open_file_system, server_time
-from retention_assets.stores.files.paths import IDENTITY
 from retention_assets.stores.objects.conditions import NO_VERSION, tagged_conditions
 from retention_assets.stores.objects.naming import SEPARATOR, first_level_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import objects_batch
+from retention_assets.stores.places import IDENTITY
+from retention_assets.stores.places.file_systems import FileSystem, open_file_system, server_time
 
 Answer = Mapping[str, Any]
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from retention_assets.errors import nearest
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files.file_systems import is_local, open_file_system
 from retention_assets.stores.files.listing import LogFile
 from retention_assets.stores.objects.references.files import FileShare, FileSource
 from retention_assets.stores.objects.references.source import SourceNotWhole
+from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 _BATCH = 1 << 17
 

@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.stores.files.log import FilesLog
-from retention_assets.stores.files.paths import IDENTITY, TRANSACTION, FolderLayout
+from retention_assets.stores.files.paths import TRANSACTION, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.objects.references.places import ListingRoot
 from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.tables import REFERENCES
+from retention_assets.stores.places import IDENTITY
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.stores.files import mounts
 from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.delete_probe import remove_probe
 from retention_assets.stores.objects.listings import local
+from retention_assets.stores.places import mounts
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 

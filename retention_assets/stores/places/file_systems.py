@@ -11,18 +11,18 @@ from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 from fsspec import AbstractFileSystem as FileSystem
+from fsspec.config import conf  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]
 
 from retention_assets.errors import InvalidValue, Refused, nearest
 from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
 from retention_assets.silence import silence_bound
-from retention_assets.stores.files.s3_times import read_times_quickly
 
 # s3fs repeats a call and botocore each request within it; all attempts together wait for `timeout`
 _S3_CALLS, _S3_ATTEMPTS = 2, 3
 
-__all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "server_time"]
+__all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "s3_endpoint", "server_time"]
 
 
 def check_scheme(place: str) -> None:
@@ -82,9 +82,35 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
             " Is it reachable, and is what its driver needs installed here?"
         ) from fault
     if is_s3(fs):
-        read_times_quickly(fs)
+        _read_times_quickly(fs)
     _bound_waiting(fs)
     return fs, str(path)
+
+
+def _read_times_quickly(fs: FileSystem) -> None:
+    # the driver tries every date format, for each object of a listing; it must not have connected yet
+    if fs.session is None:
+        from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+
+        session = AioSession(**fs.kwargs)
+        session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
+        fs.session = session
+
+
+def parse_time(value: Any) -> datetime:
+    """Parse a time in S3's formats; leave any other to the driver's parser."""
+    if isinstance(value, str):
+        try:
+            if value[10:11] == "T" and value.endswith("Z"):
+                return datetime.fromisoformat(value)
+            if value.endswith(" GMT"):
+                return parsedate_to_datetime(value)
+        except ValueError:
+            pass
+    from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
+
+    found: datetime = parse_timestamp(value)
+    return found
 
 
 def _bound_waiting(fs: FileSystem) -> None:
@@ -128,3 +154,10 @@ def server_time(place: str) -> datetime | None:
     answer = fs.call_s3("head_bucket", Bucket=path.partition("/")[0])
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     return parsedate_to_datetime(date) if date else None
+
+
+def s3_endpoint() -> str | None:
+    """Follow fsspec's configuration (files and variables), then Amazon's own variables."""
+    own = conf.get("s3", {})
+    configured = (own.get("endpoint_url"), own.get("client_kwargs", {}).get("endpoint_url"))
+    return next(filter(None, (*configured, os.environ.get("AWS_ENDPOINT_URL_S3"), os.environ.get("AWS_ENDPOINT_URL"))), None)

@@ -10,8 +10,8 @@ import uuid
 from contextlib import suppress
 
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files.file_systems import FileSystem, is_local, is_s3, open_file_system
-from retention_assets.stores.files.paths import IDENTITY
+from retention_assets.stores.places import IDENTITY
+from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
 from retention_assets.stores.protocol import KNOWN_BY, error_text
 
 _ID = re.compile(rb"[0-9a-f]{32}")
