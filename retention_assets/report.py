@@ -18,6 +18,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
+from retention_assets.policy.sentences import first_of
 from retention_assets.settings.prices import Prices
 
 # classes of a log in the order of a transaction's life, with their meanings
@@ -31,7 +32,6 @@ CLASSES: Mapping[str, str] = {
     "kept": "selected by no policy",
     "open": "not closed yet",
 }
-_NAMED = 3
 # Final outcomes of the day's marks. What failed is still open, and is counted by attempt.
 _SETTLED = ("deleted", "already_gone", "hidden", "spared", "unmarked")
 
@@ -76,8 +76,7 @@ class ReportLine:
     @property
     def orderers(self) -> str:
         """First three who started the sweeps, and how many more there are."""
-        more = len(self.ordered_by) - _NAMED
-        return ", ".join(self.ordered_by[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        return first_of(self.ordered_by)
 
     @property
     def duration(self) -> timedelta | None:

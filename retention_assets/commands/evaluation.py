@@ -242,7 +242,7 @@ def explain(
     if format_ == "json":
         print_json(found.as_dict())
     else:
-        from retention_assets.render.explanation import explained_transaction
         from retention_assets.render.terminal import console
+        from retention_assets.render.verdict_tables import explained_transaction
 
         console().print(explained_transaction(found))

@@ -142,8 +142,8 @@ _SAID = {"newly_marked": "mark", "deleted": "delete now", "waiting": "due later"
 
 
 def _group_table(plan: "RetentionPlan", groups: "Sequence[PlanGroup]", names: tuple[str, ...]) -> "Table":
-    from retention_assets.render.money import money_of
     from retention_assets.render.terminal import table
+    from retention_assets.render.text import money_of
 
     # The largest are shown, in the order of their names.
     largest = sorted(groups, key=lambda one: -sum(getattr(one, name).bytes for name in names))[:_MOST]
@@ -213,7 +213,7 @@ def _detail(plan: "RetentionPlan") -> "Iterator[Table]":
 
 def _print_beside(plan: "RetentionPlan") -> None:
     """Sentences about accepted cascades, and about what deleting saves and costs where it has a price."""
-    from retention_assets.render.money import money_of
+    from retention_assets.render.text import money_of
 
     for sentence in plan.cascades.values():
         print_words(sentence)

@@ -34,6 +34,12 @@ def count(number: int, noun: str, several: str = "") -> str:
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
+def first_of(names: Sequence[str], most: int = 3) -> str:
+    """`a, b, c and 2 more`"""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def sentence(policy: Policy) -> str:
     if isinstance(policy, KeepAll):
         return policy.description

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDay, ForecastDays
 from retention_assets.policy.sentences import count
-from retention_assets.render.money import money_of
 from retention_assets.render.svg import Plot, Series, binary_ticks
-from retention_assets.render.text import size_of, visible_line
+from retention_assets.render.text import money_of, size_of, visible_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -91,20 +90,19 @@ def forecast_texts(found: Forecast) -> "Iterator[Table | Text]":
 
 
 def _days_table(one: ForecastDays, currency: str | None) -> "Table":
-    from retention_assets.render.terminal import table
+    from retention_assets.render.terminal import Count, Number, Size, table
 
-    periods = periods_of(one)
-    columns = ("until", "marked", "deleted", "freed", "stored", *((f"{currency} a month",) if currency else ()))
+    columns = ("until", Count("marked"), Count("deleted"), Size("freed"), Size("stored"), Number(f"{currency} a month"))
     rows = [
         (
-            part.last.date, f"{part.marked:,}", f"{part.deleted:,}", size_of(part.bytes_deleted),
-            size_of(part.last.bytes), *((f"{part.last.month:,.2f}",) if currency else ()),
+            part.last.date, part.marked, part.deleted, part.bytes_deleted, part.last.bytes,
+            f"{part.last.month:,.2f}" if currency else None,
         )
-        for part in periods
+        for part in periods_of(one)
     ]  # fmt: skip
     words = policies_words(one)
     each = {1: "Day by day", 7: "Week by week"}.get(_period_length(one), "Every four weeks")
-    return table(f"{each}, {words[0].lower()}{words[1:]}", columns, rows, columns[1:])
+    return table(f"{each}, {words[0].lower()}{words[1:]}", columns, rows)
 
 
 def blocks(values: Sequence[int], highest: int, first: date, last: date) -> Iterator[str]:

@@ -1,13 +1,13 @@
 """Tables of the report of a day, or of several. Each function imports what only it needs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from retention_assets.policy.durations import parse_instant
-from retention_assets.render.terminal import table
-from retention_assets.render.text import minute_of, share_of, size_of
+from retention_assets.render.terminal import Count, Number, Size, table
+from retention_assets.render.text import minute_of, share_of
 
 if TYPE_CHECKING:
     from retention_assets.report import DayReport, ReportLine
@@ -27,9 +27,9 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
     tables = [_report_table(report, total), _outcome_table(total), _rules_table(total)]
     if counts := total.class_counts:
         size = sum(counts.values())
-        rows = [(name, f"{count:,}", share_of(count, size), CLASSES.get(name, "")) for name, count in counts.items()]
+        rows = [(name, count, share_of(count, size), CLASSES.get(name)) for name, count in counts.items()]
         title = f"The log when the report opened: {size:,} transactions"
-        tables.append(table(title, ("class", "transactions", "share", "meaning"), rows, ("transactions", "share"), prose=True))
+        tables.append(table(title, ("class", Count("transactions"), Number("share"), "meaning"), rows, prose=True))
     if report.realms:
         realms = [(one.name, one.status, one.words) for one in report.realms]
         tables.append(table("Realms of which something is left", ("realm", "status", "left"), realms, prose=True))
@@ -37,7 +37,7 @@ def report_tables(report: "DayReport", most: int) -> list[Table]:
 
 
 def _report_table(report: "DayReport", total: "ReportLine") -> Table:
-    from retention_assets.render.money import money_rows
+    from retention_assets.render.summaries import money_rows
     from retention_assets.report import iso_of
 
     rows = [("ordered by", total.orderers)] if total.ordered_by else []
@@ -54,20 +54,16 @@ def _report_table(report: "DayReport", total: "ReportLine") -> Table:
     return table(f"Report of {report.when}", ("", ""), rows)
 
 
-def _outcomes_of(total: "ReportLine") -> Mapping[str, str]:
-    """Without hidden data nobody has to ask what that is."""
-    return {name: words for name, words in _OUTCOMES.items() if name != "hidden" or total.counters["hidden"]}
-
-
 def _outcome_table(total: "ReportLine") -> Table:
     counts = total.counters
-    rows = [("to delete", f"{counts['to_delete']:,}", size_of(counts["bytes_to_free"]))]
-    sizes = {"deleted": size_of(counts["bytes_freed"]), "hidden": size_of(counts["bytes_hidden"])}
-    rows += [(words, f"{counts[name]:,}", sizes.get(name, "")) for name, words in _outcomes_of(total).items()]
-    rows.append(("still to delete", f"{total.unsettled:,}", ""))
-    if counts["left"]:
-        rows.append((f"files left behind: {counts['left']:,}", "", ""))
-    return table("What became of it", ("", "transactions", "bytes"), rows, ("transactions", "bytes"))
+    sizes = {"deleted": counts["bytes_freed"], "hidden": counts["bytes_hidden"]}
+    # Without hidden data nobody has to ask what that is.
+    outcomes = {name: words for name, words in _OUTCOMES.items() if name != "hidden" or counts["hidden"]}
+    rows: list[tuple[object, ...]] = [("to delete", counts["to_delete"], counts["bytes_to_free"])]
+    rows += [(words, counts[name], sizes.get(name, "")) for name, words in outcomes.items()]
+    rows.append(("still to delete", total.unsettled, ""))
+    rows += [(f"files left behind: {counts['left']:,}", None, "")] if counts["left"] else []
+    return table("What became of it", ("", Count("transactions"), Size("bytes")), rows)
 
 
 def _rules_table(total: "ReportLine") -> Table:
@@ -86,15 +82,10 @@ def _rules_table(total: "ReportLine") -> Table:
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
     """Planned and actual deletions by dataset; exceptions are in words."""
-    columns = ("dataset", "to delete", "deleted", "to free", "freed", "otherwise")
-    rows = [
-        (
-            line.dataset, f"{line.counters['to_delete']:,}", f"{line.counters['deleted']:,}",
-            size_of(line.counters["bytes_to_free"]), size_of(line.counters["bytes_freed"]), ", ".join(_otherwise(line)),
-        )
-        for line in lines[:most]
-    ]  # fmt: skip
-    return table(f"Datasets: {len(rows):,} of {len(lines):,}", columns, rows, columns[1:-1], prose=True)
+    columns = ("dataset", Count("to delete"), Count("deleted"), Size("to free"), Size("freed"), "otherwise")
+    amounts = ("to_delete", "deleted", "bytes_to_free", "bytes_freed")
+    rows = [(line.dataset, *(line.counters[name] for name in amounts), ", ".join(_otherwise(line))) for line in lines[:most]]
+    return table(f"Datasets: {len(rows):,} of {len(lines):,}", columns, rows, prose=True)
 
 
 def _otherwise(line: "ReportLine") -> Iterator[str]:

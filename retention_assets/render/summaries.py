@@ -1,6 +1,6 @@
 """Sentences about the state of the ledger and of a run, in Markdown or plain, shown before any number."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,10 +9,10 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.marks.pending import PendingGroup, Waiting
 from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals
 from retention_assets.ledger.sweeps.reports import DayLook
-from retention_assets.policy.sentences import count
+from retention_assets.policy.sentences import count, first_of
 from retention_assets.render.markdown import MOST_INLINE, code, paragraph, plain
-from retention_assets.render.text import minute_in_utc, sentence_case, size_of
-from retention_assets.report import DayReport
+from retention_assets.render.text import minute_in_utc, money_of, sentence_case, size_of
+from retention_assets.report import DayReport, ReportMoney
 
 # most names in a sentence
 _NAMED = 3
@@ -29,8 +29,7 @@ _LATE = timedelta(hours=1)
 
 def named(names: Sequence[str]) -> str:
     """First names, and how many more there are."""
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(map(code, names[:_NAMED])) + more
+    return first_of(list(map(code, names)))
 
 
 def day_of(at: datetime, as_of: datetime) -> str:
@@ -259,6 +258,16 @@ def look_words(look: DayLook | None, was_swept: bool = False) -> str:
     due = f"{count(look.due, 'mark')} {is_due}" if look.due else "nothing else was due" if was_swept else "nothing was due"
     judged = f", the last one as of {minute_in_utc(look.judged_at)}" if look.judged_at else ""
     return f"Looked as of {minute_in_utc(look.as_of)}{late}: {due}. {count(look.datasets, 'dataset')} had been judged{judged}."
+
+
+def money_rows(money: ReportMoney | None) -> Iterator[tuple[str, str]]:
+    """Savings and costs of deleting, with their labels; empty where nothing has a price."""
+    if money is None:
+        return
+    yield "saved", f"{money_of(money.saved, money.currency)} a month"
+    for words, amount in (("requests", money.requests), ("billed although deleted early", money.early)):
+        if amount:
+            yield words, money_of(amount, money.currency)
 
 
 def looks_words(report: DayReport) -> list[str]:

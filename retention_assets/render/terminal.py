@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import zip_longest
 from typing import Any, TextIO
 
@@ -14,9 +15,46 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from retention_assets.render.text import visible, visible_line
+from retention_assets.render.text import minute_of, size_of, visible, visible_line
 
 Row = Mapping[str, Any]
+
+
+class Column(str):
+    """Header of a column of texts, empty where there is none. The kinds below format their values."""
+
+    is_number = False
+
+    def cell(self, value: Any) -> str:
+        return "" if value is None else str(value)
+
+
+class Number(Column):
+    """Column of numbers that are texts already."""
+
+    is_number = True
+
+
+class Count(Number):
+    """Column of numbers, with their thousands apart."""
+
+    def cell(self, value: int | None) -> str:
+        return "" if value is None else f"{value:,}"
+
+
+class Size(Number):
+    """Column of bytes; a question mark where nobody knows how many."""
+
+    def cell(self, value: int | str | None) -> str:
+        return value if isinstance(value, str) else size_of(value)
+
+
+class Minute(Column):
+    """Column of instants, in UTC."""
+
+    def cell(self, value: datetime | None) -> str:
+        return minute_of(value)
+
 
 # Wider than any line: readers of a pipe fold lines themselves.
 _WIDEST = 100_000
@@ -65,7 +103,7 @@ class ResultTable(Table):
         headers, indent = (headers[1:], 1) if self.grouped else (headers, 0)
         columns = list(zip(*(row for _, some in groups for row in some), strict=True))
         right = [column.justify == "right" for column in self.columns][-len(headers) :]
-        natural = [max(map(_width, (header, *cells))) for header, cells in zip(headers, columns, strict=True)]
+        natural = [max(text.cell_len for text in (header, *cells)) for header, cells in zip(headers, columns, strict=True)]
         below = self.prose and sum(natural) + _GAP * (len(natural) - 1 + indent) > width
         if below:
             headers, natural, columns, right = headers[:-1], natural[:-1], columns[:-1], right[:-1]
@@ -110,10 +148,6 @@ def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
 
 def _as_text(cell: Any) -> Text:
     return cell if isinstance(cell, Text) else Text(str(cell))
-
-
-def _width(text: Text) -> int:
-    return text.cell_len
 
 
 def _longest_word(text: Text) -> int:
@@ -173,15 +207,21 @@ def table(
     grouped: bool = False,
     prose: bool = False,
 ) -> Table:
-    """Plain table; columns in `right` are numbers, and empty columns are left out.
+    """Plain table without empty columns; those in `right` are numbers.
 
     `grouped`: on a terminal, rows with the same first cell stand together. `prose`: the last cell is a sentence.
     """
+    kinds = [
+        column if isinstance(column, Column) else Number(column) if column in right else Column(column) for column in columns
+    ]
+    cells = [
+        [cell if isinstance(cell, Text) else Text(visible_line(kind.cell(cell))) for kind, cell in zip(kinds, row, strict=True)]
+        for row in rows
+    ]
+    shown = [number for number in range(len(kinds)) if not cells or any(row[number].plain for row in cells)]
     made = ResultTable(title=Text(visible_line(title), "bold"))
-    cells = [[cell if isinstance(cell, Text) else Text(visible_line(str(cell))) for cell in row] for row in rows]
-    shown = [number for number in range(len(columns)) if not cells or any(row[number].plain for row in cells)]
     for number in shown:
-        made.add_column(columns[number], justify="right" if columns[number] in right else "left", overflow="fold")
+        made.add_column(str(kinds[number]), justify="right" if kinds[number].is_number else "left", overflow="fold")
     for row in cells:
         made.add_row(*(row[number] for number in shown))
     made.grouped = grouped and 0 in shown and len(shown) > 1

@@ -23,6 +23,11 @@ def size_of(count: int | None) -> str:
     return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
+def money_of(amount: float, currency: str) -> str:
+    """Rounded to hundredths; an amount above zero is never 0.00."""
+    return f"under 0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"
+
+
 def duration_of(length: timedelta) -> str:
     """Days, hours and minutes; below a day the seconds too, as exactly as they are known."""
     if length < timedelta():

@@ -19,8 +19,8 @@ from retention_assets.ledger.realms import Realm
 from retention_assets.ledger.sweeps.reports import COUNTERS
 from retention_assets.policy.durations import Duration
 from retention_assets.render import ledger_tables, report_tables, verdict_tables
-from retention_assets.render.explanation import explanation
 from retention_assets.render.terminal import ResultConsole, console, fit, table
+from retention_assets.render.verdict_tables import explanation
 from retention_assets.report import DayReport, ReportLine
 
 NOW = datetime(2026, 3, 1, 7, 5, 59, tzinfo=UTC)
