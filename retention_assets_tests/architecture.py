@@ -166,7 +166,7 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_100,
     "settings": 1_530,
-    "policy": 3_120,
+    "policy": 3_130,
     "frames": 3_830,
     "exchange": 670,
     "sql": 1_920,
@@ -178,18 +178,18 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_290,
     "stores.records": 1_370,
     "stores.objects": 8_360,
-    "evaluation": 2_450,
+    "evaluation": 2_440,
     "sweep": 2_900,
     "pipeline": 2_820,
     "people": 4_460,
     "commands": 1_130,
-    "render": 2_450,
+    "render": 2_420,
     "dagster": 4_240,
     "demo": 780,
-    "retention_assets_tests": 67_280,
+    "retention_assets_tests": 66_950,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 63, 1_444
+OPENINGS, ARROWS = 61, 1_435
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDay, ForecastDays
 from retention_assets.policy.sentences import count
-from retention_assets.render.svg import Plot, Series, binary_ticks
-from retention_assets.render.text import money_of, size_of, visible_line
+from retention_assets.render.svg import Plot, Series
+from retention_assets.render.text import day_of_month, money_of, period_of, size_of, visible_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -133,19 +133,13 @@ def forecast_plot(found: Forecast) -> Plot:
     days = [one.days[end] for end in ends]
     waiting = tuple(day.bytes_waiting for day in days)
     stays = tuple(day.bytes - day.bytes_waiting for day in days)
-    ends_words = f"{_day(one.days[0].date)} to {_day(days[-1].date)} {days[-1].date.year} (UTC)"
     length = count(len(one.days), "day")
     return Plot(
         title=f"{size_of(one.start.bytes)} become {size_of(days[-1].bytes)} in {length}",
-        note=f"What is stored, and what of it is marked, {ends_words}",
-        labels=tuple(_day(day.date) for day in days),
+        note=f"What is stored, and what of it is marked, {period_of(one.days[0].date, days[-1].date)}",
+        labels=tuple(day_of_month(day.date) for day in days),
         series=(Series("not marked", stays), Series("marked", waiting)),
-        words=lambda size: size_of(size).replace(".0 ", " ") if size else "0",
-        step=binary_ticks,
+        in_bytes=True,
         trends=tuple(Series(other.policies, tuple(other.days[end].bytes for end in ends)) for other in found.others),
         is_stock=True,
     )
-
-
-def _day(day: date) -> str:
-    return f"{day.day} {day:%b}"

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, PendingMarks
 from retention_assets.policy.sentences import count
-from retention_assets.render.svg import Plot, Series, binary_ticks, decimal_ticks, largest
-from retention_assets.render.text import size_of
+from retention_assets.render.svg import Plot, Series, largest
+from retention_assets.render.text import day_of_month, period_of, size_of
 
 # most days in the plot of what was freed, and the least
 DAYS = 30
@@ -74,12 +74,10 @@ def freed_plot(freed: FreedDays) -> Plot:
         title = f"{size_of(total)} freed in {count} days, {amount} by {most.name}"
     return Plot(
         title=title,
-        note=f"Bytes freed by day and policy, {_day(freed.days[0])} to {_day(freed.days[-1])} {freed.days[-1].year} (UTC)",
-        labels=tuple(map(_day, freed.days)),
+        note=f"Bytes freed by day and policy, {period_of(freed.days[0], freed.days[-1])}",
+        labels=tuple(map(day_of_month, freed.days)),
         series=freed.by_policy,
-        # Drop decimals that are zero.
-        words=lambda size: size_of(size).replace(".0 ", " ") if size else "0",
-        step=binary_ticks,
+        in_bytes=True,
     )
 
 
@@ -105,15 +103,14 @@ def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
     today = as_of.astimezone(UTC)
     return Plot(
         title=title,
-        note=f"Open marks by the days since they were made, as of {_day(today)} {today.year}",
+        note=f"Open marks by the days since they were made, as of {day_of_month(today)} {today.year}",
         labels=labels,
         series=(
             Series("in their grace", tuple(in_grace[label] for label in labels)),
             Series("due", tuple(due[label] for label in labels)),
             *([Series("held or to be spared", tuple(kept[label] for label in labels))] if kept else []),
         ),
-        words=lambda number: f"{number:,}",
-        step=decimal_ticks,
+        in_bytes=False,
     )
 
 
@@ -121,7 +118,3 @@ def age_of(marked_at: datetime, as_of: datetime) -> str:
     """Label of the class of a mark's age."""
     days = (as_of - marked_at).days
     return next((label for most, label in _AGES if days <= most), _OLDER)
-
-
-def _day(day: date) -> str:
-    return f"{day.day} {day:%b}"

@@ -44,6 +44,14 @@ def day_of(at: datetime, as_of: datetime) -> str:
     return f"on {day.day} {day:%B}{'' if day.year == today.year else f' {day.year}'}{near}"
 
 
+def _outcomes(counters: Mapping[str, int]) -> str:
+    return ", ".join(f"{counters[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if counters.get(name))
+
+
+def _freed(counters: Mapping[str, int]) -> str:
+    return f", {size_of(counters['bytes_freed'])} freed" if counters["bytes_freed"] else ""
+
+
 def _sized(words: str, size: int) -> str:
     """Records have none, and no size is not 0 bytes."""
     return f"{words} ({size_of(size)})" if size else words
@@ -72,14 +80,8 @@ def sweep_words(last: LastSweep | None, as_of: datetime) -> str:
     """Result of the last sweep that had something to do."""
     if last is None:
         return "nothing was swept yet"
-    done = last.counters
     at = datetime(last.day.year, last.day.month, last.day.day, tzinfo=UTC)
-    words = [f"{done['deleted']:,} deleted"]
-    words += [
-        f"{done[name]:,} {name.replace('_', ' ')}" for name in ("already_gone", "hidden", "spared", "failed") if done.get(name)
-    ]
-    freed = f", {size_of(done['bytes_freed'])} freed" if done["bytes_freed"] else ""
-    return f"last sweep {day_of(at, as_of)}: {', '.join(words)}{freed}"
+    return f"last sweep {day_of(at, as_of)}: {_outcomes(last.counters) or '0 deleted'}{_freed(last.counters)}"
 
 
 def refused_words(refused: Mapping[str, str]) -> str:
@@ -144,9 +146,8 @@ def sweep_summary(
     as_of: datetime,
 ) -> str:
     """Result of a sweep, what it refused, and what waits now."""
-    did = [f"{numbers[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if numbers[name]]
-    freed = f", {size_of(numbers['bytes_freed'])} freed" if numbers["bytes_freed"] else ""
-    words = f"this sweep: {', '.join(did)}{freed}, on {count(datasets, 'dataset')}" if did else sweep_words(last, as_of)
+    did = _outcomes(numbers)
+    words = f"this sweep: {did}{_freed(numbers)}, on {count(datasets, 'dataset')}" if did else sweep_words(last, as_of)
     quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
     held = [name for name in sorted(objections) if name not in refused]
     checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
@@ -221,12 +222,7 @@ def swept_summary(state: DatasetState) -> str:
     then = f", the next of {count(state.waiting.marks, 'mark')} on {next_due.astimezone(UTC):%Y-%m-%d}" if next_due else ""
     kept = "".join(f", {words}" for words in _kept_words(state.waiting))
     last = state.last_sweep
-    did = (
-        ", ".join(f"{last.counters[name]:,} {name.replace('_', ' ')}" for name in _OUTCOMES if last.counters.get(name))
-        if last
-        else ""
-    )
-    swept = f"last sweep on {last.day}: {did}" if last else "nothing was swept yet"
+    swept = f"last sweep on {last.day}: {_outcomes(last.counters)}" if last else "nothing was swept yet"
     return paragraph((f"{due}{then}{kept}", swept, *_objections(state)))
 
 

@@ -5,12 +5,12 @@ A picture has its own background and dark theme, since the page around it may ha
 
 import base64
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 from xml.etree.ElementTree import Element, tostring
 
-from retention_assets.render.text import visible
+from retention_assets.render.text import size_of, visible
 
 # Okabe and Ito's palette, in an order in which neighbours differ in lightness too; the last is for everything else.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#8b95a3")
@@ -50,16 +50,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """Plot with its answer in words, its unit, and a stacked bar per label."""
+    """Plot with its answer in words, and a stacked bar per label."""
 
     title: str
     note: str
     labels: tuple[str, ...]
     series: tuple[Series, ...]
-    # value in words, for the axis and the legend
-    words: Callable[[int], str]
-    # from the highest bar to the distance of two lines of the axis
-    step: Callable[[int], int]
+    in_bytes: bool
     # drawn as lines over the bars
     trends: tuple[Series, ...] = ()
     # values are a stock, of which the last one counts; otherwise they add up
@@ -71,9 +68,16 @@ class Plot:
         bars = (sum(column) for column in zip(*(one.values for one in self.series), strict=True))
         return max([*bars, *(value for one in self.trends for value in one.values)], default=0)
 
-    def amount(self, one: Series) -> str:
-        """Amount of a series in the legend."""
-        return self.words(one.values[-1] if self.is_stock else sum(one.values))
+    @property
+    def step(self) -> int:
+        """Distance of two lines of the axis."""
+        return binary_ticks(self.highest) if self.in_bytes else decimal_ticks(self.highest)
+
+    def words(self, value: int) -> str:
+        """Value for the axis and the legend, without decimals that are zero."""
+        if not self.in_bytes:
+            return f"{value:,}"
+        return size_of(value).replace(".0 ", " ") if value else "0"
 
 
 def decimal_ticks(highest: int) -> int:
@@ -121,7 +125,7 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
         legend, lines = _draw_legend(plot, width)
         picture.extend(legend)
         top = 82 + 18 * lines
-    step = plot.step(plot.highest)
+    step = plot.step
     end = -(-plot.highest // step) * step
     unit = (HEIGHT - _BOTTOM - top) / end
     picture.extend([*_draw_axis(plot, range(0, end + 1, step), unit, width), *_draw_bars(plot, unit, width)])
@@ -186,7 +190,7 @@ def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
     """Also returns the number of lines that the legend takes."""
     legend, x, line = list[Element](), 20.0, 0
     for number, one in enumerate((*plot.series, *plot.trends)):
-        name, amount = _shorten(one.name, _LONGEST_NAME), plot.amount(one)
+        name, amount = _shorten(one.name, _LONGEST_NAME), plot.words(one.values[-1] if plot.is_stock else sum(one.values))
         taken = 22 + (len(name) + len(amount) + 1) * _LETTER + 16
         if x > 20 and x + taken > width - _RIGHT:
             x, line = 20.0, line + 1

@@ -1,7 +1,7 @@
 """Sizes, times and shares in words, the same in every medium; and foreign text made safe to look at."""
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 # Invisible characters and those that change how their neighbours look: control characters but tab and line end, direction
@@ -40,6 +40,16 @@ def duration_of(length: timedelta) -> str:
     if minutes < 1440 and (seconds != "0" or not parts):
         parts.append(f"{seconds} s")
     return " ".join(parts)
+
+
+def day_of_month(day: date) -> str:
+    """`31 Jan`"""
+    return f"{day.day} {day:%b}"
+
+
+def period_of(first: date, last: date) -> str:
+    """`31 Dec to 9 Jan 2026 (UTC)`"""
+    return f"{day_of_month(first)} to {day_of_month(last)} {last.year} (UTC)"
 
 
 def minute_of(instant: datetime | None) -> str:

@@ -41,7 +41,7 @@ HOSTILE = "</style><script>alert(1)</script>&\"'\x00\u202e"
 def plot(*values: Sequence[int], names: Sequence[str] = "abcdefgh") -> Plot:
     labels = tuple(str(number) for number in range(len(values[0])))
     series = tuple(Series(name, tuple(mine)) for name, mine in zip(names, values, strict=False))
-    return Plot("title", "note", labels, series, str, decimal_ticks)
+    return Plot("title", "note", labels, series, in_bytes=False)
 
 
 def heights(picture: Element) -> list[list[float]]:

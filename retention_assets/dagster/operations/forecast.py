@@ -18,7 +18,7 @@ from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import plot_metadata, table
 from retention_assets.render.forecast import ASSUMPTION, forecast_plot, periods_of, summary
 from retention_assets.render.svg import strip
-from retention_assets.render.text import size_of, visible_line
+from retention_assets.render.text import visible_line
 
 _COUNTS = ("marked", "deleted", "bytes_deleted")
 
@@ -51,11 +51,11 @@ def forecast(context: OperationContext, form: ForecastForm) -> Metadata:
     file = inside(context.warehouse.folder(context.names.key("forecast").to_user_string(), context.run_id), "forecast.json")
     write_text(json.dumps(found.as_dict(), ensure_ascii=False, indent=2), file)
     first, last = found.in_force.start, found.in_force.days[-1]
-    words = f"{size_of(first.bytes)} become {size_of(last.bytes)} in {len(found.in_force.days)} days"
+    plot = forecast_plot(found)
     return {
         "summary": dg.MetadataValue.md(_markdown(found)),
-        "stored_by_day": dg.MetadataValue.md(strip(words, [part.last.bytes for part in periods_of(found.in_force)])),
-        "plot": plot_metadata(forecast_plot(found)),
+        "stored_by_day": dg.MetadataValue.md(strip(plot.title, [part.last.bytes for part in periods_of(found.in_force)])),
+        "plot": plot_metadata(plot),
         "bytes_now": first.bytes,
         "bytes_then": last.bytes,
         **{name: found.in_force.total(name) for name in _COUNTS},
