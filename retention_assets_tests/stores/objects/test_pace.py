@@ -3,7 +3,7 @@
 import pytest
 
 from retention_assets.clock import Moment
-from retention_assets.stores.objects import pace
+from retention_assets.stores.places import pace
 from retention_assets.stores.places.pace import DeletionPace
 
 
