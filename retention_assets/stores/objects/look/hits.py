@@ -87,7 +87,7 @@ class Hits:
             within = np.arange(len(asked)) - np.repeat(np.cumsum(counts[mine]) - counts[mine], counts[mine])
             rows, at = self._rows(order[begins[asked] + within])
             rows = rows.take(pa.array(at))
-            same = flags(pc.equal(rows["key"], way.names().take(pa.array(asked)).cast(pa.string())))
+            same = flags(pc.equal(rows["key"], way.names.take(pa.array(asked)).cast(pa.string())))
             same &= flags(rows["folder"]) == way.folders
             places = asked if way.rows is None else way.rows[asked]
             found.append(rows.append_column("asked", pa.array(places, pa.int64())).filter(pa.array(same)))

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.scan.filters import BloomSize, Filter, SortedFingerprints, read_bloom
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, Lookup, NamedBy, lookups
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
 from retention_assets.stores.objects.scan.folder import OVER_EDGES, RANGES, RangedValues, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
 from retention_assets.stores.objects.scan.read_references import Run, distinct_of, read_sources
@@ -46,54 +45,36 @@ class AskObjects:
         runs, fingerprints = list[AskedRun](), Fingerprints(self.salt)
         # If objects are named in one way and not by folders, their own fingerprints suffice.
         bare = not (self.named_by.depths or (self.named_by.in_all and self.has_realms))
-        held: list[list[Lookup]] = []
-        rows: list[int] = []
+        held: list[tuple[Hashes, Rows | None]] = []
+        rows = 0
 
         def close() -> None:
-            if held:
-                runs.append(self._write(f"{number:05d}-{len(runs):04d}", held, rows))
+            nonlocal rows
+            if rows:
+                runs.append(self._write(f"asked/{number:05d}-{len(runs):04d}", held, rows))
                 held.clear()
-                rows.clear()
+                rows = 0
 
         for table in self.listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
             own = join_chunks(table["fingerprint"]).to_numpy()
             if bare:
-                held.append([Lookup(own, None, _no_names)])
+                held.append((own, None))
             else:
+                every = np.arange(rows, rows + len(table), dtype=np.uint32)
                 ways = lookups(fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), self.named_by, own)
-                # `names` would keep every table's keys in memory.
-                held.append([Lookup(way.hashes, way.rows, _no_names) for way in ways])
-            rows.append(len(table))
-            if sum(rows) >= _ASKED:
+                held += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
+            rows += len(table)
+            if rows >= _ASKED:
                 close()
         close()
         return runs
 
-    def _write(self, name: str, held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> AskedRun:
-        values, places = _gathered(held, rows)
-        run = AskedRun(f"asked/{name}", sum(rows), len(values))
-        order = self.folder.write_ranges(run.name, values)
-        self.folder.write_bytes(f"{run.name}.rows", order.astype(np.uint32) if places is None else places[order])
-        return run
-
-
-def _gathered(held: Sequence[Sequence[Lookup]], rows: Sequence[int]) -> tuple[Hashes, Rows | None]:
-    """Concatenate the fingerprints of batches, with the row of each; None if each row has exactly its own."""
-    hashes = [way.hashes for ways in held for way in ways]
-    values = np.concatenate(hashes) if hashes else np.zeros(0, dtype=np.uint64)
-    if all(len(ways) == 1 and ways[0].rows is None for ways in held):
-        return values, None
-    places = [np.zeros(0, dtype=np.uint32)]
-    begin = 0
-    for ways, size in zip(held, rows, strict=True):
-        every = np.arange(size)
-        places += [(begin + (every if way.rows is None else way.rows)).astype(np.uint32) for way in ways]
-        begin += size
-    return values, np.concatenate(places)
-
-
-def _no_names() -> pa.Array:
-    raise AssertionError("nobody compares texts while objects are matched")
+    def _write(self, name: str, held: Sequence[tuple[Hashes, Rows | None]], rows: int) -> AskedRun:
+        values = np.concatenate([hashes for hashes, _ in held]) if held else np.zeros(0, dtype=np.uint64)
+        order = self.folder.write_ranges(name, values)
+        places = [some for _, some in held if some is not None]
+        self.folder.write_bytes(f"{name}.rows", np.concatenate(places)[order] if places else order.astype(np.uint32))
+        return AskedRun(name, rows, len(values))
 
 
 @dataclass(frozen=True)
