@@ -177,7 +177,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_290,
     "stores.records": 1_370,
-    "stores.objects": 8_150,
+    "stores.objects": 8_140,
     "evaluation": 2_440,
     "sweep": 2_900,
     "pipeline": 2_820,

@@ -32,8 +32,8 @@ from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import has_rows, table_of
 from retention_assets.sql.streams import stream
 from retention_assets.stores.cascades import Cascades, DeletedTable
-from retention_assets.stores.objects.listing_settings import SqlObjects
 from retention_assets.stores.objects.notes import PlannedObject, already_gone, present_facts
+from retention_assets.stores.objects.source_settings import SqlObjects
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget

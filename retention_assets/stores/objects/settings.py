@@ -10,15 +10,17 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, Length, is_always_longer
 from retention_assets.settings.urls import mask_text
-from retention_assets.stores.objects.listing_settings import (
+from retention_assets.stores.objects.source_settings import (
+    EdgeSettings,
     Listing,
     ParquetListing,
     PathListing,
+    ReferenceSettings,
     SqlListing,
+    StoreReferences,
     TableListing,
     one_of,
 )
-from retention_assets.stores.objects.reference_settings import EdgeSettings, ReferenceSettings, StoreReferences
 from retention_assets.stores.records.settings import ColumnName
 from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, tuple_of
 
@@ -35,10 +37,6 @@ def _template(text: str) -> str:
     if not text or "{" in rest or "}" in rest or not all(name.isdecimal() or name in ("realm", "kind") for name in names):
         raise InvalidValue("is not a template", "text with {0}, {1} … (parts of the key), {realm} or {kind}, such as '{realm}'")
     return text
-
-
-def _name_template(text: str | None) -> str | None:
-    return None if text is None else _template(text)
 
 
 def _part_template(text: str) -> str:

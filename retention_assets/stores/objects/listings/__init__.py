@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from retention_assets.settings.urls import has_scheme
-from retention_assets.stores.objects.listing_settings import InventoryListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.places import is_on_s3
 
 _LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)

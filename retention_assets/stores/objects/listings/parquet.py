@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.listing import LogFile, files_matching
-from retention_assets.stores.objects.listing_settings import ParquetFiles
 from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
+from retention_assets.stores.objects.source_settings import ParquetFiles
 from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 _ROWS = 131_072

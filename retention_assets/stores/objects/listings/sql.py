@@ -17,10 +17,10 @@ from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import indexes_of, place_on, table_of
 from retention_assets.stores.objects.conditions import row_conditions
-from retention_assets.stores.objects.listing_settings import SqlObjects
 from retention_assets.stores.objects.listings.columns import derived_columns
 from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.source_settings import SqlObjects
 from retention_assets.stores.objects.tables import OBJECTS, whole_batch
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text

@@ -13,8 +13,8 @@ from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import mask_text
 from retention_assets.stores.iceberg.place import open_catalog
-from retention_assets.stores.objects.listing_settings import ListingTable
 from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
+from retention_assets.stores.objects.source_settings import ListingTable
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,12 @@
 """Sources of references: opens those of a store. Packages may add sources through the entry point group
 `retention_assets.references`, or settings name one as `use: module:name`; see source.py."""
 
+import pyarrow as pa
+
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.objects.reference_settings import (
-    IcebergCatalog,
-    IcebergReferences,
-    LineEdges,
-    LineReferences,
-    ParquetEdges,
-    ParquetReferences,
-    PluginReferences,
-    SqlEdges,
-    SqlReferences,
-    StoreReferences,
-)
 from retention_assets.stores.objects.references.database import DatabaseSource
 from retention_assets.stores.objects.references.iceberg import TableFileSource
 from retention_assets.stores.objects.references.lines import LineSource
@@ -26,6 +16,18 @@ from retention_assets.stores.objects.references.plugins import PluginSource
 from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.references.transactions import TransactionFolderSource
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.source_settings import (
+    IcebergCatalog,
+    IcebergReferences,
+    LineFiles,
+    ParquetEdges,
+    ParquetReferences,
+    PluginReferences,
+    ReferenceSettings,
+    SqlEdges,
+    SqlReferences,
+    StoreReferences,
+)
 from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
 __all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references"]
@@ -39,33 +41,29 @@ def open_references(settings: ObjectsSettings) -> list[RowSource]:
 
 
 def open_edges(settings: ObjectsSettings) -> list[RowSource]:
-    found: list[RowSource] = []
-    for one in settings.edges:
-        match one:
-            case LineEdges():
-                found.append(LineSource(one.lines, EDGES))
-            case ParquetEdges():
-                found.append(ParquetSource(one.parquet, EDGES, (one.from_, one.to, one.realm)))
-            case SqlEdges():
-                found.append(DatabaseSource(one.sql, one.table, EDGES, (one.from_, one.to, one.realm), one.where))
-    return found
+    return [_open_rows(one, EDGES) for one in settings.edges]
 
 
-def _open(settings: ObjectsSettings, one: object) -> RowSource:
+def _open(settings: ObjectsSettings, one: ReferenceSettings) -> RowSource:
     match one:
-        case LineReferences():
-            return LineSource(one.lines, REFERENCES)
-        case ParquetReferences():
-            return ParquetSource(one.parquet, REFERENCES, (one.key, one.realm, one.from_))
-        case SqlReferences():
-            return DatabaseSource(one.sql, one.table, REFERENCES, (one.key, one.realm, one.from_), one.where)
         case IcebergReferences():
             return _open_catalog(settings, one.iceberg)
         case StoreReferences():
             return _open_store(settings, one)
         case PluginReferences():
             return PluginSource(one.use, one.options)
-    raise TypeError(f"{one!r} is no kind of references")
+    return _open_rows(one, REFERENCES)
+
+
+def _open_rows(
+    one: LineFiles | ParquetReferences | ParquetEdges | SqlReferences | SqlEdges, schema: pa.Schema
+) -> LineSource | ParquetSource | DatabaseSource:
+    match one:
+        case LineFiles():
+            return LineSource(one.lines, schema)
+        case ParquetReferences() | ParquetEdges():
+            return ParquetSource(one.parquet, schema, one.columns)
+    return DatabaseSource(one.sql, one.table, schema, one.columns, one.where)
 
 
 def _open_catalog(settings: ObjectsSettings, given: IcebergCatalog) -> RowSource:
