@@ -48,7 +48,8 @@ def history(
     that time.
     """
     from retention_assets.evaluation.dataset_log import find_data
-    from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
+    from retention_assets.evaluation.rules_in_force import holds_about
+    from retention_assets.evaluation.transaction_lives import TransactionLives
     from retention_assets.people.history import fates_of
 
     environment, at = find_environment(needed=log_path is None), instant(as_of)

@@ -13,7 +13,7 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.grouping import may_hold_of, may_select_of
 from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import SUMMED, Log
+from retention_assets.frames.log import Log, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
@@ -69,26 +69,26 @@ def summarize_dataset(
     marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
-    attributes = dict(log.datasets["attributes"][0].as_py() or ())
-    policies = [one for one in rules.policies if may_select_of(one.datasets, dataset, attributes)]
+    policies = [one for one in rules.policies if may_select_of(one.datasets, dataset, log.attributes)]
     live = [one for one in rules.holds if one.is_live(as_of)]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
     stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
     there = judged.filter(pc.not_equal(judged["state"], "SWEPT"))
+    counts = _count(judged, "state")
     return DatasetSummary(
         dataset=dataset,
         as_of=as_of,
         transactions=len(judged),
-        bytes=int(pc.sum(judged["bytes"].cast(SUMMED)).as_py() or 0),
+        bytes=sum(size for _, size in counts.values()),
         in_log=True,
-        states=_count(judged, "state"),
+        states=counts,
         oldest=_rows(there.slice(0, _FEW)) if len(there) > _FEW else (),
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks, fates, frozenset(stay.to_pylist())),
         policies=tuple((one.name, sentence(one)) for one in policies),
-        holds=tuple(one.name or "" for one in live if may_hold_of(one, dataset, attributes)),
+        holds=tuple(one.name or "" for one in live if may_hold_of(one, dataset, log.attributes)),
     )
 
 
@@ -112,9 +112,8 @@ def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.Ch
 
 
 def _count(rows: pa.Table, by: str) -> dict[str, tuple[int, int]]:
-    sized = rows.select([by]).append_column("bytes", rows["bytes"].cast(SUMMED))
-    sums = sized.group_by(by).aggregate([([], "count_all"), ("bytes", "sum")]).sort_by(by).to_pylist()
-    return {row[by]: (row["count_all"], int(row["bytes_sum"] or 0)) for row in sums}
+    sums = sorted(sums_by(rows, [by]), key=lambda row: row[by])
+    return {row[by]: (row["transactions"], row["bytes"]) for row in sums}
 
 
 def _next_due(marks: pa.Table, fates: Fates, stay: Collection[str]) -> tuple[dict[str, Any], ...]:

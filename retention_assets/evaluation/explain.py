@@ -17,8 +17,8 @@ from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.dataset_log import only_dataset
 from retention_assets.evaluation.dataset_summary import already_marked
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
+from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
+from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.arrays import NEVER, Ints
 from retention_assets.frames.grouping import may_select_of
 from retention_assets.frames.log import Log
@@ -105,7 +105,7 @@ def explain(
 ) -> Explanation:
     """Explain a transaction, or say why that is impossible. Marks in `known` do not count towards limits again."""
     one = only_dataset(log, dataset)
-    rows, described = one.transactions, dict(one.datasets["attributes"][0].as_py() or ())
+    rows, described = one.transactions, one.attributes
     own = table_windows(described)
     at = pc.index(rows["transaction"], transaction).as_py()
     if at < 0:

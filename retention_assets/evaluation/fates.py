@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.frames.grouping import holds_dataset, selects_name
-from retention_assets.frames.log import SUMMED
+from retention_assets.frames.log import sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.policy.book import Stored, item_of
@@ -97,16 +97,13 @@ class Fates:
         return replace(group, due_at=at or group.due_at, spared=at is None)
 
     def _groups_of_marks(self, ledger: Ledger, datasets: Iterable[str]) -> Iterator[PendingGroup]:
-        alike = ["policy", "marked_at", "due_at", "status", "dataset", "policy_version", "held"]
         for batch in ledger.marks.read(datasets, ("MARKED", "SWEEPING")):
             rows = pa.Table.from_batches([batch])
             marks = zip(rows["dataset"].to_pylist(), rows["transaction"].to_pylist(), strict=True)
             rows = rows.append_column("held", pa.array([self._hold_on(*mark) is not None for mark in marks]))
-            rows = rows.select(alike).append_column("bytes", rows["bytes"].cast(SUMMED))
-            for row in rows.group_by(alike).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist():
+            for row in sums_by(rows, ("policy", "marked_at", "due_at", "status", "dataset", "policy_version", "held")):
                 when = row["policy"], row["marked_at"], row["due_at"], row["status"] == "SWEEPING"
-                sums = row["count_all"], int(row["bytes_sum"] or 0)
-                yield PendingGroup(*when, *sums, row["dataset"], row["policy_version"], row["held"])
+                yield PendingGroup(*when, row["transactions"], row["bytes"], row["dataset"], row["policy_version"], row["held"])
 
     def _hold_on(self, dataset: str, transaction: str) -> str | None:
         return next((hold.name or "" for hold in self._holds_of(dataset) if hold.covers(transaction)), None)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import integers, join_chunks
-from retention_assets.frames.log import SUMMED, Log, refusals_of
+from retention_assets.frames.log import Log, refusals_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
@@ -42,12 +42,7 @@ class Preview:
 
     def sums_by(self, *columns: str) -> list[dict[str, Any]]:
         rows = pa.table({name: join_chunks(self.marks[name]).cast(pa.string()) for name in columns})
-        rows = rows.append_column("bytes", self.log.transactions["bytes"].cast(SUMMED))
-        grouped = rows.group_by(list(columns)).aggregate([([], "count_all"), ("bytes", "sum")])
-        return [
-            {**{name: row[name] for name in columns}, "transactions": row["count_all"], "bytes": int(row["bytes_sum"] or 0)}
-            for row in grouped.to_pylist()
-        ]
+        return sums_by(rows.append_column("bytes", self.log.transactions["bytes"]), columns)
 
     def count_reasons(self) -> dict[str, int]:
         """Count each reason by its code, the most frequent first."""
@@ -138,12 +133,8 @@ def compare(log: Log, before: RulesInForce, after: RulesInForce, as_of: datetime
     parts = []
     for marks, changed, change in ((new, newly, "newly marked"), (old, no_longer, "no longer marked")):
         part = marks.select(["dataset", "transaction", "policy"]).cast(_CHANGED)
-        sized = part.append_column("bytes", log.transactions["bytes"].cast(SUMMED)).filter(changed)
+        sized = part.append_column("bytes", log.transactions["bytes"]).filter(changed)
         parts.append(sized.append_column("change", pa.repeat(change, len(sized))))
     rows = pa.concat_tables(parts)
-    grouped = rows.group_by(["dataset", "policy", "change"]).aggregate([("transaction", "count"), ("bytes", "sum")])
-    changes = [
-        Change(row["dataset"], row["policy"], row["change"], row["transaction_count"], int(row["bytes_sum"] or 0))
-        for row in grouped.sort_by([("dataset", "ascending"), ("change", "ascending"), ("policy", "ascending")]).to_pylist()
-    ]
-    return changes, rows
+    changes = [Change(**row) for row in sums_by(rows, ["dataset", "policy", "change"])]
+    return sorted(changes, key=lambda each: (each.dataset, each.change, each.policy)), rows

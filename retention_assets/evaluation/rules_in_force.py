@@ -11,6 +11,8 @@ from pathlib import Path
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
+from retention_assets.frames.grouping import holds_dataset
+from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
@@ -193,6 +195,13 @@ def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -
     if ledger is None:
         return of_files
     return (*of_files, *ledger.holds.of_other_folders(folders_of_policies(settings)), *ledger.holds.in_force(as_of))
+
+
+def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:
+    """Holds in force about a dataset; and the names of those that ask for attributes, which only a log has."""
+    live = [hold for hold in holds if hold.is_live(as_of)]
+    unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
+    return [hold for hold in live if holds_dataset(hold, dataset, log.attributes if log else {})], unclear
 
 
 def _stamps(settings: Settings) -> list[tuple[str, int, int]]:

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Problem, did_you_mean
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.reader_view import held_rows, visible_rows
+from retention_assets.evaluation.readable import held_rows, visible_rows
 from retention_assets.frames.arrays import Bools, flags, join_chunks
-from retention_assets.frames.grouping import holds_dataset
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
@@ -30,14 +29,6 @@ _AT_ONCE = 5_000
 # more names than this take longer to compare than a person waits
 _MOST_COMPARED = 100_000
 _COLUMNS = ("transaction", "type", "status", "opened_at", "closed_at", "bytes")
-
-
-def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:
-    """Holds in force about a dataset; and the names of those that ask for attributes, which only a log has."""
-    live = [hold for hold in holds if hold.is_live(as_of)]
-    attributes = dict(log.datasets["attributes"][0].as_py() or ()) if log else {}
-    unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
-    return [hold for hold in live if holds_dataset(hold, dataset, attributes)], unclear
 
 
 @dataclass

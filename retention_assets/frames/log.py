@@ -4,7 +4,9 @@ A log that follows them is sound and clustered: the rows of a dataset stand toge
 before children. Soundness is decided in soundness.py.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,6 +86,21 @@ class Log:
 
     transactions: pa.Table
     datasets: pa.Table
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Attributes of the first dataset, for logs of one."""
+        return dict(self.datasets["attributes"][0].as_py() or ())
+
+
+def sums_by(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Number and bytes of the transactions that have the same values in some columns."""
+    sized = rows.select(columns).append_column("bytes", rows["bytes"].cast(SUMMED))
+    sums = sized.group_by(list(columns)).aggregate([([], "count_all"), ("bytes", "sum")]).to_pylist()
+    return [
+        {**{name: row[name] for name in columns}, "transactions": row["count_all"], "bytes": int(row["bytes_sum"] or 0)}
+        for row in sums
+    ]
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:

@@ -17,11 +17,12 @@ from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     files_of,
     foreseen_rulebook,
+    holds_about,
     holds_in_force,
     read_policies,
     rules_for,
 )
-from retention_assets.evaluation.transaction_lives import TransactionLives, holds_about
+from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.evaluation.upcoming import Upcoming, upcoming
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger

@@ -1,6 +1,6 @@
 """Tells what of a history may be read, and raises the time before which it is not to be read.
 
-What readers see is determined by evaluation/readable.py and reader_view.py.
+What readers see is determined by evaluation/readable.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
 from retention_assets.evaluation.dataset_log import read_dataset
 from retention_assets.evaluation.readable import readable as evaluate
-from retention_assets.evaluation.readable import refuse_hidden
-from retention_assets.evaluation.reader_view import views_at
+from retention_assets.evaluation.readable import refuse_hidden, views_at
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.evaluation.visibility import ProposedRaise, VisibilityRules, propose_raises
 from retention_assets.frames.lives import is_in_log

@@ -176,7 +176,7 @@ def test_compare_says_what_another_set_would_newly_mark_and_no_longer_mark(run: 
     assert found["changes"] == [
         {"dataset": "lake/d", "policy": "new", "change": "newly marked", "transactions": 1, "bytes": 10},
     ]  # fmt: skip
-    assert [(row["transaction"], row["change"]) for row in found["transactions"]] == [("B", "newly marked")]
+    assert [(row["transaction"], row["bytes"], row["change"]) for row in found["transactions"]] == [("B", 10, "newly marked")]
     code, out, _ = run(
         "compare", "--log", "log.jsonl", "--policies", "new.yaml", "--policies", "p.yaml", "--as-of", NOW, "--format", "json"
     )

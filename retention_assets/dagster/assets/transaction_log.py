@@ -13,7 +13,7 @@ from retention_assets.dagster.specs import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import holds_of_files
-from retention_assets.frames.log import SUMMED, faults_of
+from retention_assets.frames.log import SUMMED, faults_of, sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
@@ -40,11 +40,10 @@ def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
     if not shown:
         return
     rows = read_transactions([Source(run.folder)], shown, ["dataset", "bytes"])
-    plain = pa.table({"dataset": rows["dataset"].cast(pa.string()), "bytes": rows["bytes"].cast(SUMMED)})
-    sums = plain.group_by("dataset").aggregate([("bytes", "sum")])
-    sizes = dict(zip(sums["dataset"].to_pylist(), sums["bytes_sum"].to_pylist(), strict=True))
+    plain = pa.table({"dataset": rows["dataset"].cast(pa.string()), "bytes": rows["bytes"]})
+    sizes = {row["dataset"]: row["bytes"] for row in sums_by(plain, ["dataset"])}
     for name in shown:
-        size = int(sizes.get(name) or 0)
+        size = sizes.get(name, 0)
         yield DatasetPage(name, log_summary(transactions[name], size), {"transactions": transactions[name], "bytes": size})
 
 
