@@ -23,7 +23,7 @@ from benchmarks.measures import Contender
 from benchmarks.others import do, tell_waits
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Target
-from retention_assets.stores.records.log import lines_of, token_of
+from retention_assets.stores.records.log import lines_of, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.stores.records.cycle import Cycle
@@ -104,8 +104,8 @@ def records(bench: "Bench") -> None:
         shop = Depot(place("shop"), amount)
         store = shop.store()
         reading: dict[str, Contender] = {
-            "read": lambda: _silent(lines_of(store.database, store.tables, store.dataset)),
-            "token": lambda: _silent(token_of(store.database, store.tables)),
+            "read": lambda: _silent(lines_of(store.database, store.tables, store.dataset, [store.dataset])),
+            "token": lambda: _silent(tokens_of(store.database, store.tables)),
         }
         bench.meet("records", f"read {amount:,} units of work", reading, amount, 1)
         _sweeping(bench, shop, store)

@@ -400,15 +400,14 @@ _REALMS = ("acme", "acme", "acme/sales", "acme/sales/eu", "acme-eu", "globex", "
 
 
 def _say_realms(rows: list[Row], attributes: dict[str, str]) -> None:
-    """Catalogs below a dataset's realm, and now and then transactions that say realms of their own. No draw is added to those
-    of the history's own generator, so that everything else of it is what it was.
+    """Catalogs below a dataset's realm, and now and then transactions that all name it. No draw is added to those of the
+    history's own generator, so that everything else of it is what it was.
     """
     rng = random.Random(repr((rows, attributes)))
     if attributes.get("realm") == "acme":
         attributes["realm"] = rng.choice(_REALMS)
-    for row in rows if _chance(rng, 0.1) else ():
-        if (realm := rng.choice((None, *_REALMS))) is not None:
-            row["attributes"]["realm"] = realm
+    for row in rows if "realm" in attributes and _chance(rng, 0.3) else ():
+        row["attributes"]["realm"] = attributes["realm"]
 
 
 def _random_row(

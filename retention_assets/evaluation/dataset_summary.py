@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.grouping import may_hold_of, may_select_of
+from retention_assets.frames.grouping import holds_dataset, selects_dataset
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -69,7 +69,7 @@ def summarize_dataset(
     marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
-    policies = [one for one in rules.policies if may_select_of(one.datasets, dataset, log.attributes)]
+    policies = [one for one in rules.policies if selects_dataset(one.datasets, dataset, log.attributes)]
     live = [one for one in rules.holds if one.is_live(as_of)]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
@@ -88,7 +88,7 @@ def summarize_dataset(
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks, fates, frozenset(stay.to_pylist())),
         policies=tuple((one.name, sentence(one)) for one in policies),
-        holds=tuple(one.name or "" for one in live if may_hold_of(one, dataset, log.attributes)),
+        holds=tuple(one.name or "" for one in live if holds_dataset(one, dataset, log.attributes)),
     )
 
 

@@ -20,9 +20,8 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
 from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.arrays import NEVER, Ints
-from retention_assets.frames.grouping import may_select_of
+from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.log import Log
-from retention_assets.frames.realms import LogRealms, realm_rows
 from retention_assets.frames.verdicts import selectors as policy_rules
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
@@ -113,11 +112,11 @@ def explain(
         raise BadInput(
             Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=did_you_mean(transaction, known))
         )
-    about = replace(rules, policies=tuple(p for p in rules.policies if may_select_of(p.datasets, dataset, described)))
+    about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
     verdicts = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of, known)
     mark = verdicts.slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
-    scopes, realms = ScopeTable(history), realm_rows(one.datasets).of(rows)
+    scopes = ScopeTable(history)
     position = at if history.order is None else int(history.positions[at])
     row = rows.slice(at, 1).to_pylist()[0]
     attributes = dict(row["attributes"] or ())
@@ -132,7 +131,7 @@ def explain(
         summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
         more_branches=max(0, len(holders) - MOST_BRANCHES),
         tags=(history.tags.names[tag],) if tag < FAR else (),
-        policies=tuple(_answer(policy, scopes, position, as_of, own, realms) for policy in about.policies),
+        policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
         witnesses=tuple(attributes.get(WITNESS, "").splitlines()),
     )  # fmt: skip
 
@@ -261,16 +260,13 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
     return BranchView(name, view, newer, left_at, words)
 
 
-def _answer(
-    policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None, realms: LogRealms
-) -> PolicyAnswer:
+def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None) -> PolicyAnswer:
     """Answer with the lines that the policy writes down, and the unwritten ones that keep the transaction from being
     selected.
     """
     answers: dict[tuple[str, str | None], ExplainedLine] = {}
     said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
-    in_realm = realms.asked_by(policy.datasets, scopes.history)
-    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset, in_realm):
+    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):
         if line.asked is not None and not line.asked[position]:
             continue
         refused = bool(line.refused[position])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from retention_assets.frames.arrays import Bools, Ints, integers, join_chunks
 from retention_assets.policy.globs import is_literal, matches, matching, protecting, protects
 from retention_assets.policy.model import Datasets, Hold
-from retention_assets.policy.realms import has_attributes, may_have_attributes
+from retention_assets.policy.realms import has_attributes
 
 _Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
 
@@ -26,11 +26,6 @@ def selects_dataset(datasets: Datasets, name: str, attributes: Mapping[str, str]
     return selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
 
 
-def may_select_of(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
-    """True also where only some transactions may be meant: those of a realm, where they have realms of their own."""
-    return selects_name(datasets, name) and may_have_attributes(attributes, datasets.with_)
-
-
 def selects_name(datasets: Datasets, name: str) -> bool:
     """Go by the name alone, whatever attributes are asked for."""
     return matches(name, datasets.include) and not protects(name, datasets.exclude)
@@ -38,11 +33,6 @@ def selects_name(datasets: Datasets, name: str) -> bool:
 
 def holds_dataset(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
     return holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
-
-
-def may_hold_of(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
-    """True also where only some transactions may be held: those of a realm, where they have realms of their own."""
-    return holds_name(hold, name) and may_have_attributes(attributes, hold.datasets.with_)
 
 
 def holds_name(hold: Hold, name: str) -> bool:
@@ -60,7 +50,7 @@ def bounds_of(log: pa.Table) -> Ints:
 def datasets_chosen_by(
     log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
 ) -> Bools:
-    """Datasets of the batch that each chooser is, or may be, about: a matrix of datasets x choosers."""
+    """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
     include, exclude = (protecting, matching) if are_holds else (matching, protecting)
     names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
     chosen = np.zeros((len(names), len(choosers)), dtype=bool)
@@ -75,7 +65,7 @@ def datasets_chosen_by(
         chosen[_rows(chooser.include, names, place, include), number] = True
         chosen[_rows(chooser.exclude, names, place, exclude), number] = False
         if chooser.with_:
-            has = [may_have_attributes(attributes.get(name, {}), chooser.with_) for name in names]
+            has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
             chosen[:, number] &= np.array(has, dtype=bool)
     return chosen
 

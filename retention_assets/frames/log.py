@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.policy.realms import REALM
+
 INSTANT = pa.timestamp("us", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
 ATTRIBUTES = pa.map_(pa.string(), pa.string())
@@ -101,6 +104,11 @@ def sums_by(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
         {**{name: row[name] for name in columns}, "transactions": row["count_all"], "bytes": int(row["bytes_sum"] or 0)}
         for row in sums
     ]
+
+
+def realms_of(datasets: pa.Table) -> pa.Array:
+    """Realm of each dataset, null where it has none."""
+    return pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first")
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:

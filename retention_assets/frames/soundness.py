@@ -5,19 +5,17 @@ Nothing downstream checks a log again, so a fault that passes here could delete 
 lines.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log
-from retention_assets.frames.realms import own_realms
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
-from retention_assets.policy.realms import OWN_REALMS, REALM
+from retention_assets.policy.realms import REALM
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]
 # Fields of transactions: a line that has any of them and names none has lost its id.
@@ -57,11 +55,7 @@ def sound_log(lines: pa.Table) -> Log:
     faults.note(codes[refs], lost & is_tag, targets, "tag on an unknown transaction", heads)
     for kind, what in ((~is_tag, "two branches of one name"), (is_tag, "two tags of one name")):
         faults.note(codes[refs], _repeated_names(codes[refs], heads, kind), targets, what, heads)
-    own = {
-        OWN_REALMS: _saying_realms(lines, codes, kinds.transaction),
-        OWN_CLASSES: _saying_classes(lines, codes, kinds.transaction),
-    }
-    attributes = _dataset_attributes(lines, codes, np.flatnonzero(kinds.dataset), own, len(names), faults)
+    attributes = _dataset_attributes(lines, codes, kinds, len(names), faults)
 
     kept = order[~faults.refused[code[order]]]
     place = np.full(len(code) + 1, -1, dtype=np.int64)
@@ -244,15 +238,46 @@ def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
     return repeated
 
 
-def _saying_realms(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
-    attributes = lines["attributes"]
-    if not _is_a_key(REALM, attributes):
-        return np.empty(0, dtype=np.int64)
-    found: Ints = np.unique(codes[flags(pc.is_valid(own_realms(attributes))) & transactions])
-    return found
+def _dataset_attributes(lines: pa.Table, codes: Ints, kinds: _Kinds, count: int, faults: _Faults) -> pa.Array:
+    """Two lines that contradict each other are a fault."""
+    attributes: list[dict[str, str]] = [{} for _ in range(count)]
+    contradicts = np.zeros(len(codes), dtype=bool)
+    rows = np.flatnonzero(kinds.dataset)
+    words = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
+    for row, line in zip(rows.tolist(), words, strict=True):
+        new = dict(line["attributes"] or ())
+        if line["realm"] is not None:
+            new["realm"] = line["realm"]
+        known = attributes[codes[row]]
+        contradicts[row] = any(known.get(key, value) != value for key, value in new.items())
+        known.update(new)
+    faults.note(codes, contradicts, lines["transaction"], "two lines about the dataset that contradict each other")
+    _take_realms(lines, codes, np.flatnonzero(kinds.transaction), attributes, faults)
+    for code in _with_classes(lines, codes, kinds.transaction).tolist():
+        attributes[code][OWN_CLASSES] = "true"
+    return pa.array([list(said.items()) for said in attributes], ATTRIBUTES)
 
 
-def _saying_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
+def _take_realms(lines: pa.Table, codes: Ints, rows: Ints, attributes: list[dict[str, str]], faults: _Faults) -> None:
+    """A dataset whose transactions name a realm is of that realm; it has one, so all of them name the same."""
+    if not _is_a_key(REALM, lines["attributes"]):
+        return
+    realms = pc.map_lookup(join_chunks(lines["attributes"]), pa.scalar(REALM), "first").dictionary_encode()
+    names, code, realm = realms.dictionary.to_pylist(), codes[rows], integers(realms.indices, -1)[rows]
+    first = np.full(len(attributes), -1, dtype=realm.dtype)
+    first[code[::-1]] = realm[::-1]
+    of = [attributes[number].get(REALM, names[at]) if at >= 0 else None for number, at in enumerate(first.tolist())]
+    differs = np.array([at >= 0 and of[number] != names[at] for number, at in enumerate(first.tolist())], dtype=bool)
+    faults.note(
+        code, (realm != first[code]) | differs[code], lines["transaction"].take(pa.array(rows)),
+        "a dataset has one realm, and its transactions or its lines name several",
+    )  # fmt: skip
+    for number, name in enumerate(of):
+        if name is not None:
+            attributes[number][REALM] = name
+
+
+def _with_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
     attributes = lines["attributes"]
     if not _is_a_key(CLASS, attributes):
         return np.empty(0, dtype=np.int64)
@@ -264,27 +289,6 @@ def _saying_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
 
 def _is_a_key(key: str, attributes: pa.ChunkedArray) -> bool:
     return any(pc.index(chunk.keys, key).as_py() >= 0 for chunk in attributes.chunks if chunk.null_count < len(chunk))
-
-
-def _dataset_attributes(
-    lines: pa.Table, codes: Ints, rows: Ints, own: Mapping[str, Ints], count: int, faults: _Faults
-) -> pa.Array:
-    """Two lines that contradict each other are a fault."""
-    said: list[dict[str, str]] = [{} for _ in range(count)]
-    contradicts = np.zeros(len(codes), dtype=bool)
-    words = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
-    for row, line in zip(rows.tolist(), words, strict=True):
-        new = dict(line["attributes"] or ())
-        if line["realm"] is not None:
-            new["realm"] = line["realm"]
-        known = said[codes[row]]
-        contradicts[row] = any(known.get(key, value) != value for key, value in new.items())
-        known.update(new)
-    faults.note(codes, contradicts, lines["transaction"], "two lines about the dataset that contradict each other")
-    for word, codes_of in own.items():
-        for code in codes_of.tolist():
-            said[code][word] = "true"
-    return pa.array([list(attributes.items()) for attributes in said], ATTRIBUTES)
 
 
 def _log_table(table: pa.Table, names: pa.Array, code: Ints, parent: Ints, starts: Ints) -> pa.Table:

@@ -1,7 +1,7 @@
 """Change and describe realms. Purging marks everything in one, so it needs a confirmation, and a name that a store knows."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -9,16 +9,12 @@ from shlex import quote
 from typing import Annotated, Any
 
 import click
-import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, nearest
-from retention_assets.frames.arrays import join_chunks
-from retention_assets.frames.log import Log
-from retention_assets.frames.realms import own_realms, realm_rows
+from retention_assets.frames.log import realms_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.realms import INITIAL, Realm
 from retention_assets.people.command import ask, options, show
@@ -27,9 +23,9 @@ from retention_assets.people.common.output import ExitCode, print_json, print_ta
 from retention_assets.people.common.sources import find_environment, ledger_to_read
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Result, Span, Text, operation
 from retention_assets.pipeline.realm_counts import LeftOfRealm, published_counts
-from retention_assets.pipeline.stage import Source, read_datasets, read_transactions
+from retention_assets.pipeline.stage import Source, read_datasets
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.realms import REALM, is_realm_name, is_within
+from retention_assets.policy.realms import is_realm_name, is_within
 from retention_assets.render.ledger_tables import realm_table
 from retention_assets.render.text import visible
 from retention_assets.report import ReportedRealm
@@ -188,7 +184,7 @@ def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str,
     if folders:
         for source in _sources(folders):
             with suppress(FileNotFoundError):
-                found |= _published_realms(source)
+                found.update(realms_of(read_datasets([source])).drop_null().to_pylist())
         return frozenset(found), {}
     away: dict[str, str] = {}
     silent: dict[str, Exception] = {}
@@ -196,8 +192,7 @@ def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str,
         if one.fault:
             away[one.store.name] = one.fault
         for share in shares_of(one) if one.datasets else ():
-            log = read_share(one.store, share, silent)
-            found |= _realms_of(log.datasets, [log])
+            found.update(realms_of(read_share(one.store, share, silent).datasets).drop_null().to_pylist())
     return frozenset(found), away
 
 
@@ -207,22 +202,6 @@ def _sources(folders: Mapping[str, str]) -> Iterator[Source]:
         by_folder.setdefault(folder, set()).add(dataset)
     for folder, datasets in by_folder.items():
         yield Source(folder, frozenset(datasets))
-
-
-def _published_realms(source: Source) -> set[str]:
-    datasets = read_datasets([source])
-    mixed = sorted(realm_rows(datasets).mixed)
-    # One at a time: a dataset of many realms may be large.
-    logs = (Log(read_transactions([source], [name], ["dataset", "attributes"]), datasets) for name in mixed)
-    return _realms_of(datasets, logs)
-
-
-def _realms_of(datasets: pa.Table, logs: Iterable[Log]) -> set[str]:
-    said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first")
-    found = {name for name in said.to_pylist() if name is not None}
-    for log in logs if realm_rows(datasets).mixed else ():
-        found |= {name for name in pc.unique(own_realms(log.transactions["attributes"])).to_pylist() if name is not None}
-    return found
 
 
 @operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from retention_assets.frames.grouping import may_select_of
+from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import INSTANT
 from retention_assets.pipeline.file_systems import inside, place_of
@@ -60,7 +60,7 @@ def write_already_marked(
         row["dataset"]
         for batch in (datasets.select(["dataset", "attributes"]).to_batches(_BATCH) if limited else ())
         for row in batch.to_pylist()
-        if any(may_select_of(scope, row["dataset"], dict(row["attributes"] or ())) for scope in limited)
+        if any(selects_dataset(scope, row["dataset"], dict(row["attributes"] or ())) for scope in limited)
     ]
     if not about:
         return AlreadyMarked()

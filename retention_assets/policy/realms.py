@@ -4,8 +4,6 @@ import re
 from collections.abc import Collection, Mapping
 
 REALM = "realm"
-# realm of a dataset whose transactions have realms of their own, each as its attribute `realm`
-OWN_REALMS = "::realms"
 # maintained like every other realm, and never purged
 SYSTEM = "::system::"
 RESERVED = "::"
@@ -45,10 +43,3 @@ def has_attributes(said: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(
         is_within(said[key], value) if key == REALM and key in said else said.get(key) == value for key, value in wanted.items()
     )
-
-
-def may_have_attributes(said: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """`has_attributes`; and a dataset whose transactions have realms of their own may have some of any realm."""
-    if REALM in wanted and OWN_REALMS in said:
-        wanted = {key: value for key, value in wanted.items() if key != REALM}
-    return has_attributes(said, wanted)

@@ -80,7 +80,7 @@ class RealmPattern(SettingsPart):
 
 
 class RealmColumn(SettingsPart):
-    """Each row says its own realm."""
+    """A column names the realm of each row, and so of its dataset."""
 
     column: Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -107,8 +107,6 @@ class StoreSettings(SettingsPart):
 
     # rows may have a column that names their realm
     has_realm_column: ClassVar[bool] = False
-    # the kind names the realms of its transactions by a key of its own
-    names_own_realms: ClassVar[bool] = False
     # its datasets have branches; None where each log says so itself
     has_branches: ClassVar[bool | None] = True
 
@@ -143,6 +141,13 @@ class StoreSettings(SettingsPart):
         remember_secrets(secrets)
         bound_silence(seconds)
         super().__setstate__(state)
+
+    def realm_of(self, dataset: str) -> str | None:
+        """Realm that these settings give to a dataset by its name."""
+        if isinstance(self.realm, RealmPattern):
+            match = re.search(self.realm.pattern, dataset.removeprefix(f"{self.name}/"))
+            return match.group(1) if match else None
+        return self.realm if isinstance(self.realm, str) else None
 
     @property
     def data_root(self) -> str | None:

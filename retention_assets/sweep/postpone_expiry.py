@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
 from retention_assets.errors import Refused
-from retention_assets.frames.grouping import may_hold_of, may_select_of
+from retention_assets.frames.grouping import holds_dataset, selects_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.realms import REALM
 from retention_assets.stores.protocol import (
     ExpiryCount,
     Permit,
@@ -26,7 +27,7 @@ from retention_assets.stores.protocol import (
     call_store,
     error_text,
 )
-from retention_assets.stores.realms import realm_attributes
+from retention_assets.stores.realms import realm_of
 from retention_assets.sweep.lease import hold_lease
 from retention_assets.sweep.permit import SweepPermit
 
@@ -155,10 +156,10 @@ def _of_dataset(
     try:
         terms = store.postponement_terms
         found = replace(found, within=as_of + timedelta(days=terms.days), until=terms.length.after(as_of))
-        realm = realm_attributes(store, dataset)
-        archived_types = _to_be_archived(ledger, dataset, realm)
+        attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
+        archived_types = _to_be_archived(ledger, dataset, attributes)
         tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
-        is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, realm, as_of)
+        is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, attributes, as_of)
         with action.lease(dataset) as permit:
             for targets in _targets(ledger, store, found, archived_types, is_held):
                 found = action.postpone(store, found, targets, permit)
@@ -181,7 +182,7 @@ def _targets(
             yield mine
 
 
-def _to_be_archived(ledger: Ledger, dataset: str, realm: Mapping[str, str]) -> tuple[str, ...]:
+def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str]) -> tuple[str, ...]:
     """Types that have to be archived before they go, by the policies in force about the dataset."""
     kinds: set[str] = set()
     for stored in ledger.policy_book.in_force():
@@ -189,16 +190,16 @@ def _to_be_archived(ledger: Ledger, dataset: str, realm: Mapping[str, str]) -> t
         if item is None:
             # it could be the one that keeps
             raise Refused(f"Policy {stored.name} in the policy book was written by another release. Load the files anew.")
-        if isinstance(item, Policy) and may_select_of(item.datasets, dataset, realm):
+        if isinstance(item, Policy) and selects_dataset(item.datasets, dataset, attributes):
             kinds.update(item.select.archived_before_purge or ())
     return tuple(sorted(kinds))
 
 
-def _is_held(holds: Sequence[Hold], dataset: str, realm: Mapping[str, str], as_of: datetime) -> Callable[[str], bool] | None:
-    """None if nothing of the dataset can be held. In a dataset that mixes realms a hold on a realm keeps all: postponing too
-    much loses nothing.
-    """
-    about = [hold for hold in holds if hold.is_live(as_of) and may_hold_of(hold, dataset, realm)]
+def _is_held(
+    holds: Sequence[Hold], dataset: str, attributes: Mapping[str, str], as_of: datetime
+) -> Callable[[str], bool] | None:
+    """None if nothing of the dataset can be held."""
+    about = [hold for hold in holds if hold.is_live(as_of) and holds_dataset(hold, dataset, attributes)]
     if not about:
         return None
     return lambda name: any(hold.covers(name) for hold in about)

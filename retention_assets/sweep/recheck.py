@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.grouping import may_hold_of
+from retention_assets.frames.grouping import holds_dataset
 from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -374,7 +374,7 @@ def _is_begun(marks: pa.Table) -> Bools:
 
 def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], transaction: str, as_of: datetime) -> str | None:
     for hold in holds:
-        if hold.is_live(as_of) and hold.covers(transaction) and may_hold_of(hold, dataset, attributes):
+        if hold.is_live(as_of) and hold.covers(transaction) and holds_dataset(hold, dataset, attributes):
             return hold.name or ""
     return None
 

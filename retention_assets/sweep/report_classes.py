@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import Ints, flags, integers, join_chunks
-from retention_assets.frames.grouping import may_select_of
+from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.selectors import cut_off
@@ -34,7 +34,7 @@ def opening_of(
 ) -> OpenedReport:
     """Return the report's fixed part. `marks` are the ledger's marks of the dataset that are open or swept."""
     attributes = dict(log.datasets.slice(0, 1)["attributes"].to_pylist()[0] or ())
-    about = [policy for policy in rules.policies if may_select_of(policy.datasets, dataset, attributes)]
+    about = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, attributes)]
     terminal = [policy.select.terminal_only for policy in about if policy.select.terminal_only is not None]
     return OpenedReport(
         policies={policy.name: rules.versions.get(policy.name, 0) for policy in about},

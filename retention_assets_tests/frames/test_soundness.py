@@ -55,6 +55,13 @@ def log_of(tmp_path: Path, *lines: dict[str, Any]) -> Log:
 T1, T2 = transaction("T1"), transaction("T2")
 
 # lines of lake/d, the words that the fault begins with, and the transaction that it names
+SEVERAL = "a dataset has one realm, and its transactions or its lines name several"
+
+
+def of_realm(name: str, realm: str, **keys: Any) -> dict[str, Any]:
+    return transaction(name, attributes={"realm": realm}, **keys)
+
+
 FAULTS = {
     "duplicate-id": ([T1, T2, transaction("T1")], "duplicate id", "T1"),
     "duplicate-id-of-equal-lines": ([T1, T1], "duplicate id", "T1"),
@@ -125,6 +132,10 @@ FAULTS = {
         [T1, {"dataset": "lake/d", "realm": "acme"}, {"dataset": "lake/d", "attributes": {"realm": "globex"}}],
         "two lines about the dataset that contradict each other", None,
     ),
+    "transactions-of-two-realms": ([of_realm("T1", "acme"), of_realm("T2", "acme/eu"), of_realm("T3", "acme")], SEVERAL, "T2"),
+    "one-transaction-of-a-realm": ([T1, of_realm("T2", "acme")], SEVERAL, "T2"),
+    "one-transaction-of-none": ([of_realm("T1", "acme"), transaction("T2"), of_realm("T3", "acme")], SEVERAL, "T2"),
+    "transactions-of-another-realm": ([of_realm("T1", "acme"), {"dataset": "lake/d", "realm": "acme/eu"}], SEVERAL, "T1"),
 }  # fmt: skip
 
 
@@ -208,6 +219,17 @@ def test_the_tables_have_the_schemas_that_frames_read(tmp_path: Path) -> None:
     assert (log.transactions.schema, log.datasets.schema) == (LOG, DATASETS)
     empty = log_of(tmp_path, transaction("T1", type="X"))
     assert (empty.transactions.schema, len(empty.transactions)) == (LOG, 0)
+
+
+def test_a_realm_that_all_transactions_name_is_the_datasets(tmp_path: Path) -> None:
+    log = log_of(
+        tmp_path, of_realm("T1", "acme"), of_realm("T2", "acme"), {"dataset": "lake/d", "attributes": {"tier": "a"}},
+        of_realm("E1", "beta", dataset="lake/e"), {"dataset": "lake/e", "realm": "beta"}, transaction("F1", dataset="lake/f"),
+    )  # fmt: skip
+    found = {row["dataset"]: (dict(row["attributes"]), row["fault"]) for row in log.datasets.to_pylist()}
+    assert found == {
+        "lake/d": ({"realm": "acme", "tier": "a"}, None), "lake/e": ({"realm": "beta"}, None), "lake/f": ({}, None),
+    }  # fmt: skip
 
 
 def test_attributes_of_a_dataset_are_gathered_from_its_lines(tmp_path: Path) -> None:

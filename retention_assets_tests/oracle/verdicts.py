@@ -29,23 +29,16 @@ class Verdict:
 # --- section 5: what a policy selects ---------------------------------------------------------------------------------
 
 
-def _chosen(datasets: Datasets, history: History, one: Transaction) -> bool:
-    """Whether a policy or a hold is about the transaction, by its dataset, and by its realm where a realm is asked for."""
+def _chosen(datasets: Datasets, history: History) -> bool:
+    """Whether a policy or a hold is about a dataset, by its name and its attributes."""
     return (
         matches(history.dataset, datasets.include)
         and not matches(history.dataset, datasets.exclude)
         and all(
-            any(_below(realm, value) for realm in _realms_of(history, one))
-            if key == "realm"
-            else history.attributes.get(key) == value
+            _below(history.attributes.get(key, ""), value) if key == "realm" else history.attributes.get(key) == value
             for key, value in datasets.with_.items()
         )
     )
-
-
-def _realms_of(history: History, one: Transaction) -> list[str]:
-    """What the dataset says of all its transactions, and what this one says."""
-    return [said["realm"] for said in (history.attributes, one.attributes) if said.get("realm") is not None]
 
 
 def _below(realm: str, parent: str) -> bool:
@@ -180,7 +173,7 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
     select, scope = policy.select, policy.branches
     if select.where is not None:
         raise NotImplementedError(f"{policy.name}: `where` has no oracle")
-    if not _chosen(policy.datasets, facts.history, one):
+    if not _chosen(policy.datasets, facts.history):
         return False
     if select.status is not None and one.status not in select.status:
         return False
@@ -324,12 +317,12 @@ def _selects_on_line(select: Selection, facts: Facts, one: Transaction, as_of: d
 
 def _holds_on(holds: Sequence[Hold], history: History, one: Transaction, as_of: datetime) -> list[str]:
     """The names of the live holds on it. A reserved realm is held by its name."""
-    reserved = ["reserved realm"] if any(_is_reserved(realm) for realm in _realms_of(history, one)) else []
+    reserved = ["reserved realm"] if _is_reserved(history.attributes.get("realm", "")) else []
     return reserved + [
         hold.name or ""
         for hold in holds
         if (hold.until is None or as_of < hold.until)
-        and _chosen(hold.datasets, history, one)
+        and _chosen(hold.datasets, history)
         and (hold.transactions is None or matches(one.name, hold.transactions))
     ]
 

@@ -13,16 +13,16 @@ from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.dataset_log import read_from
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source
-from retention_assets.policy.realms import OWN_REALMS
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import choose_datasets, read_share
-from retention_assets.stores.protocol import Store
-from retention_assets.stores.realms import read_lines, realm_attributes, tokens_of
+from retention_assets.stores.protocol import Store, Target
+from retention_assets.stores.realms import read_lines, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.registry import StoreKind, open_store
 from retention_assets.stores.settings import StoreSettings
@@ -106,19 +106,51 @@ def test_a_name_that_gives_no_name_of_a_realm_is_a_fault(tmp_path: Path) -> None
     assert "which is no name of a realm: letters, digits" in (found["lake/acme.raw"] or "")
 
 
-def test_a_record_says_its_own_realm(units: Units) -> None:
-    units.has("a", kind="acme").has("b", kind="acme/sales", closed=None).has("c")
-    url = units.store().settings.url
-    settings = RecordsSettings.model_validate({**units.settings, "url": url, "realm": {"column": "kind"}})
-    store = open_store(settings)
-    log = sound_log(read_lines(store, store.datasets()))
-    rows = {row["transaction"]: dict(row["attributes"] or ()) for row in log.transactions.to_pylist()}
-    assert {name: said.get("realm") for name, said in rows.items()} == {"a": "acme", "b": "acme/sales", "c": None}
-    assert dict(log.datasets["attributes"][0].as_py()) == {OWN_REALMS: "true"}
-    assert realm_attributes(store, units.dataset) == {OWN_REALMS: "true"}
-    before = store.tokens(store.datasets())
-    units.has("d", kind="acme")
-    assert store.tokens(store.datasets()) != before
+def with_realms(units: Units) -> Store:
+    settings = {**units.settings, "url": units.store().settings.url, "realm": {"column": "kind"}}
+    return open_store(RecordsSettings.model_validate(settings))
+
+
+def test_each_realm_of_a_column_is_a_dataset(units: Units) -> None:
+    units.has("a", kind="acme").has("A", kind="ACME").has("b", kind="acme/sales", closed=None).has("c").has("d", kind="")
+    store, root = with_realms(units), units.dataset
+    names = store.datasets()
+    assert names == [root, f"{root}/ACME", f"{root}/acme", f"{root}/acme/sales"]
+    assert realms_of(sound_log(read_lines(store, names))) == {
+        root: None, f"{root}/ACME": "ACME", f"{root}/acme": "acme", f"{root}/acme/sales": "acme/sales",
+    }  # fmt: skip
+    for name, keys in zip(names, (["c", "d"], ["A"], ["a"], ["b"]), strict=True):
+        alone = sound_log(read_lines(store, [name])).transactions
+        assert alone["dataset"].cast("string").unique().to_pylist() == [name]
+        assert sorted(alone["transaction"].to_pylist()) == keys
+    before = store.tokens(names)
+    assert before.keys() == set(names)
+    units.has("e", kind="acme")
+    assert [name for name in names if store.tokens(names)[name] != before[name]] == [f"{root}/acme"]
+
+
+def test_rows_that_name_no_realm_refuse_the_dataset_without_one(units: Units) -> None:
+    units.has("a", kind="acme").has("b", kind="a b").has("c")
+    store = with_realms(units)
+    found = realms_of(sound_log(read_lines(store, store.datasets())))
+    assert found.pop(f"{units.dataset}/acme") == "acme"
+    assert "the column of the realm holds 'a b', which is no name of a realm" in (found.pop(units.dataset) or "")
+    assert not found
+
+
+def test_a_row_that_moves_to_another_realm_is_not_swept_with_the_first(units: Units) -> None:
+    """Neither if it moved before the sweep was planned, nor after."""
+    units.has("a", kind="acme").has("b", kind="acme")
+    store = with_realms(units)
+    dataset = f"{units.dataset}/acme"
+    units.becomes("a", kind="beta")
+    planned = store.prepare(dataset, ["a", "b"])
+    assert [one.note is not None for one in planned] == [False, True]
+    units.becomes("b", kind="beta")
+    swept = store.sweep(dataset, [Target(one.transaction, note=one.note) for one in planned], 1)
+    assert {one.outcome for one in swept} == {Outcome.SPARED}
+    assert "realm was acme and is beta now" in (swept[1].error or "")
+    assert units.there() == ["a", "b"]
 
 
 class Logged:

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
 from retention_assets.frames.lives import TIMES, is_in_log
-from retention_assets.frames.log import COMMITS, LOG, OWN_CLASSES
-from retention_assets.frames.realms import LogRealms, RealmRows, realm_rows
+from retention_assets.frames.log import COMMITS, LOG, OWN_CLASSES, realms_of
 from retention_assets.frames.verdicts import limits
 from retention_assets.frames.verdicts.combinations import combinations
 from retention_assets.frames.verdicts.decisions import decide
@@ -34,6 +33,7 @@ from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.purge import RESERVED_HOLD
+from retention_assets.policy.realms import is_reserved
 from retention_assets.policy.where.tree import columns_of
 
 Ranks = npt.NDArray[np.int32]
@@ -57,10 +57,10 @@ _ALWAYS = (
 def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) -> list[str]:
     """The columns of a log that the verdicts of some policies depend on: no others need to be read.
 
-    Of datasets whose transactions have realms of their own, or classes that a scan has found, those are read as well.
+    Of datasets whose transactions have classes that a scan has found, those are read as well.
     """
     wanted = set(_ALWAYS)
-    if datasets is not None and (realm_rows(datasets).mixed or _have_classes(datasets)):
+    if datasets is not None and _have_classes(datasets):
         wanted.add("attributes")
     for policy in policies:
         select = policy.select
@@ -128,7 +128,6 @@ class _Evaluation:
     uncommittable: frozenset[str]
     # Also find out when time alone could turn a verdict.
     watch: bool
-    realms: RealmRows
 
 
 @dataclass(frozen=True)
@@ -162,11 +161,10 @@ def _evaluate(
     fresh = _fresh(log, known) if known is not None and any(policy.limits for policy in policies) else None
     windows = windows_of(datasets) if any(policy.select.from_table or policy.drops_refs for policy in policies) else {}
     live = [hold for hold in holds if hold.is_live(as_of)]
-    realms = realm_rows(datasets)
-    live += [RESERVED_HOLD] if realms.may_be_reserved else []
+    live += [RESERVED_HOLD] if any(map(is_reserved, pc.unique(realms_of(datasets).drop_null()).to_pylist())) else []
     held = datasets_chosen_by(log, bounds, datasets, [hold.datasets for hold in live], are_holds=True)
     forbidding, uncommittable = _datasets_denying(datasets, "gc.enabled"), _datasets_denying(datasets, COMMITS)
-    evaluation = _Evaluation(as_of, live, windows, forbidding, uncommittable, watch, realms)
+    evaluation = _Evaluation(as_of, live, windows, forbidding, uncommittable, watch)
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
@@ -197,15 +195,11 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     scopes = ScopeTable(history)
     turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
     seen = turns.add_line if turns else None
-    realms = evaluation.realms.of(group.log)
-    lines = [
-        unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen, realms.asked_by(policy.datasets, history))
-        for policy in policies
-    ]
+    lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen) for policy in policies]
     found = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
-    hold = _first_hold_of(history, holds, group.held, realms)
+    hold = _first_hold_of(history, holds, group.held)
     forbidden, uncommittable = (
         history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
         for names in (evaluation.forbidding, evaluation.uncommittable)
@@ -266,13 +260,11 @@ def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
     return frozenset(datasets["dataset"].filter(denies).to_pylist())
 
 
-def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools, realms: LogRealms) -> Ranks:
+def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Ranks:
     """For each row the first hold that keeps it, -1 if none."""
     first = np.full(len(history), -1, dtype=np.int32)
     for number, hold in enumerate(holds):
         rows = history.per_dataset(held[:, number]) & (first < 0)
-        if (mine := realms.asked_by(hold.datasets, history)) is not None:
-            rows &= mine
         if hold.transactions is not None and rows.any():
             at = np.flatnonzero(rows)
             ids = history.log["transaction"].take(pa.array(at if history.order is None else history.order[at])).to_pylist()

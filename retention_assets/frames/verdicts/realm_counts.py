@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import SUMMED
-from retention_assets.frames.realms import realm_rows
+from retention_assets.frames.log import SUMMED, realms_of
 from retention_assets.policy.purge import PURGED_TYPES
+from retention_assets.policy.realms import is_within
 
 # One row per realm, dataset, verdict and first reason with its witness.
 REALM_COUNTS = pa.schema(
@@ -30,16 +30,16 @@ def count_realms(
     transactions: pa.Table, datasets: pa.Table, verdicts: pa.Table, realms: Sequence[str], swept: pa.Table | None
 ) -> pa.Table:
     """How much of some realms is left in a part, and its verdicts. `swept`: what the ledger knows as SWEPT, with times."""
-    found, rows = [REALM_COUNTS.empty_table()], realm_rows(datasets)
+    counts = [REALM_COUNTS.empty_table()]
+    realm_of_dataset = dict(zip(datasets["dataset"].to_pylist(), realms_of(datasets).to_pylist(), strict=True))
     left: Bools | None = None
     for realm in realms if len(transactions) else ():
-        mine = rows.members(transactions, datasets, realm)
-        if mine is None or not mine.any():
-            continue
-        left = _left(transactions, swept) if left is None else left
-        at = pa.array(np.flatnonzero(mine & left))
-        found.append(_counted(verdicts.take(at), transactions["bytes"].take(at), realm))
-    return pa.concat_tables(found)
+        names = [name for name, own in realm_of_dataset.items() if own is not None and is_within(own, realm)]
+        if names:
+            left = _left(transactions, swept) if left is None else left
+            at = pa.array(np.flatnonzero(left & flags(pc.is_in(transactions["dataset"].cast(pa.string()), pa.array(names)))))
+            counts.append(_counted(verdicts.take(at), transactions["bytes"].take(at), realm))
+    return pa.concat_tables(counts)
 
 
 def _left(transactions: pa.Table, swept: pa.Table | None) -> Bools:

@@ -45,7 +45,6 @@ class Reason(Enum):
     OPEN_AFTER = "An open transaction follows its view, so policy {witness} leaves it."
     NOT_SUPERSEDED = "Some of its files are still current on a branch, and policy {witness} takes only what was replaced."
     NOT_ARCHIVED = "It was not archived yet, which policy {witness} asks for its type."
-    OTHER_REALM = "It is not of the realm that policy {witness} asks for."
     REFERENCED = "Something retained may refer to it; policy {witness} takes only what nothing refers to."
     POLICY_CHANGED = "Policy {witness} marked it, and no policy in force selects it any more."
     CONDITION = "The condition (where) of policy {witness} does not hold for it."

@@ -67,7 +67,6 @@ def unmet_lines(
     as_of: datetime,
     windows: Windows,
     seen: Callable[[SelectorLine], None] | None = None,
-    in_realm: Bools | None = None,
 ) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does.
 
@@ -75,25 +74,20 @@ def unmet_lines(
     """
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
-    for line in lines(policy, scopes, as_of, windows, in_realm):
+    for line in lines(policy, scopes, as_of, windows):
         if seen is not None:
             seen(line)
         np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
 
-def lines(
-    policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows, in_realm: Bools | None = None
-) -> Iterator[SelectorLine]:
+def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows) -> Iterator[SelectorLine]:
     """The lines of a policy that can keep something from being selected, one after the other.
 
     `windows` is what the datasets say about their own retention, for policies that take it from there. A policy that drops refs
-    that are over looks at a history without them; what only they hold is still on a live branch until it does. `in_realm` are
-    the rows of the realm that it asks for, where transactions have realms of their own.
+    that are over looks at a history without them; what only they hold is still on a live branch until it does.
     """
     history, select = scopes.history, policy.select
-    if in_realm is not None:
-        yield SelectorLine("datasets.with", Reason.OTHER_REALM, ~in_realm)
     if isinstance(policy, KeepAll):
         yield SelectorLine("retention.indefinite", Reason.INDEFINITE, np.ones(len(history), dtype=bool))
         return

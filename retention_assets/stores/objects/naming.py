@@ -54,9 +54,9 @@ def default_dataset(settings: ObjectsSettings) -> str:
 
 def constant_dataset(settings: ObjectsSettings) -> str | None:
     """The only dataset, or None if it depends on the objects."""
-    if settings.dataset is None:
+    if settings.template is None:
         return default_dataset(settings)
-    return None if placeholders(settings.dataset) else f"{settings.name}{SEPARATOR}{_escaped(settings.dataset)}"
+    return None if placeholders(settings.template) else f"{settings.name}{SEPARATOR}{_escaped(settings.template)}"
 
 
 def placeholders(template: str | None) -> set[str]:
@@ -66,7 +66,7 @@ def placeholders(template: str | None) -> set[str]:
 
 def dataset_parts(settings: ObjectsSettings) -> set[str]:
     """Part numbers, `realm` and `kind` on which the dataset depends, with a realm template resolved."""
-    found = placeholders(settings.dataset)
+    found = placeholders(settings.template)
     if "realm" in found and isinstance(settings.realm, str):
         found = found - {"realm"} | placeholders(settings.realm)
     return found
@@ -91,7 +91,7 @@ def kinds_of(keys: pa.Array, pattern: str) -> pa.Array:
 
 
 def _datasets(batch: pa.RecordBatch, settings: ObjectsSettings) -> pa.Array:
-    template, constant = settings.dataset, constant_dataset(settings)
+    template, constant = settings.template, constant_dataset(settings)
     if constant is not None or template is None:
         return pa.repeat(constant, len(batch))
     values = {

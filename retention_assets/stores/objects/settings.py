@@ -164,7 +164,6 @@ class ObjectsSettings(StoreSettings):
     """Kind `objects`: stored objects, of which nothing refers to some."""
 
     has_realm_column: ClassVar[bool] = True
-    names_own_realms: ClassVar[bool] = True
     has_branches: ClassVar[bool | None] = False
 
     kind: Literal["objects"] = "objects"
@@ -172,7 +171,7 @@ class ObjectsSettings(StoreSettings):
     dataset: Annotated[
         str | None,
         AfterValidator(lambda text: text and _template(text)),
-        Field(description="A dataset's name; one for all if left out."),
+        Field(description="A dataset's name. If left out: {realm} where objects have realms, else one for all."),
     ] = None
     realm: Annotated[str | FromColumn | None, BeforeValidator(_realm)] = None
     kind_of: Derived | None = None
@@ -214,6 +213,25 @@ class ObjectsSettings(StoreSettings):
                     f"is said twice: here, and as a column of the listing ({columns[name]})", "one of the two", key=key
                 )
         return self
+
+    @model_validator(mode="after")
+    def _a_dataset_has_one_realm(self) -> Self:
+        parts = set(_PLACEHOLDER.findall(self.dataset or ""))
+        of_realm = set(_PLACEHOLDER.findall(self.realm)) if isinstance(self.realm, str) else set[str]()
+        if self.has_realms and self.dataset is not None and "realm" not in parts and not (of_realm and of_realm <= parts):
+            raise InvalidValue(
+                "names no realm, and objects of several realms would be in one dataset", "a template with {realm}",
+                "Write {realm} into it, or leave `dataset` out: then each realm is a dataset.", key="dataset",
+            )  # fmt: skip
+        return self
+
+    @property
+    def template(self) -> str | None:
+        """How datasets are named; None if there is one for all."""
+        return self.dataset or ("{realm}" if self.has_realms else None)
+
+    def realm_of(self, dataset: str) -> str | None:  # noqa: ARG002 - its lines name it
+        return None
 
     @property
     def data_root(self) -> str | None:

@@ -84,18 +84,22 @@ def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> 
     return RowAction(Outcome.EXPIRING, statement, undone=lambda rows, ids: earlier(rows, ids, until - _ROUNDED))
 
 
-def select_expiring(tables: RecordTables, within: datetime, archived_types: Collection[str], all_: bool) -> Select[Any]:
-    """Select units of work that expire by an instant: all, or those not done with; `kept` tells the latter.
+def select_expiring(
+    tables: RecordTables, realm: str | None, within: datetime, archived_types: Collection[str], all_: bool
+) -> Select[Any]:
+    """Select units of work of a realm that expire by an instant: all, or those not done with; `kept` tells the latter.
 
     Not done with: unfinished, or not archived though the type must be.
     """
     time, kept = _Time.of(tables.root), or_(*_unfinished_conditions(tables, archived_types))
     columns = (tables.root.key.text.label("key"), *tables.texts, case((kept, 1), else_=0).label("kept"))
-    query = select(*columns).order_by(tables.root.key.column).where(time.value <= time.bound(within))
+    query = select(*columns).order_by(tables.root.key.column).where(tables.of_realm(realm), time.value <= time.bound(within))
     return query if all_ else query.where(kept)
 
 
-def count_expiring(tables: RecordTables, begin: datetime, end: datetime, archived_types: Collection[str]) -> Select[Any]:
+def count_expiring(
+    tables: RecordTables, realm: str | None, begin: datetime, end: datetime, archived_types: Collection[str]
+) -> Select[Any]:
     """Count what expires in an interval, by type, with how many are unfinished or lack their archive."""
     time, kind = _Time.of(tables.root), tables.log_columns.get("type", literal(None))
     counts: list[ColumnElement[Any]] = [
@@ -103,7 +107,7 @@ def count_expiring(tables: RecordTables, begin: datetime, end: datetime, archive
     ]
     columns: list[ColumnElement[Any]] = [kind, func.count(), *counts, *([literal(0)] if len(counts) == 1 else [])]
     query: Select[Any] = select(*columns).select_from(tables.root.table)
-    query = query.where(time.value >= time.bound(begin), time.value < time.bound(end))
+    query = query.where(tables.of_realm(realm), time.value >= time.bound(begin), time.value < time.bound(end))
     return query.group_by(kind).order_by(kind) if "type" in tables.log_columns else query
 
 

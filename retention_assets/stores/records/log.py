@@ -8,17 +8,19 @@ Writes during a reading may be in the log or not; rows are independent, so none 
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, LargeBinary, Row, Select, Text, cast, func, literal, select
+from sqlalchemy import BINARY, ColumnElement, Connection, LargeBinary, Row, Select, Text, cast, func, literal, select
 
+from retention_assets.errors import quote
 from retention_assets.exchange.attributes import attribute_map
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import INSTANT, LINES
+from retention_assets.policy.realms import NAME_RULE, SYSTEM, is_realm_name
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables, attribute_text
 
@@ -67,34 +69,79 @@ _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 _HASH = "retention_crc32"
 
 
-def lines_of(database: ForeignDatabase, tables: RecordTables, dataset: str, page: int = PAGE) -> pa.Table:
-    """Return all units of work as lines, or one line with the fault."""
-    return _lines_of_batches(_pages(database, tables, page), tables, dataset)
+def lines_of(
+    database: ForeignDatabase, tables: RecordTables, root: str, datasets: Collection[str], page: int = PAGE
+) -> pa.Table:
+    """Return units of work as lines, or a line with the fault for each dataset. `root` is the dataset without a realm."""
+    realms = [name.removeprefix(f"{root}/") for name in datasets]
+    query = _select(tables)
+    if len(realms) == 1 and root not in datasets:
+        query = query.where(tables.of_realm(realms[0]))
+    return _lines_of_batches(_pages(database, tables, query, page), tables, root, datasets)
 
 
-def lines_of_some(database: ForeignDatabase, tables: RecordTables, dataset: str, ids: Sequence[str]) -> pa.Table:
-    return _lines_of_batches(_named(database, tables, ids), tables, dataset)
+def realms_of(database: ForeignDatabase, tables: RecordTables) -> list[str | None]:
+    """Realms that rows name, as the database has them, None among them if some name none."""
+    if tables.realm is None:
+        return [None]
+    with database.reading() as connection:
+        query = select(tables.realm.label("realm")).select_from(tables.root.table)
+        return list(connection.execute(query.group_by(*_apart(tables.realm, tables.dialect))).scalars())
 
 
-def _lines_of_batches(batches: Iterator[pa.RecordBatch], tables: RecordTables, dataset: str) -> pa.Table:
+def lines_of_some(database: ForeignDatabase, tables: RecordTables, root: str, dataset: str, ids: Sequence[str]) -> pa.Table:
+    return _lines_of_batches(_named(database, tables, ids), tables, root, [dataset])
+
+
+def _lines_of_batches(
+    batches: Iterator[pa.RecordBatch], tables: RecordTables, root: str, datasets: Collection[str]
+) -> pa.Table:
     try:
         rows = pa.Table.from_batches(batches, _schema_of(tables))
         for name in TIMES:
             if name in rows.column_names:
                 _check_range(rows[name], name)
     except pa.ArrowException as fault:
-        return _fault_line(dataset, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
+        return _fault_lines(datasets, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
     except _NoInstant as fault:
-        return _fault_line(dataset, str(fault))
-    return _lines_of_rows(rows, dataset)
+        return _fault_lines(datasets, str(fault))
+    if tables.realm is None:
+        return _lines_of_rows(rows, pa.repeat(root, len(rows)))
+    realms = join_chunks(rows["realm"].dictionary_encode())
+    names: list[str] = realms.dictionary.to_pylist()
+    own = pa.array([dataset_of(root, name) for name in names], pa.string()).take(realms.indices).fill_null(root)
+    lines = _lines_of_rows(rows, own)
+    bad = next((name for name in names if not _is_usable(name)), None)
+    if bad is not None:
+        text = f"the column of the realm holds {quote(bad)}, which is no name of a realm: {NAME_RULE}"
+        lines = pa.concat_tables([lines, _fault_lines([root], text)])
+    return lines.filter(pc.is_in(lines["dataset"], pa.array(sorted(datasets), pa.string())))
 
 
-def token_of(database: ForeignDatabase, tables: RecordTables) -> str:
-    """Return a text that changes with any insert, deletion or change of what a log says. One scan of the root table."""
+def tokens_of(database: ForeignDatabase, tables: RecordTables) -> dict[str | None, str]:
+    """Return a text per realm that changes with any change of what its log says. One scan of the root table."""
     texts = [tables.root.key.text, *tables.texts]
     with database.reading() as connection:
-        rows, total = connection.execute(_checksum(connection, texts).select_from(tables.root.table)).one()
-    return f"{rows}-{total or 0}"
+        query = _checksum(connection, texts).select_from(tables.root.table)
+        if tables.realm is None:
+            rows, total = connection.execute(query).one()
+            return {None: f"{rows}-{total or 0}"}
+        query = query.add_columns(tables.realm).group_by(*_apart(tables.realm, tables.dialect))
+        return {realm: f"{rows}-{total or 0}" for rows, total, realm in connection.execute(query).all()}
+
+
+def _apart(realm: ColumnElement[Any], dialect: str) -> list[ColumnElement[Any]]:
+    """Group texts that the database holds to be equal apart."""
+    return [realm] if dialect in ("postgresql", "sqlite") else [realm, cast(realm, BINARY)]
+
+
+def dataset_of(root: str, realm: str | None) -> str:
+    """Dataset of the rows of a realm. Rows that name what is no realm are in the root's, with a fault."""
+    return root if realm is None or not _is_usable(realm) else f"{root}/{realm}"
+
+
+def _is_usable(realm: str) -> bool:
+    return is_realm_name(realm) or realm == SYSTEM
 
 
 class _NoInstant(Exception):
@@ -113,7 +160,9 @@ def _select(tables: RecordTables) -> Select[Any]:
     columns = {"transaction": key.text, **{name: tables.time(name) for name in TIMES if name in schema.names}}
     for name in ATTRIBUTE_COLUMNS:
         if name in schema.names:
-            columns[name] = attribute_text(tables.log_columns[name], tables.dialect)
+            text = tables.realm if name == "realm" else attribute_text(tables.log_columns[name], tables.dialect)
+            assert text is not None
+            columns[name] = text
     return select(*(columns[name].label(f"c{at}") for at, name in enumerate(schema.names))).order_by(key.column)
 
 
@@ -123,8 +172,8 @@ def _named(database: ForeignDatabase, tables: RecordTables, ids: Sequence[str]) 
         yield from database.batches(query, _schema_of(tables), bytes_too=False)
 
 
-def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterator[pa.RecordBatch]:
-    paging, schema, query = paging_of(database, tables, page), _schema_of(tables), _select(tables)
+def _pages(database: ForeignDatabase, tables: RecordTables, query: Select[Any], page: int) -> Iterator[pa.RecordBatch]:
+    paging, schema = paging_of(database, tables, page), _schema_of(tables)
     after: str | None = None
     while True:
         rows = 0
@@ -136,12 +185,12 @@ def _pages(database: ForeignDatabase, tables: RecordTables, page: int) -> Iterat
             return
 
 
-def _lines_of_rows(rows: pa.Table, dataset: str) -> pa.Table:
+def _lines_of_rows(rows: pa.Table, datasets: pa.Array) -> pa.Table:
     """Each column is one array, so that it is not copied; missing values stay null."""
     size, given = len(rows), {name: join_chunks(rows[name]) for name in rows.column_names}
     del rows
     made = {
-        "dataset": pa.repeat(dataset, size),
+        "dataset": datasets,
         "transaction": given["transaction"],
         "parent_given": pa.repeat(True, size),
         "type": pa.repeat("RECORD", size),
@@ -161,8 +210,8 @@ def _check_range(times: pa.ChunkedArray, name: str) -> None:
         raise _NoInstant(f"{name} of one of its rows is infinite, or in no year from 1 to 9999")
 
 
-def _fault_line(dataset: str, fault: str) -> pa.Table:
-    return pa.Table.from_pylist([{"dataset": dataset, "fault": fault}], schema=LINES)
+def _fault_lines(datasets: Collection[str], fault: str) -> pa.Table:
+    return pa.Table.from_pylist([{"dataset": name, "fault": fault} for name in sorted(datasets)], schema=LINES)
 
 
 def _checksum(connection: Connection, texts: list[Any]) -> Select[Any]:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, is_always_longer, some_time
 from retention_assets.settings.urls import StoreUrl
-from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart, StoreSettings, tuple_of
+from retention_assets.stores.settings import Cascading, RealmColumn, RowPolicies, SettingsPart, StoreSettings, tuple_of
 
 
 def _name(name: str) -> str:
@@ -90,6 +90,11 @@ class RecordsSettings(StoreSettings):
         if len(set(self.children)) != len(self.children):
             raise InvalidValue("names a table and key twice", "each table and key once", key="children")
         return self
+
+    def realm_of(self, dataset: str) -> str | None:
+        if isinstance(self.realm, RealmColumn):
+            return dataset.removeprefix(f"{self.name}/{self.root.table}").removeprefix("/") or None
+        return super().realm_of(dataset)
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -1,9 +1,11 @@
 """The `records` store: units of work in a database, each a row of the root table with rows in other tables.
 
-One dataset, `store/root table`. Its transactions are RECORDs, known by their keys as text. The note of each is what its root
-row said when the sweep was planned, and only what still says it is deleted.
+One dataset, `store/root table`; where a column names realms, one for each: `store/root table/realm`. Transactions are RECORDs,
+known by their keys as text. The note of each is what its root row said when the sweep was planned, and only what still says it
+is deleted.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -36,7 +38,7 @@ from retention_assets.stores.records.delete import (
     select_expiring,
     set_expiry,
 )
-from retention_assets.stores.records.log import lines_of, lines_of_some, read_pages, token_of
+from retention_assets.stores.records.log import dataset_of, lines_of, lines_of_some, read_pages, realms_of, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
@@ -71,22 +73,29 @@ class RecordsStore(LazyStore[RecordsSettings]):
         if self.settings.ttl is None:
             # with expiry, housekeeping has to go on: it only keeps rows
             self.cascades().check()
-        return [self.dataset] if self.tables else []
+        return sorted({dataset_of(self.dataset, realm) for realm in realms_of(self.database, self.tables)})
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(sorted(set(datasets)))] if datasets else []
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        return lines_of(self.database, self.tables, self.dataset) if self.dataset in datasets else LINES.empty_table()
+        own = [name for name in datasets if self._has(name)]
+        return lines_of(self.database, self.tables, self.dataset, own) if own else LINES.empty_table()
 
     def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        if dataset != self.dataset:
+        if not self._has(dataset):
             return LINES.empty_table()
-        return lines_of_some(self.database, self.tables, self.dataset, transactions)
+        return lines_of_some(self.database, self.tables, self.dataset, dataset, transactions)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Hash the whole root table in one query."""
-        return {self.dataset: token_of(self.database, self.tables)} if self.dataset in datasets else {}
+        if not any(map(self._has, datasets)):
+            return {}
+        tokens: dict[str, str] = {}
+        for realm, token in sorted(tokens_of(self.database, self.tables).items(), key=str):
+            name = dataset_of(self.dataset, realm)
+            tokens[name] = f"{tokens[name]} {token}" if name in tokens else token
+        return {name: token for name, token in tokens.items() if name in datasets}
 
     def present(self) -> datetime | None:
         return self.database.present()
@@ -101,11 +110,12 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Record the root's present row; None without a row."""
         found: dict[str, str] = {}
-        if dataset == self.dataset:
+        if self._has(dataset):
             self.cascades().check()
             for at in range(0, len(transactions), _PIECE):
                 with self.database.reading() as connection:
-                    found |= present_of(connection, self.tables, transactions[at : at + _PIECE])
+                    present = present_of(connection, self.tables, transactions[at : at + _PIECE])
+                found |= {name: note for name, note in present.items() if self._is_of(dataset, json.loads(note).get("realm"))}
         return [PreparedTarget(one, note=found.get(one)) for one in transactions]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
@@ -136,11 +146,12 @@ class RecordsStore(LazyStore[RecordsSettings]):
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
         """Yield a thousand at a time."""
-        if dataset != self.dataset:
+        if not self._has(dataset):
             return
-        query = select_expiring(self.tables, within, archived_types, all_=is_held is not None)
+        query = select_expiring(self.tables, self._realm_of(dataset), within, archived_types, all_=is_held is not None)
         for page in read_pages(self.database, self.tables, query, _PIECE):
-            kept = [row for row in page if row.kept or (is_held and is_held(row.key))]
+            mine = (row for row in page if self.tables.realm is None or self._is_of(dataset, row.realm))
+            kept = [row for row in mine if row.kept or (is_held and is_held(row.key))]
             if kept:
                 yield [Target(row.key, note_of(row)) for row in kept]
 
@@ -152,10 +163,10 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def count_expiring(
         self, dataset: str, begin: datetime, end: datetime, archived_types: Collection[str]
     ) -> list[ExpiryCount]:
-        if dataset != self.dataset:
+        if not self._has(dataset):
             return []
         with self.database.reading() as connection:
-            rows = connection.execute(count_expiring(self.tables, begin, end, archived_types)).all()
+            rows = connection.execute(count_expiring(self.tables, self._realm_of(dataset), begin, end, archived_types)).all()
         return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
 
     def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
@@ -166,7 +177,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """The root goes last."""
-        if dataset != self.dataset:
+        if not self._has(dataset):
             return {}
         names = [one.transaction for one in targets]
         known = all(one.place_known for one in targets)
@@ -176,6 +187,15 @@ class RecordsStore(LazyStore[RecordsSettings]):
             with self.database.reading() as connection:
                 found |= remains_of(connection, tables, names[at : at + _PIECE], known)
         return found
+
+    def _has(self, dataset: str) -> bool:
+        return dataset == self.dataset or (self.tables.realm is not None and dataset.startswith(f"{self.dataset}/"))
+
+    def _realm_of(self, dataset: str) -> str | None:
+        return self.settings.realm_of(dataset) if self.tables.realm is not None else None
+
+    def _is_of(self, dataset: str, realm: str | None) -> bool:
+        return dataset_of(self.dataset, realm if self.tables.realm is not None else None) == dataset
 
     def close(self) -> None:
         self.database.close()
@@ -189,7 +209,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
         permit: Permit,
         deletes: bool = False,
     ) -> list[SweptTarget]:
-        if dataset != self.dataset:
+        if not self._has(dataset):
             return [SweptTarget(one.transaction, Outcome.ALREADY_GONE) for one in targets]
         try:
             cascades = self.cascades().check() if deletes else self.cascades()

@@ -20,6 +20,7 @@ from sqlalchemy import (
     cast,
     func,
     null,
+    true,
 )
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import ARRAY, Boolean, Float, Interval, LargeBinary, NullType, String, Time
@@ -36,6 +37,8 @@ TIMES = ("opened_at", "closed_at", "archived_at")
 LOG_COLUMNS = (*TIMES, "type")
 # root columns that become attributes, by name
 ATTRIBUTE_COLUMNS = ("type", "realm")
+# what a note says of a root row
+NOTED = (*TIMES, *ATTRIBUTE_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,21 @@ class RecordTables:
     def texts(self) -> list[ColumnElement[Any]]:
         """Columns of the root for notes, as the database writes them, because notes are compared."""
         kind = Text if self.dialect in ("postgresql", "sqlite") else CHAR
-        return [cast(column, kind).label(name) for name, column in self.log_columns.items()]
+        texts: dict[str, ColumnElement[Any]] = {name: cast(column, kind) for name, column in self.log_columns.items()}
+        if self.realm is not None:
+            texts["realm"] = self.realm
+        return [text.label(name) for name, text in texts.items()]
+
+    @property
+    def realm(self) -> ColumnElement[Any] | None:
+        """Realm of a root row as text, where a column names it; an empty one is none."""
+        return func.nullif(attribute_text(self.log_columns["realm"], self.dialect), "") if "realm" in self.log_columns else None
+
+    def of_realm(self, realm: str | None) -> ColumnElement[bool]:
+        """Match the rows of a realm, and perhaps others that the database holds to be equal."""
+        if self.realm is None:
+            return true()
+        return self.realm.is_(None) if realm is None else self.realm == realm
 
     def time(self, name: str) -> ColumnElement[Any]:
         """Return a time of the root in the form that a stream gives."""

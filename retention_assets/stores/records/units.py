@@ -30,7 +30,7 @@ from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.cascades import Cascades
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, Remains, SweptTarget, Target
-from retention_assets.stores.records.tables import LOG_COLUMNS, RecordTables, TableRows
+from retention_assets.stores.records.tables import NOTED, RecordTables, TableRows
 
 # root rows locked at once; connections of one batch at most, unless there are more children than that
 _AT_ONCE, _CONNECTIONS = 1_000, 40
@@ -58,7 +58,7 @@ RETRY_PART = RetryPolicy(lambda fault: isinstance(fault, UnitBlocked) and fault.
 
 
 def note_of(row: Row[Any]) -> str:
-    values = {name: value for name, value in zip(row._fields, row, strict=True) if name in LOG_COLUMNS}
+    values = {name: value for name, value in zip(row._fields, row, strict=True) if name in NOTED}
     return _NOTE.encode(values)
 
 

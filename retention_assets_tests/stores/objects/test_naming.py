@@ -58,11 +58,11 @@ def test_parts_of_any_keys_are_those_of_a_split() -> None:
 NAMES: tuple[tuple[str, dict[str, Any], tuple[str, str | None, str | None], tuple[str | None, str | None, str]], ...] = (
     ("one dataset for all", {}, ("r/a", None, None), (None, None, "blobs/blobs")),
     ("a dataset by its name", {"dataset": "all"}, ("r/a", None, None), (None, None, "blobs/all")),
-    ("a realm is a part", {"realm": "{0}"}, ("r/a", None, None), ("r", None, "blobs/blobs")),
-    ("a realm is a path", {"realm": "{0}/{1}"}, ("acme/sales/x", None, None), ("acme/sales", None, "blobs/blobs")),
+    ("a realm is a dataset", {"realm": "{0}"}, ("r/a", None, None), ("r", None, "blobs/r")),
+    ("a realm is a path", {"realm": "{0}/{1}"}, ("acme/sales/x", None, None), ("acme/sales", None, "blobs/acme/sales")),
     ("too few parts for a realm", {"realm": "{1}"}, ("a", None, None), (None, None, "blobs/blobs")),
-    ("a name of the system passes", {"realm": "::{0}"}, ("system::/a", None, None), ("::system::", None, "blobs/blobs")),
-    ("a dataset by its realm", {"realm": "{0}", "dataset": "{realm}"}, ("r/a", None, None), ("r", None, "blobs/r")),
+    ("a name of the system passes", {"realm": "::{0}"}, ("system::/a", None, None), ("::system::", None, "blobs/::system::")),
+    ("a dataset by the realm's part", {"realm": "{0}", "dataset": "x-{0}"}, ("r/a", None, None), ("r", None, "blobs/x-r")),
     ("… that is a path", {"realm": "{0}/{1}", "dataset": "{realm}"}, ("a/b/c", None, None), ("a/b", None, "blobs/a/b")),
     ("… of none", {"realm": "{1}", "dataset": "{realm}"}, ("a", None, None), (None, None, "blobs/blobs")),
     ("a dataset by a part", {"dataset": "x-{1}"}, ("a/b/c", None, None), (None, None, "blobs/x-b")),
@@ -73,7 +73,7 @@ NAMES: tuple[tuple[str, dict[str, Any], tuple[str, str | None, str | None], tupl
     ("a column says the realm", {}, ("k", "acme", "doc"), ("acme", "doc", "blobs/blobs")),
     ("… and names the dataset", {"dataset": "{realm}-{kind}"}, ("k", "acme", "doc"), ("acme", "doc", "blobs/acme-doc")),
     ("… but not without a kind", {"dataset": "{realm}-{kind}"}, ("k", "acme", None), ("acme", None, "blobs/blobs")),
-    ("a template before a column", {"realm": "{0}"}, ("r/a", "acme", None), ("r", None, "blobs/blobs")),
+    ("a template before a column", {"realm": "{0}"}, ("r/a", "acme", None), ("r", None, "blobs/r")),
     ("signs of globs", {"dataset": "{0}"}, ("a*?[b]%/x", None, None), (None, None, "blobs/a%2A%3F%5Bb]%25")),
     ("what can't be printed", {"dataset": "{0}"}, ("a b\n\u2028\xa0é/x", None, None), (None, None, "blobs/a b%0A%E2%80%A8%C2%A0é")),
     ("a part of many that is hostile", {"dataset": "{0}.{1}"}, ("a*/x/y", None, None), (None, None, "blobs/a%2A.x")),
@@ -138,10 +138,12 @@ SAID_TWICE: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
     ({"parquet": {"files": "/x", "as_of": "2026-01-01T00:00:00Z", "columns": {"realm": "r"}}}, {"realm": "{0}"}, "is said twice"),
     ({"sql": {"url": "sqlite:////x.db", "table": "t", "key": "k", "created_at": "c", "kind": "k"}},
      {"kind_of": {"pattern": "(a)"}}, "is said twice"),
+    (PATH, {"realm": "{0}", "dataset": "all"}, "names no realm, and objects of several realms would be in one dataset"),
+    (PATH, {"realm": "{0}/{1}", "dataset": "{0}"}, "names no realm, and objects of several realms would be in one dataset"),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize(("listing", "more", "expected"), SAID_TWICE)
-def test_realm_and_kind_are_said_once(listing: dict[str, Any], more: dict[str, Any], expected: str) -> None:
+def test_settings_about_realms_and_kinds_agree(listing: dict[str, Any], more: dict[str, Any], expected: str) -> None:
     with pytest.raises((ValueError, BadInput), match=expected):
         settings_of(listing, **more)

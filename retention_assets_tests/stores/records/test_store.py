@@ -173,14 +173,17 @@ def test_pages_of_any_size_make_the_same_log(units: Units) -> None:
     names = ["1", "10", "2", "A", "a", "b'c", "é"]
     units.has(*names)
     store, sizes = units.store(), (1, 3, len(names), 100)
-    found = {size: lines_of(store.database, store.tables, units.dataset, size)["transaction"].to_pylist() for size in sizes}
+    found = {
+        size: lines_of(store.database, store.tables, units.dataset, [units.dataset], size)["transaction"].to_pylist()
+        for size in sizes
+    }
     assert {size: sorted(some) for size, some in found.items()} == dict.fromkeys(sizes, sorted(names))
 
 
 def test_pages_go_on_in_the_order_of_numbers(store_url: str) -> None:
     units = Units(store_url, key=BigInteger().with_variant(Integer(), "sqlite")).has(*range(-3, 12))
     store = units.store()
-    assert lines_of(store.database, store.tables, units.dataset, 4)["transaction"].to_pylist() == [
+    assert lines_of(store.database, store.tables, units.dataset, [units.dataset], 4)["transaction"].to_pylist() == [
         str(n) for n in range(-3, 12)
     ]
     store.close()

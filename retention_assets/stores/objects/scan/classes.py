@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
-from retention_assets.frames.grouping import may_hold_of
+from retention_assets.frames.grouping import holds_dataset
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
@@ -96,7 +96,7 @@ def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
     places = [text.rsplit("\n", 1) for text in codes.dictionary.to_pylist()]
     words = pa.nulls(len(objects), pa.string())
     for hold in holds:
-        about = [may_hold_of(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
+        about = [holds_dataset(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
         mask = pa.array(about, pa.bool_()).take(codes.indices)
         if hold.transactions is not None and pc.any(mask).as_py():
             rows = pc.indices_nonzero(mask)

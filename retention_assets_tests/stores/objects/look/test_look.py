@@ -324,8 +324,9 @@ def test_an_object_that_is_newer_than_the_list_keeps_what_it_leads_to(folder: Lo
     files = {"files": str(folder.folder / "list.parquet"), "as_of": now().isoformat(), "columns": {"realm": "tenant"}}
     lines = [{"from": "a/new", "to": "a/one"}, {"complete": True, "count": 1}]
     (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    store = folder.store(listing={**folder.listing, "parquet": files}, edges=[{"lines": str(folder.folder / "edges.jsonl")}])
-    assert classes(store, "a/one") == {"a/one": "unreferenced"}
+    listing, edges = {**folder.listing, "parquet": files}, [{"lines": str(folder.folder / "edges.jsonl")}]
+    store, wanted = folder.store(listing=listing, edges=edges, dataset="{realm}"), {"blobs/acme": ["a/one"]}
+    assert classes(store, "a/one", dataset="blobs/acme") == {"a/one": "unreferenced"}
     folder.put("a/new", b".")
-    assert classes(store, "a/one") == {"a/one": "referenced"}
-    assert "over the edge from a/new, which is not in the listing" in str(store.read_some({"blobs/a": ["a/one"]})["attributes"])
+    assert classes(store, "a/one", dataset="blobs/acme") == {"a/one": "referenced"}
+    assert "over the edge from a/new, which is not in the listing" in str(store.read_some(wanted)["attributes"])
