@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.errors import problems_of
-from retention_assets.policy.model import DEFAULT_GRACE, Beyond, Datasets, KeepAll, OlderThan, Policy, Selection, Value
+from retention_assets.policy.model import Beyond, Datasets, KeepAll, OlderThan, Policy, Selection, Value
 from retention_assets.settings.yaml import Document
 
 ALL = "*"
@@ -124,7 +124,13 @@ def read_entries(document: Document) -> list[AspectEntry]:
         entries.append(entry)
         line = document.line((index,))
         if entry.key in lines:
-            problems.append(_twice(entry, document.file, line, f"The other one is on line {lines[entry.key]}."))
+            problems.append(
+                Problem(
+                    f"has a second entry for entity {entry.entity} and aspect {entry.aspect}", file=document.file, line=line,
+                    policy=entry.name, expected="one entry for each entity and aspect",
+                    remedy=f"The other one is on line {lines[entry.key]}.",
+                )
+            )  # fmt: skip
         lines[entry.key] = line
     if problems:
         raise BadInput(problems)
@@ -137,46 +143,16 @@ def _label(item: object, index: int) -> str:
     return f"#{index + 1}"
 
 
-def _twice(entry: AspectEntry, file: str | None = None, line: int | None = None, remedy: str | None = None) -> Problem:
-    return Problem(
-        f"has a second entry for entity {entry.entity} and aspect {entry.aspect}", file=file, line=line, policy=entry.name,
-        expected="one entry for each entity and aspect", remedy=remedy or "Take one of them out.",
-    )  # fmt: skip
-
-
 def overlay(files: Iterable[Sequence[AspectEntry]]) -> list[AspectEntry]:
     """Overlay files: for each key the entry of the last file, in the order of first appearance."""
-    found: dict[Key, AspectEntry] = {}
-    problems: list[Problem] = []
-    for entries in files:
-        own = {entry.key: entry for entry in entries}
-        problems += [_twice(entry) for entry in entries if own[entry.key] is not entry]
-        found.update(own)
-    if problems:
-        raise BadInput(problems)
-    return list(found.values())
+    return list({entry.key: entry for entries in files for entry in entries}.values())
 
 
-def resolve(entries: Iterable[AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
-    return _entry_for({entry.key: entry for entry in entries}, entity, aspect)
-
-
-def _entry_for(entries: dict[Key, AspectEntry], entity: str, aspect: str) -> AspectEntry | None:
-    order = ((entity, aspect), (ALL, aspect), (entity, ALL), (ALL, ALL))
-    return next((entries[key] for key in order if key in entries), None)
-
-
-def as_policy(
-    entry: AspectEntry, datasets: Sequence[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
-) -> Policy:
-    """Translate an entry to a policy over globs of datasets. An `indefinite` entry marks nothing, and is the reason why.
-
-    The current version is the newest transaction of its branch and protected anyway; it comes on top of `maxVersions`,
-    unless the store says that it counts.
-    """
+def _as_policy(entry: AspectEntry, datasets: Sequence[str], current_counts: bool) -> Policy:
     kept = entry.config.retention
     if kept.indefinite is not None:
         return KeepAll(name=entry.name, description=sentence(entry), datasets=Datasets(include=tuple(datasets)))
+    # The current version is protected anyway. It comes on top of `maxVersions`, unless the store says that it counts.
     beside = 0 if current_counts else 1
     return Policy(
         name=entry.name,
@@ -186,26 +162,23 @@ def as_policy(
             older_than=OlderThan(age=_age(kept.time)) if kept.time else None,
             beyond=Beyond(transactions=kept.version.max_versions + beside) if kept.version else None,
         ),
-        grace=grace,
         force_overwrite=entry.force_overwrite,
     )
 
 
-def policies_for(
-    entries: Sequence[AspectEntry], datasets: Iterable[str], current_counts: bool = False, grace: Duration = DEFAULT_GRACE
-) -> list[Policy]:
+def policies_for(entries: Sequence[AspectEntry], datasets: Iterable[str], current_counts: bool = False) -> list[Policy]:
     """Build a policy for each entry that wins any dataset `store/entity.aspect`, over exactly those, in the entries' order.
 
-    No entry selects a dataset whose name has another form.
+    No entry selects a dataset whose name has another form. An `indefinite` entry marks nothing, and is the reason why.
     """
     by_key = {entry.key: entry for entry in entries}
     won: dict[Key, list[str]] = {key: [] for key in by_key}
     for dataset in sorted(set(datasets)):
         entity, dot, aspect = dataset.partition("/")[2].partition(".")
-        entry = _entry_for(by_key, entity, aspect) if entity and dot and aspect else None
-        if entry is not None:
-            won[entry.key].append(escape_glob(dataset))
-    return [as_policy(by_key[key], globs, current_counts, grace) for key, globs in won.items() if globs]
+        order = ((entity, aspect), (ALL, aspect), (entity, ALL), (ALL, ALL)) if entity and dot and aspect else ()
+        if key := next((key for key in order if key in by_key), None):
+            won[key].append(escape_glob(dataset))
+    return [_as_policy(by_key[key], globs, current_counts) for key, globs in won.items() if globs]
 
 
 def sentence(entry: AspectEntry, current_counts: bool = False) -> str:
