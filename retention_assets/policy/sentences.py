@@ -34,10 +34,9 @@ def count(number: int, noun: str, several: str = "") -> str:
     return f"{number:,} {noun if number == 1 else several or f'{noun}s'}"
 
 
-def first_of(names: Sequence[str], most: int = 3) -> str:
+def first_of(names: Sequence[str]) -> str:
     """`a, b, c and 2 more`"""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def sentence(policy: Policy) -> str:

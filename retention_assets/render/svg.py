@@ -95,9 +95,9 @@ def binary_ticks(highest: int) -> int:
     return 1 << max(0, (max(highest, 1) - 1).bit_length() - 2)
 
 
-def largest(series: Sequence[Series], most: int = len(COLOURS) - 1) -> tuple[Series, ...]:
+def largest(series: Sequence[Series]) -> tuple[Series, ...]:
     """Series with the largest sums, and all others as one: more colours can't be told apart."""
-    ordered = sorted(series, key=lambda one: (-sum(one.values), one.name))
+    ordered, most = sorted(series, key=lambda one: (-sum(one.values), one.name)), len(COLOURS) - 1
     rest = ordered[most:]
     if len(rest) < 2:
         return tuple(ordered)

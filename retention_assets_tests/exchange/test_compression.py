@@ -148,16 +148,9 @@ def test_gzip_says_how_long_it_is(tmp_path: Path) -> None:
 def test_no_flipped_bit_of_a_parquet_log_with_checksums_is_believed(tmp_path: Path) -> None:
     """Of each byte one bit. A sum doesn't care which."""
     at = parse_instant("2026-01-01T00:00:00Z")
-    row = {
-        "dataset": "lake/d",
-        "transaction": "T1",
-        "type": "SNAPSHOT",
-        "status": "COMMITTED",
-        "opened_at": at,
-        "closed_at": at,
-    }
     file = tmp_path / "log.parquet"
-    pq.write_table(pa.Table.from_pylist([{**row, "heads": ["main"]}]), file, write_page_checksum=True)
+    row = {**SOUND, "opened_at": at, "closed_at": at, "heads": ["main"]}
+    pq.write_table(pa.Table.from_pylist([row]), file, write_page_checksum=True)
     whole, sound = file.read_bytes(), read_lines(file)
     refused = 0
     for place in range(len(whole)):

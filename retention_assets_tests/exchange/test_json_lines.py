@@ -5,7 +5,6 @@ only what belongs to none refuses the file.
 """
 
 import codecs
-import gzip
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,14 +29,10 @@ from retention_assets_tests.exchange.lines import LINE, SOUND, line, read, refus
     [
         (f"{LINE}\n{{bad\n{LINE}", 2, "is no JSON"),
         (f"{LINE}\n\n\n{{bad}}\n", 4, "is no JSON"),
-        (f"{LINE}\r\nbad\r\n", 2, "is no JSON"),
         (f"{LINE}\n{LINE[:-9]}", 2, "is no JSON"),
         (f"{LINE}{LINE}", 1, "is no JSON"),
         (f"{LINE} x", 1, "is no JSON"),
-        (f"{LINE},\n{LINE}", 1, "is no JSON"),
         (json.dumps(SOUND, indent=1), 1, "is no JSON"),
-        (f"# a comment\n{LINE}", 1, "is no JSON"),
-        (LINE.replace('"', "'"), 1, "is no JSON"),
         (LINE.replace("T1", "\\ud800"), 1, "is no JSON"),
         (codecs.BOM_UTF8 + LINE.encode(), 1, "begins with a byte order mark"),
         (LINE.encode("utf-16"), 1, "is not text"),
@@ -45,8 +40,6 @@ from retention_assets_tests.exchange.lines import LINE, SOUND, line, read, refus
         (f"[{LINE}]", 1, "is not an object"),
         (f"{LINE}\n[]\n{LINE}", 2, "is not an object"),
         (f"{LINE}\n\nnull\n", 3, "is not an object"),
-        (f"{LINE}\n5\n", 2, "is not an object"),
-        (f'{LINE}\n"T2"\n', 2, "is not an object"),
         (line(byts=1), 1, "is not a known key"),
         (f"{LINE}\n\n{line(heads=['main'])}", 3, "is not a known key"),
         (LINE.replace('"type"', '"Type"'), 1, "is not a known key"),
@@ -102,18 +95,6 @@ def test_a_line_that_is_no_json_stops_the_command_with_its_file_and_number(
     assert said.out == ""
 
 
-@pytest.mark.parametrize(
-    "raw", [b"\x1f\x8b broken", gzip.compress(LINE.encode())[:-6], LINE.encode()], ids=["torn", "short", "plain"]
-)
-def test_a_packed_log_that_cannot_be_unpacked_is_refused(raw: bytes, tmp_path: Path) -> None:
-    assert refusal(tmp_path, raw, "log.jsonl.gz").what.startswith("cannot be read")
-
-
-def test_a_bad_line_of_a_packed_log_is_named_by_its_number(tmp_path: Path) -> None:
-    problem = refusal(tmp_path, gzip.compress(f"{LINE}\n\nbad".encode()), "log.jsonl.gz")
-    assert (problem.line, problem.what) == (3, "is no JSON")
-
-
 # --- what refuses one dataset ---
 
 
@@ -121,29 +102,22 @@ def test_a_bad_line_of_a_packed_log_is_named_by_its_number(tmp_path: Path) -> No
     ("changed", "fault"),
     [
         ({"closed_at": "2026-01-01T00:05:00"}, "closed_at has no zone: 2026-01-01T00:05:00"),
-        ({"opened_at": "2026-01-01 00:00:00"}, "opened_at has no zone: 2026-01-01 00:00:00"),
         ({"archived_at": "2026-01-01T00:05:00 Europe/Paris"}, "archived_at has no zone"),
         ({"closed_at": "2026-01-01T00:05:00+99:00"}, "closed_at has no zone"),
         ({"closed_at": "yesterday"}, "closed_at is not a time: yesterday"),
         ({"closed_at": "2026-02-30T00:00:00Z"}, "closed_at is not a time"),
-        ({"closed_at": ""}, "closed_at is not a time"),
         ({"closed_at": 1767225900}, "closed_at is not a time: 1767225900"),
-        ({"closed_at": {"at": 1}}, "closed_at is not a time"),
         ({"closed_at": "infinity"}, "closed_at has no zone"),
         ({"closed_at": "20000-01-01T00:00:00Z"}, "closed_at is out of range"),
         ({"bytes": "10"}, 'bytes is not a whole number: "10"'),
         ({"bytes": 1.5}, "bytes is not a whole number: 1.5"),
         ({"bytes": True}, "bytes is not a whole number: true"),
-        ({"bytes": [1]}, "bytes is not a whole number"),
         ({"bytes": 10**30}, "bytes is not a whole number"),
         ({"bytes": -1}, "negative bytes"),
         ({"files": "a"}, 'files is neither a count nor a list of names: "a"'),
-        ({"files": {"a": 1}}, "files is neither a count nor a list of names"),
-        ({"files": 1.5}, "files is neither a count nor a list of names"),
         ({"files": -1}, "negative files"),
         ({"files": ["a", None]}, "files holds a name that is null"),
         ({"attributes": "a"}, 'attributes is not a mapping: "a"'),
-        ({"attributes": ["a"]}, "attributes is not a mapping"),
     ],
 )
 def test_a_wrong_value_refuses_its_dataset_and_the_others_go_on(changed: dict[str, Any], fault: str, tmp_path: Path) -> None:
@@ -175,8 +149,6 @@ def test_a_tag_that_expires_at_no_time_refuses_its_dataset(tmp_path: Path) -> No
     ("text", "meaning"),
     [
         ("2026-01-02T00:05:00Z", "2026-01-02T00:05:00Z"),
-        ("2026-01-02 00:05:00Z", "2026-01-02T00:05:00Z"),
-        ("2026-01-02T02:05:00+02:00", "2026-01-02T00:05:00Z"),
         ("2026-01-02T02:05:00+0200", "2026-01-02T00:05:00Z"),
         ("2026-01-01T18:35:00-05:30", "2026-01-02T00:05:00Z"),
         ("2026-01-02T00:05Z", "2026-01-02T00:05:00Z"),

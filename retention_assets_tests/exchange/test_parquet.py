@@ -12,7 +12,7 @@ from retention_assets.errors import BadInput
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import INSTANT, LOG, Log
 from retention_assets.policy.durations import parse_instant
-from retention_assets_tests.exchange.lines import LINE, line, refusal
+from retention_assets_tests.exchange.lines import line
 from retention_assets_tests.histories import history, random_histories, to_lines
 
 
@@ -120,21 +120,11 @@ def test_columns_that_are_not_there_are_null(tmp_path: Path) -> None:
     assert [(one["bytes"], one["files"], one["attributes"]) for one in rows] == [(None, None, None)] * 2
 
 
-def test_attributes_may_be_a_struct(tmp_path: Path) -> None:
-    attributes = pa.array([{"a": "x", "b": None}, None, None, None, None])
-    first, second = parquet(tmp_path, exchange_table(attributes=attributes)).transactions.to_pylist()
-    assert (first["attributes"], second["attributes"]) == ([("a", "x")], None)
-
-
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_instants_of_any_unit_and_zone_are_read(unit: str, tmp_path: Path) -> None:
     later = parse_instant("2026-01-01T00:05:00Z")
     column = pa.array([later, later, None, None, None], pa.timestamp(unit, tz="Europe/Paris"))
     assert parquet(tmp_path, exchange_table(closed_at=column)).transactions["closed_at"].to_pylist() == [later, later]
-
-
-def test_what_only_ends_like_parquet_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path, LINE, "log.parquet").what.startswith("is not Parquet")
 
 
 def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:

@@ -13,12 +13,6 @@ from retention_assets.exchange import KEYS, datasets_in, read_file, read_log
 from retention_assets_tests.exchange.lines import LINE, line, read
 from retention_assets_tests.exchange.test_parquet import exchange_table
 
-
-def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not there"):
-        read_log(tmp_path / "log.jsonl")
-
-
 # --- files and folders ---
 
 
@@ -39,10 +33,12 @@ def test_a_folder_is_read_in_the_order_of_its_file_names(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log")
     with pytest.raises(BadInput, match="holds no log"):
         read_log(tmp_path)
+    with pytest.raises(BadInput, match="is not there"):
+        read_log(tmp_path / "log.jsonl")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from retention_assets.ledger.marks.pending import PendingGroup, Waiting
 from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals
 from retention_assets.ledger.sweeps.reports import DayLook
 from retention_assets.policy.deletion_message import SCHEDULED
-from retention_assets.render.markdown import MOST_INLINE, code, plain, readable
+from retention_assets.render.markdown import MOST_INLINE, readable
 from retention_assets.render.summaries import (
     day_of,
     environment_summary,
@@ -19,7 +19,6 @@ from retention_assets.render.summaries import (
     report_summary,
     swept_summary,
 )
-from retention_assets.render.text import visible_line
 from retention_assets.report import DayReport
 
 # A Tuesday.
@@ -75,13 +74,6 @@ def test_a_quiet_day_and_a_day_on_which_nobody_came_are_not_the_same() -> None:
     assert look_words(look._replace(due=2, looked_at=AS_OF + 3 * DAY)).startswith(
         "Looked as of 2026-06-09 12:00 UTC, noted 2026-06-12 12:00 UTC: 2 marks were due."
     )
-
-
-@pytest.mark.parametrize("name", ["a`b", "``", "[x](y)", "a|b", "<b>", "\u202e"])
-def test_a_name_takes_no_part_in_markdown(name: str) -> None:
-    assert "\u202e" not in code(name) + plain(name)
-    assert code(name) == (plain(name) if "`" in name or "|" in name else f"`{visible_line(name)}`")
-    assert all(f"\\{letter}" in plain(name) for letter in name if letter in "`[]|<>")
 
 
 def test_rows_are_a_list_that_wraps_or_a_table_on_a_click() -> None:

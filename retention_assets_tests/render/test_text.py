@@ -45,6 +45,7 @@ def test_a_share_is_nothing_or_all_only_if_it_is(part: int, words: str) -> None:
         (timedelta(minutes=2), "2 min"),
         (timedelta(hours=3, seconds=1), "3 h 1 s"),
         (timedelta(days=1, seconds=30), "1 d"),
+        (timedelta(days=2, hours=3, minutes=4, seconds=5), "2 d 3 h 4 min"),
         (timedelta(seconds=-5), "-5 s"),
     ],
 )
