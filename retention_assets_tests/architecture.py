@@ -166,7 +166,7 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_100,
     "settings": 1_530,
-    "policy": 3_120,
+    "policy": 3_090,
     "frames": 3_740,
     "exchange": 670,
     "sql": 1_920,
@@ -186,10 +186,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_420,
     "dagster": 4_240,
     "demo": 780,
-    "retention_assets_tests": 66_970,
+    "retention_assets_tests": 66_470,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 61, 1_435
+OPENINGS, ARROWS = 61, 1_430
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

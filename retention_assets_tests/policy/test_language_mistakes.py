@@ -11,8 +11,7 @@ import pytest
 
 from retention_assets.cli import main
 from retention_assets.errors import BadInput
-from retention_assets.policy.language import Policies, load_policies
-from retention_assets.settings.yaml import LARGEST_BYTES
+from retention_assets.policy.language import load_policies
 from retention_assets_tests.policy.broken_files import BROKEN, WIDE, datahub, datasets, hold, problems_of, select
 
 
@@ -116,45 +115,6 @@ def test_an_unknown_store_stops_the_command_line(tmp_path: Path, monkeypatch: py
 # --- files that cannot be read at all ---
 
 
-def test_a_file_of_50_megabytes_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "p.yaml"
-    with file.open("wb") as stream:
-        for _ in range(50):
-            stream.write(b"# " + b"x" * (1024 * 1024 - 3) + b"\n")
-    [problem] = problems_of(file)
-    assert (problem.what, problem.expected) == ("is too large", f"at most {LARGEST_BYTES // 1024 // 1024} MiB")
-    assert exit_code(monkeypatch, "validate", str(file)) == 2
-
-
-def test_the_largest_file_is_read_and_a_byte_more_is_not(tmp_path: Path) -> None:
-    text = b"policies: []\n#"
-    (tmp_path / "p.yaml").write_bytes(text + b"x" * (LARGEST_BYTES - len(text)))
-    assert load_policies([tmp_path]) == Policies()
-    (tmp_path / "p.yaml").write_bytes(text + b"x" * (LARGEST_BYTES - len(text) + 1))
-    assert problems_of(tmp_path)[0].what == "is too large"
-
-
-@pytest.mark.parametrize(
-    ("raw", "line", "what"),
-    [
-        (b"policies: []\n\xff\xfe\x00", 2, "is not text"),
-        (b"PAR1\x15\x04\x15\xe0", 1, "is not text"),
-        ("policies: []".encode("utf-16"), 1, "is not text"),
-        (b"policies: []\x00", None, "holds a character that YAML does not allow"),
-        (b"\x7fELF", None, "holds a character that YAML does not allow"),
-    ],
-    ids=["bytes", "parquet", "utf-16", "nul", "program"],
-)
-def test_a_binary_file_is_refused(
-    raw: bytes, line: int | None, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "p.yaml"
-    file.write_bytes(raw)
-    [problem] = problems_of(file)
-    assert (problem.line, problem.what) == (line, what)
-    assert exit_code(monkeypatch, "validate", str(file)) == 2
-
-
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [problem] = problems_of(tmp_path / "nowhere.yaml")
     assert (problem.file, problem.what) == (str(tmp_path / "nowhere.yaml"), "is not there")
@@ -170,12 +130,6 @@ def test_a_folder_without_a_policy_file_is_refused(tmp_path: Path, monkeypatch: 
     [problem] = problems_of(tmp_path)
     assert problem.what == "holds no policy file"
     assert exit_code(monkeypatch, "validate", str(tmp_path)) == 2
-
-
-def test_a_folder_that_is_named_like_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").mkdir()
-    [problem] = problems_of(tmp_path)
-    assert problem.what.startswith("cannot be read")
 
 
 # --- as JSON ---

@@ -20,7 +20,6 @@ from retention_assets.exchange import read_log
 from retention_assets.policy import datahub
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.schema import policy_schema
-from retention_assets.policy.sentences import hold_sentence, sentence
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import read_document
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
@@ -174,15 +173,6 @@ def test_an_example_marks_what_its_comments_say(file: Path, tmp_path: Path) -> N
 
 
 @by_name
-def test_an_example_is_read_and_has_a_sentence(file: Path) -> None:
-    policies = load_policies([file], STORES)
-    said = [sentence(policy) for policy in policies.policies]
-    said += [hold_sentence(hold) for hold in policies.holds] + [datahub.sentence(entry) for entry in policies.entries]
-    assert said
-    assert all(words.endswith(".") for words in said)
-
-
-@by_name
 def test_an_example_is_accepted_by_the_schema(file: Path) -> None:
     document = read_document(file)
     if file.name == FOREIGN:
@@ -206,7 +196,7 @@ def test_the_examples_may_stand_in_one_folder(tmp_path: Path) -> None:
     assert len(policies.entries) == 3
 
 
-def test_the_default_marks_nothing(tmp_path: Path) -> None:
+def test_the_default_marks_nothing() -> None:
     policies = load_policies([FOLDER])
     assert (policies.policies, policies.holds, policies.entries) == ((), (), ())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_assets.errors import BadInput
@@ -40,15 +40,13 @@ BEYOND_A_SCHEMA = {
     # several places
     "two-policies-of-one-name", "two-holds-of-one-name", "key-twice", "key-of-a-policy-twice",
     # values whose text is right and whose meaning is not
-    "age-of-zero", "iso-age-of-zero", "age-of-zero-of-views", "duration-too-long", "duration-far-too-long", "duration-number-too-long",
-    "duration-too-long-in-days", "until-that-is-no-time", "until-without-a-zone", "until-a-day-that-is-not",
+    "age-of-zero", "duration-too-long", "duration-number-too-long",
+    "until-that-is-no-time", "until-without-a-zone", "until-a-day-that-is-not",
     "until-before-the-year-one", "fraction-that-is-no-number",
     "name-with-a-space-at-its-end", "name-of-two-lines", "name-of-the-system", "name-of-datahub", "glob-that-cannot-be-printed",
     "glob-with-an-open-set", "glob-with-an-empty-range", "hold-on-nothing", "hold-without-a-store",
     # conditions
-    "empty-condition", "condition-that-reads-nothing", "condition-about-an-unknown-column", "condition-with-a-second-statement",
-    "condition-with-a-comment", "condition-that-calls-java", "condition-with-a-query", "condition-too-deep", "condition-too-long",
-}  # fmt: skip
+    "empty-condition", "condition-that-reads-nothing", "condition-about-an-unknown-column",     }  # fmt: skip
 
 
 def parsed() -> list[Any]:
@@ -79,16 +77,10 @@ def test_the_schema_accepts_every_policy_that_the_model_accepts(
     VALIDATOR.validate(json.loads(json.dumps({"policies": drawn, "holds": held})))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["90s", "45m", "12h", "30d", "2w", "6mo", "2y", "P2Y", "P6M", "P2W", "PT36H", "P1Y2M3W4DT5H6M7S", "0s", "007d"],
-)
-def test_the_schema_accepts_every_form_of_a_duration(text: str) -> None:
-    # Zero is a duration, though not an age; which of the two a key takes is beyond the pattern.
-    assert accepts({"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": "all", "grace": text}]})
-
-
 @given(st.text("0123456789smhdwoyPYMWDTHS.- ", max_size=8))
+@example("0s")
+@example("6mo")
+@example("P1Y2M3W4DT5H6M7S")
 def test_the_pattern_of_a_duration_accepts_what_the_loader_accepts(text: str) -> None:
     data = {"policies": [{"name": "p", "datasets": {"include": ["*"]}, "select": "all", "grace": text}]}
     try:

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 import retention_assets
 from retention_assets.policy import datahub
-from retention_assets.policy.durations import Duration
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.model import (
     Beyond,
@@ -168,22 +167,9 @@ def test_no_grace_is_said_out_loud() -> None:
     assert "at once, without grace" in sentence(policy_of({"grace": "0s", "confirm": "no-grace"}))
 
 
-def test_the_latest_view_is_said_in_either_case() -> None:
-    assert "Latest views are never touched." in sentence(policy_of({}))
-    assert "current data can be deleted" in sentence(policy_of({"latest_view": "allow"}))
-
-
 @pytest.mark.parametrize(("number", "words"), [(1, "1 view "), (2, "2 views "), (1000, "1,000 views ")])
 def test_numbers_agree_with_their_nouns(number: int, words: str) -> None:
     assert words in sentence(policy_of({"select": {"beyond": {"views": number}}}))
-
-
-def test_a_sentence_is_made_of_values_and_not_of_a_file() -> None:
-    built = Policy(
-        name="p", datasets=Datasets(include=("lake/*",)),
-        select=Selection(older_than=OlderThan(age=Duration(days=30)), beyond=Beyond(views=2)),
-    )  # fmt: skip
-    assert sentence(built) == sentence(policy_of({}))
 
 
 TAIL = "500 at a time over 8 at once, every 1 second."
