@@ -41,8 +41,7 @@ WIDTH, HEIGHT = 1500, 950
 PATIENCE = 60
 # Longer than anything is waited for.
 _SILENCE = 600
-# What a click may be meant for, and the control key.
-ANYTHING = "button, a, [role=tab], [role=menuitem], label, span, div"
+_CLICKABLE = "button, a, [role=tab], [role=menuitem], label, span, div"
 _CONTROL = 2
 
 # Resolves with the first truthy value of an expression, asked less and less often: reading a page has it laid out anew.
@@ -142,25 +141,22 @@ class Page:
         for text in texts:
             self.until(f"document.body.innerText.includes({json.dumps(text)})", seconds)
 
-    def click(self, text: str, among: str = ANYTHING, seconds: float = PATIENCE, also: bool = False) -> None:
-        """Click what carries exactly this text, as a mouse does; `also` is with the key that adds to a selection."""
-        place = self.until(_PLACE % (json.dumps(text), json.dumps(among)), seconds)
-        self.click_at(place["x"], place["y"], also)
+    def click(self, text: str) -> None:
+        """Click what carries exactly this text, as a mouse does."""
+        self._click_at(self.until(_PLACE % (json.dumps(text), json.dumps(_CLICKABLE))))
 
-    def click_on(self, selector: str, seconds: float = PATIENCE) -> None:
+    def click_on(self, selector: str) -> None:
         """Click the first element of a selector."""
         box = f"(() => {{ const one = document.querySelector({json.dumps(selector)}); if (!one) return null; "
         box += "one.scrollIntoView({block: 'center'}); const box = one.getBoundingClientRect(); "
         box += "return box.width ? {x: box.x + box.width / 2, y: box.y + box.height / 2} : null; })()"
-        place = self.until(box, seconds)
-        self.click_at(place["x"], place["y"])
+        self._click_at(self.until(box))
 
-    def click_at(self, x: float, y: float, also: bool = False) -> None:
-        """A click at a place of the page."""
+    def _click_at(self, place: Mapping[str, float]) -> None:
+        x, y = place["x"], place["y"]
         self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased"):
-            modifiers = _CONTROL if also else 0
-            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1, modifiers=modifiers)
+            self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def write(self, text: str) -> None:
         """Type a text where the cursor stands, in place of what is there."""
@@ -168,7 +164,7 @@ class Page:
             self.ask(
                 "Input.dispatchKeyEvent",
                 type=kind,
-                modifiers=2,
+                modifiers=_CONTROL,
                 key="a",
                 code="KeyA",
                 windowsVirtualKeyCode=65,
