@@ -11,7 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
@@ -34,6 +35,9 @@ CLASSES: Mapping[str, str] = {
 }
 # Final outcomes of the day's marks. What failed is still open, and is counted by attempt.
 _SETTLED = ("deleted", "already_gone", "hidden", "spared", "unmarked")
+
+
+V = TypeVar("V", int, str)
 
 
 @dataclass(frozen=True)
@@ -186,12 +190,7 @@ def day_report(
     ledger: Ledger, execution_date: date, datasets: Sequence[str] = ("*",), prices: Prices | None = None
 ) -> DayReport:
     """Read a day's report from the ledger."""
-    lines = _ordered(ledger, execution_date, execution_date, _lines(ledger, execution_date, datasets, prices))
-    return DayReport(execution_date, lines, looks=_looks(ledger, [execution_date]))
-
-
-def _looks(ledger: Ledger, days: Iterable[date]) -> dict[date, DayLook]:
-    return {day: look for day in days if (look := ledger.reports.look(day)) is not None}
+    return replace(days_report(ledger, [execution_date], execution_date, execution_date, datasets, prices), last=None)
 
 
 def days_report(
@@ -209,13 +208,10 @@ def days_report(
         for line in _lines(ledger, day, datasets, prices):
             before = by_dataset.get(line.dataset)
             by_dataset[line.dataset] = sum_lines(line.dataset, (before, line)) if before else line
-    lines = _ordered(ledger, first, last, (by_dataset[name] for name in sorted(by_dataset)))
-    return DayReport(first, lines, last, _looks(ledger, days))
-
-
-def _ordered(ledger: Ledger, first: date, last: date, lines: Iterable[ReportLine]) -> tuple[ReportLine, ...]:
     actors = ledger.reports.ordered_by(first, last)
-    return tuple(replace(line, ordered_by=actors.get(line.dataset, ())) for line in lines)
+    lines = tuple(replace(by_dataset[name], ordered_by=actors.get(name, ())) for name in sorted(by_dataset))
+    looks = {day: look for day in days if (look := ledger.reports.look(day)) is not None}
+    return DayReport(first, lines, last, looks)
 
 
 def _lines(ledger: Ledger, day: date, datasets: Sequence[str], prices: Prices | None) -> Iterable[ReportLine]:
@@ -260,11 +256,8 @@ def _line(row: Mapping[str, Any], money: ReportMoney | None) -> ReportLine:
 def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
     """Sum counters and classes; policies, periods and bounds are all that occur."""
     parts = tuple(lines)
-    policies: dict[str, set[int]] = {}
     classes: Counter[str] = Counter()
     for part in parts:
-        for policy, versions in part.policies.items():
-            policies.setdefault(policy, set()).update(versions)
         classes.update(part.classes)
     terminal = [part.terminal_only for part in parts if part.terminal_only is not None]
     started = [part for part in parts if part.started_at]
@@ -272,7 +265,7 @@ def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
     return ReportLine(
         dataset=name,
         counters={counter: sum(part.counters[counter] for part in parts) for counter in COUNTERS},
-        policies={policy: tuple(sorted(policies[policy])) for policy in sorted(policies)},
+        policies=_all_of(part.policies for part in parts),
         bounds=_all_of(part.bounds for part in parts),
         # One dataset whose unfinished records may go is enough for the sum not to promise that none do.
         terminal_only=all(terminal) if terminal else None,
@@ -281,25 +274,17 @@ def sum_lines(name: str, lines: Iterable[ReportLine]) -> ReportLine:
         started_at=min((part.started_at for part in started if part.started_at), default=None),
         finished_at=max(finished) if finished and len(finished) == len(started) else None,
         periods=_all_of(part.periods for part in parts),
-        money=_sum_money(part.money for part in parts),
+        money=reduce(ReportMoney.__add__, priced) if (priced := [part.money for part in parts if part.money]) else None,
         ordered_by=tuple(sorted({actor for part in parts for actor in part.ordered_by})),
     )
 
 
-def _sum_money(parts: Iterable[ReportMoney | None]) -> ReportMoney | None:
-    """None where no part has an amount."""
-    total: ReportMoney | None = None
-    for part in parts:
-        total = part if total is None else total if part is None else total + part
-    return total
-
-
-def _all_of(parts: Iterable[Mapping[str, Sequence[str]]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
+def _all_of(parts: Iterable[Mapping[str, Sequence[V]]]) -> dict[str, tuple[V, ...]]:
+    values: dict[str, set[V]] = {}
     for part in parts:
         for policy, own in part.items():
-            found.setdefault(policy, set()).update(own)
-    return {policy: tuple(sorted(found[policy])) for policy in sorted(found)}
+            values.setdefault(policy, set()).update(own)
+    return {policy: tuple(sorted(values[policy])) for policy in sorted(values)}
 
 
 def iso_of(length: timedelta) -> str:

@@ -164,7 +164,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_100,
+    "(top)": 1_080,
     "settings": 1_530,
     "policy": 3_090,
     "frames": 3_740,
@@ -186,7 +186,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_420,
     "dagster": 4_240,
     "demo": 780,
-    "retention_assets_tests": 66_470,
+    "retention_assets_tests": 66_450,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
 OPENINGS, ARROWS = 61, 1_430
