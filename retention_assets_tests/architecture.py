@@ -177,7 +177,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_290,
     "stores.records": 1_460,
-    "stores.objects": 8_160,
+    "stores.objects": 8_120,
     "evaluation": 2_420,
     "sweep": 2_910,
     "pipeline": 2_820,

@@ -1,22 +1,17 @@
 """Conditions: the facts by which an object is recognized again, so that a new object under the same key is never deleted.
 
-By the strongest fact, the kinds are: `version` of a versioned bucket, `generation`, `etag`, `stat` (mtime in nanoseconds, size
-and inode) on disks, and `row` (creation time in microseconds, and size) where nothing better is known. Finished listings have
-null instead of a text of the kind `row`: the row's own `created_at` and `size` say the same.
+By the strongest fact, these are the version in a versioned bucket, the generation, the ETag, or mtime in nanoseconds, size and
+inode on disks. Objects of which nothing better is known have no condition: their own `created_at` and `size` serve as one.
 """
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
-from retention_assets.policy.durations import micros
-
-ConditionKind = Literal["version", "generation", "etag", "stat", "row"]
 
 ANOTHER = "another object now"
 _UNTOLD = "nothing tells whether it is another object now"
@@ -61,41 +56,20 @@ class ObjectCondition:
             raise Refused(f"{quote(json.dumps(facts))} is no condition of an object. Plan the deletion anew.")
         return cls(**facts)
 
-    @classmethod
-    def of_row(cls, text: str | None, created_at: datetime | None, size: int | None) -> Self:
-        """Build the condition of a listed object from its text, or else from the row. Raises Refused if both are missing."""
-        if text is not None:
-            return cls.parse(text)
-        if created_at is None:
-            raise Refused("An object without a time of its creation can't be told from another one. It stays.")
-        return cls(created_at=micros(created_at), size=size)
-
-    @property
-    def kind(self) -> ConditionKind:
-        if self.version is not None:
-            return "version"
-        if self.generation is not None:
-            return "generation"
-        if self.etag is not None:
-            return "etag"
-        return "stat" if self.mtime_ns is not None else "row"
-
     @property
     def text(self) -> str:
         facts = {name: value for name in (*_TEXTS, *_NUMBERS, _LINKS) if (value := getattr(self, name)) is not None}
         return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
 
 
-def changed(noted: ObjectCondition | str, present: ObjectCondition | str) -> str | None:
+def changed(noted: ObjectCondition, present: ObjectCondition) -> str | None:
     """Reason why an object is not certainly the recorded one. None if all common facts agree, and size is not the only one."""
-    one, other = (ObjectCondition.parse(found) if isinstance(found, str) else found for found in (noted, present))
-    pairs = [(getattr(one, name), getattr(other, name)) for name in (*_TEXTS, *_NUMBERS)]
-    common = [(was, now) for was, now in pairs if was is not None and now is not None]
-    if any(was != now for was, now in common):
+    facts = {name: (getattr(noted, name), getattr(present, name)) for name in (*_TEXTS, *_NUMBERS)}
+    common = {name: pair for name, pair in facts.items() if None not in pair}
+    if any(was != now for was, now in common.values()):
         return ANOTHER
-    # Size alone does not identify an object.
-    alone = all(getattr(one, name) is None or getattr(other, name) is None for name in (*_TEXTS, "mtime_ns", "created_at"))
-    return _UNTOLD if alone else None
+    # Neither size nor inode alone identifies an object.
+    return None if common.keys() - {"size", "inode"} else _UNTOLD
 
 
 def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: pa.Array) -> pa.Array:
@@ -107,29 +81,18 @@ def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: 
     return pc.binary_join_element_wise('{"mtime_ns":', _digits(mtimes), ',"size":', size, ',"inode":', inode, end, "")
 
 
-def row_conditions(created_at: pa.Array, sizes: pa.Array) -> pa.Array:
-    """Conditions of objects with no better facts than creation time and size; null without a creation time."""
-    known = pc.coalesce(pc.binary_join_element_wise('"size":', _digits(sizes), ",", ""), "")
-    created = _digits(created_at.cast(pa.int64()))
-    return pc.binary_join_element_wise("{", known, '"created_at":', created, "}", "")
-
-
 def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.Array:
-    """Conditions by version, else by ETag; null where there is neither. The version `null` of a suspended bucket identifies
+    """Conditions by version, else by ETag (without the quotes that servers add); null where there is neither. The version
+    `null` of a suspended bucket identifies
     nothing, so it is recorded together with the ETag."""
     version = None if versions is None else _fact("version", versions)
-    etag = None if etags is None else _fact("etag", _bare(etags))
+    etag = None if etags is None else _fact("etag", pc.utf8_trim(etags, '"'))
     if version is None or versions is None:
         return etag
     if etag is None:
         return pc.if_else(pc.equal(versions, NO_VERSION), pa.scalar(None, pa.string()), version)
     both = pc.binary_join_element_wise(pc.utf8_slice_codeunits(version, 0, -1), pc.utf8_slice_codeunits(etag, 1), ",")
     return pc.if_else(pc.fill_null(pc.equal(versions, NO_VERSION), False), pc.coalesce(both, etag), pc.coalesce(version, etag))
-
-
-def _bare(etags: pa.Array) -> pa.Array:
-    """Strip the quotes that servers put around ETags; inventories have none."""
-    return pc.utf8_trim(etags, '"')
 
 
 def _fact(name: str, values: pa.Array) -> pa.Array:

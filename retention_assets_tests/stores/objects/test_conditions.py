@@ -1,23 +1,18 @@
 """Conditions: the text of each kind, columns of texts as single ones have them, and what another object is."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import INSTANT
 from retention_assets.stores.objects.conditions import (
     ANOTHER,
     ObjectCondition,
     changed,
-    row_conditions,
     stat_conditions,
     tagged_conditions,
 )
-
-AT = datetime(2026, 11, 20, 1, 2, 3, 4, UTC)
 
 KINDS = {
     "version": ObjectCondition(version="v1", etag="e1"),
@@ -32,7 +27,6 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_condition_is_read_as_it_was_written(kind: str) -> None:
     condition = KINDS[kind]
-    assert condition.kind == kind.partition(" ")[0]
     assert ObjectCondition.parse(condition.text) == condition
     assert " " not in condition.text
 
@@ -41,14 +35,6 @@ def test_a_condition_is_read_as_it_was_written(kind: str) -> None:
 def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="is no condition of an object"):
         ObjectCondition.parse(text)
-
-
-def test_a_row_without_a_text_says_it_by_itself() -> None:
-    [expected] = row_conditions(pa.array([AT], INSTANT), pa.array([5])).to_pylist()
-    assert ObjectCondition.of_row(None, AT, 5) == ObjectCondition.parse(expected)
-    assert ObjectCondition.of_row('{"etag":"x"}', AT, 5) == ObjectCondition(etag="x")
-    with pytest.raises(Refused, match="can't be told from another one"):
-        ObjectCondition.of_row(None, None, 5)
 
 
 CHANGES: tuple[tuple[str, dict[str, Any], dict[str, Any], str | None], ...] = (
@@ -69,7 +55,7 @@ CHANGES: tuple[tuple[str, dict[str, Any], dict[str, Any], str | None], ...] = (
 @pytest.mark.parametrize(("noted", "present", "expected"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
 def test_another_object_is_told(noted: dict[str, Any], present: dict[str, Any], expected: str | None) -> None:
     assert changed(ObjectCondition(**noted), ObjectCondition(**present)) == expected
-    assert changed(ObjectCondition(**noted).text, ObjectCondition(**present).text) == expected
+    assert changed(ObjectCondition(**present), ObjectCondition(**noted)) == expected
 
 
 def test_columns_have_the_texts_of_single_conditions() -> None:
@@ -79,8 +65,6 @@ def test_columns_have_the_texts_of_single_conditions() -> None:
         ObjectCondition(mtime_ns=5, size=0, inode=1).text,
         ObjectCondition(mtime_ns=-1, size=7, inode=2**64 - 1, links=3).text,
     ]
-    rows = row_conditions(pa.array([AT, AT, None], INSTANT), pa.array([1, None, 1], pa.int64()))
-    assert rows.to_pylist() == [ObjectCondition.of_row(None, AT, 1).text, ObjectCondition.of_row(None, AT, None).text, None]
 
 
 TAGS: tuple[tuple[str | None, str | None, ObjectCondition | None], ...] = (

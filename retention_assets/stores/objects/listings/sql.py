@@ -16,7 +16,6 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import indexes_of, place_on, table_of
-from retention_assets.stores.objects.conditions import row_conditions
 from retention_assets.stores.objects.listings.columns import derived_columns
 from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -149,9 +148,7 @@ class DatabaseObjects:
                     f"A {self.table.created_at} in the table {self.table.table} of the store {self.database.store} is infinite,"
                     " or in no year from 1 to 9999. Mend it: ages are not guessed."
                 )
-            found = {name: batch[name] for name in batch.schema.names if name != "key"}
-            size = found.get("size", pa.nulls(len(batch), pa.int64()))
-            yield whole_batch(batch["key"], {**found, "condition": row_conditions(batch["created_at"], size)})
+            yield whole_batch(batch["key"], {name: batch[name] for name in batch.schema.names})
 
     def _refusing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
