@@ -177,7 +177,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_290,
     "stores.records": 1_460,
-    "stores.objects": 8_120,
+    "stores.objects": 7_970,
     "evaluation": 2_420,
     "sweep": 2_910,
     "pipeline": 2_820,
@@ -186,10 +186,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_420,
     "dagster": 4_240,
     "demo": 780,
-    "retention_assets_tests": 66_450,
+    "retention_assets_tests": 66_420,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 61, 1_430
+OPENINGS, ARROWS = 61, 1_427
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

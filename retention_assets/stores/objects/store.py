@@ -32,7 +32,6 @@ from retention_assets.stores.objects.references.rounds import Pace
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.scan import Scan, read_here
 from retention_assets.stores.objects.scan_result import ScanResult
-from retention_assets.stores.objects.second_look import second_look
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlEdges, SqlListing, SqlReferences
 from retention_assets.stores.objects.tables import OBJECTS
@@ -173,7 +172,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             self._read[dataset] = _Reading(asked, found.filter(mine))
         objects = pa.concat_tables([self._read[dataset].found for dataset in keys] or [_NAMED.empty_table()])
         with self._looked_at(objects, purging, holds) as look:
-            return second_look(self.settings, look, objects, list(keys), purging)
+            return look.judge(self.settings, objects, list(keys), purging)
 
     @property
     def has_looked(self) -> bool:

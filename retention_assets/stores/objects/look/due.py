@@ -15,7 +15,7 @@ from retention_assets.policy.realms import is_within_any
 from retention_assets.stores.objects.naming import realms_of_keys
 from retention_assets.stores.objects.scan.filters import SortedFingerprints, distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
-from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.folder import Run, ScanFolder, gathered
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import DueTransactions
 
@@ -34,14 +34,6 @@ def check_stop(is_stopped: Callable[[], bool]) -> None:
     """Raises LookStopped if a stop was requested."""
     if is_stopped():
         raise LookStopped
-
-
-@dataclass(frozen=True)
-class DueRun:
-    """A file of sorted, distinct fingerprints."""
-
-    name: str
-    values: int
 
 
 @dataclass(frozen=True)
@@ -65,30 +57,20 @@ class WriteDue:
     folders: bool
     is_stopped: Callable[[], bool]
 
-    def __call__(self, part: int) -> list[DueRun]:
-        fingerprints, held, runs = Fingerprints(self.salt), list[Hashes](), list[DueRun]()
+    def __call__(self, part: int) -> list[Run]:
+        runs = list[Run]()
+        for values in map(np.concatenate, gathered(self._hashes(part), _RUN)):
+            runs.append(self.folder.write_values(f"due/{part:06d}-{len(runs):04d}", distinct(values)))
+        return runs
 
-        def close() -> None:
-            if held:
-                name = f"due/{part:06d}-{len(runs):04d}"
-                runs.append(write_run(self.folder, name, distinct(np.concatenate(held))))
-                held.clear()
-
+    def _hashes(self, part: int) -> Iterator[Hashes]:
+        fingerprints = Fingerprints(self.salt)
         for batch in self.due.read(part):
             check_stop(self.is_stopped)
             keys = batch["transaction"].cast(pa.string())
             if self.settings is not None and self.purging:
                 keys = keys.filter(pa.array(~in_purging_realms(keys, self.settings, self.purging)))
-            held += hashes_of(fingerprints, keys, folders=self.folders)
-            if sum(map(len, held)) >= _RUN:
-                close()
-        close()
-        return runs
-
-
-def write_run(folder: ScanFolder, name: str, values: Hashes) -> DueRun:
-    folder.write_values(name, values)
-    return DueRun(name, len(values))
+            yield from hashes_of(fingerprints, keys, folders=self.folders)
 
 
 def hashes_of(fingerprints: Fingerprints, keys: pa.Array, *, folders: bool) -> list[Hashes]:
@@ -116,11 +98,11 @@ class DueFingerprints:
     """Fingerprints in files, grouped into buckets that fit in memory."""
 
     folder: ScanFolder
-    buckets: tuple[tuple[DueRun, ...], ...] = ()
+    buckets: tuple[tuple[Run, ...], ...] = ()
 
     @classmethod
-    def of(cls, folder: ScanFolder, runs: Sequence[DueRun]) -> "DueFingerprints":
-        buckets: list[list[DueRun]] = []
+    def of(cls, folder: ScanFolder, runs: Sequence[Run]) -> "DueFingerprints":
+        buckets: list[list[Run]] = []
         for run in runs:
             if not buckets or sum(one.values for one in buckets[-1]) + run.values > TOGETHER:
                 buckets.append([])

@@ -16,14 +16,14 @@ from retention_assets.frames.arrays import Ints, integers, join_chunks
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.listings.finished import FinishedListing
-from retention_assets.stores.objects.look.due import DueFingerprints, DueRun, hashes_of, write_run
-from retention_assets.stores.objects.look.hits import HITS, HitRun, Hits, first_of_each, write_hits
+from retention_assets.stores.objects.look.due import DueFingerprints, hashes_of
+from retention_assets.stores.objects.look.hits import Hits, first_of_each, hits_of, write_hits
 from retention_assets.stores.objects.naming import with_names
 from retention_assets.stores.objects.scan.classes import ClassRules, why_kept
 from retention_assets.stores.objects.scan.edges import ACROSS, EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
 from retention_assets.stores.objects.scan.filters import distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.folder import ROWS, ScanFolder
+from retention_assets.stores.objects.scan.folder import ROWS, Run, ScanFolder
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, OBJECTS
 
@@ -41,7 +41,7 @@ class FindLeading:
     folder: ScanFolder
     folders: bool
 
-    def __call__(self, number: int) -> DueRun | None:  # noqa: ARG002 - there is one
+    def __call__(self, number: int) -> Run | None:  # noqa: ARG002 - there is one
         """Write all keys from which edges lead to due ones, and these edges; None if there are none."""
         fingerprints = Fingerprints(self.salt)
         edges = CodedEdges.read(lambda: read_edge_files(self.folder, self.parts), fingerprints)
@@ -56,9 +56,8 @@ class FindLeading:
                 table = pa.table([*texts, realms_of(edges.realms[some] + REALMS, edges.names)], names=EDGES.names)
                 writer.write_table(table.cast(EDGES))
         leading = edges.keys.take(pa.array(distinct(edges.begins[rows])))
-        return write_run(
-            self.folder, _LEADING, distinct(np.concatenate(hashes_of(fingerprints, leading, folders=self.folders)))
-        )
+        hashes = hashes_of(fingerprints, leading, folders=self.folders)
+        return self.folder.write_values(_LEADING, distinct(np.concatenate(hashes)))
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class FindKeptNow:
     salt: bytes
     folder: ScanFolder
 
-    def __call__(self, number: int) -> HitRun | None:
+    def __call__(self, number: int) -> Run | None:
         """Write kept objects as hits with the reason; None if there are none."""
         with self.folder.reader(_AROUND) as source:
             begins = pc.unique(source.read(columns=["from"], use_threads=False)["from"]).cast(pa.string())
@@ -87,18 +86,9 @@ class FindKeptNow:
         kept = kept.filter(pc.is_valid(kept["from_"]))
         if not len(kept):
             return None
-        columns = {
-            "key": kept["key"],
-            "realm": kept["realm"],
-            "from": kept["from_"],
-            "source": pa.repeat(pa.scalar(self.source, pa.int32()), len(kept)),
-            "at": pa.array(np.arange(len(kept))),
-            "folder": pa.repeat(False, len(kept)),
-            "over": pa.nulls(len(kept), pa.string()),
-            "across": pa.repeat(False, len(kept)),
-        }
-        hashes = Fingerprints(self.salt).of(join_chunks(kept["key"]))
-        return write_hits(self.folder, f"hits/kept-{number:05d}", pa.table(columns, schema=HITS), hashes)
+        columns = {"key": kept["key"], "realm": kept["realm"], "from": kept["from_"]}
+        hits = hits_of(columns, self.source, np.arange(len(kept)))
+        return write_hits(self.folder, self.salt, f"hits/kept-{number:05d}", hits)
 
     def _named(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches([with_names(batch, self.settings) for batch in batches], _NAMED)
@@ -112,7 +102,7 @@ class FollowEdges:
     labels: Sequence[str]
     folder: ScanFolder
 
-    def __call__(self, number: int) -> HitRun | None:  # noqa: ARG002 - there is one
+    def __call__(self, number: int) -> Run | None:  # noqa: ARG002 - there is one
         edges = CodedEdges.read(lambda: read_edge_files(self.folder, [_AROUND]), Fingerprints(self.hits.salt))
         named = self.hits.of(edges.keys)
         if not len(named):
@@ -126,7 +116,7 @@ class FollowEdges:
             return None
         return self._write(edges.keys, names, states, hits.take(pa.array(origins)))
 
-    def _write(self, keys: pa.Array, names: Sequence[str], states: Ints, hits: pa.Table) -> HitRun:
+    def _write(self, keys: pa.Array, names: Sequence[str], states: Ints, hits: pa.Table) -> Run:
         scopes = states // len(keys)
         ends, over = (keys.take(nodes) for nodes in (pa.array(states % len(keys)), join_chunks(hits["asked"])))
         who = _filled(hits["from"], pa.array(self.labels, pa.string()).take(join_chunks(hits["source"])))
@@ -136,13 +126,11 @@ class FollowEdges:
             "key": ends,
             "realm": realms_of(scopes, names),
             "from": words,
-            "source": hits["source"],
-            "at": hits["at"],
-            "folder": pa.array(np.zeros(len(ends), dtype=bool)),
             "over": over,
             "across": pa.array(scopes == ACROSS),
         }
-        return write_hits(self.folder, "hits/over", pa.table(columns), Fingerprints(self.hits.salt).of(ends))
+        found = hits_of(columns, join_chunks(hits["source"]), hits["at"].to_numpy())
+        return write_hits(self.folder, self.hits.salt, "hits/over", found)
 
 
 def _filled(texts: pa.ChunkedArray, instead: pa.Array) -> pa.Array:

@@ -2,9 +2,10 @@
 A lookup compares whole keys. A reference without a realm names its key in every realm; an object without a realm is named by
 references of any realm."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Ints, flags, join_chunks
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
-from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.folder import Run, ScanFolder
 
 HITS = pa.schema(
     [
@@ -33,19 +34,22 @@ HITS = pa.schema(
 _GROUP = 1 << 12
 
 
-@dataclass(frozen=True)
-class HitRun:
-    name: str
-    rows: int
+def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints, folder: bool = False) -> pa.Table:
+    """Build rows of HITS; by default they lead over no edge."""
+    rows = len(at)
+    numbers = source if isinstance(source, pa.Array) else pa.repeat(pa.scalar(source, pa.int32()), rows)
+    usual = {"folder": pa.repeat(folder, rows), "over": pa.nulls(rows, pa.string()), "across": pa.repeat(False, rows)}
+    return pa.table({**usual, **columns, "source": numbers, "at": pa.array(at)}).select(HITS.names)
 
 
-def write_hits(folder: ScanFolder, name: str, hits: pa.Table, fingerprints: Hashes) -> HitRun:
+def write_hits(folder: ScanFolder, salt: bytes, name: str, hits: pa.Table) -> Run:
     """Write hits in the order of their fingerprints, with these in a file beside."""
-    order = np.argsort(fingerprints, kind="stable")
-    folder.write_bytes(name, np.ascontiguousarray(fingerprints[order]))
+    hashes = Fingerprints(salt).of(text_of(hits["key"]), folders=flags(hits["folder"]))
+    order = np.argsort(hashes, kind="stable")
+    folder.write_bytes(name, np.ascontiguousarray(hashes[order]))
     with folder.writer(f"{name}.parquet", HITS) as writer:
-        writer.write_table(hits.select(HITS.names).cast(HITS).take(pa.array(order)), row_group_size=_GROUP)
-    return HitRun(name, len(hits))
+        writer.write_table(hits.cast(HITS).take(pa.array(order)), row_group_size=_GROUP)
+    return Run(name, len(hits))
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Hits:
     """All hits of a look; only their fingerprints are in memory."""
 
     folder: ScanFolder
-    runs: Sequence[HitRun]
+    runs: Sequence[Run]
     salt: bytes
     # depths of folders that references name; 0 is everything
     depths: frozenset[int] = frozenset()
@@ -61,15 +65,15 @@ class Hits:
     @cached_property
     def _index(self) -> tuple[Hashes, Ints]:
         """Sorted fingerprints of all runs, and the global number of each one's hit."""
-        values = np.empty(sum(run.rows for run in self.runs), dtype=np.uint64)
+        values = np.empty(sum(run.values for run in self.runs), dtype=np.uint64)
         for run, begin in zip(self.runs, self._begins, strict=True):
-            values[begin : begin + run.rows] = np.frombuffer(self.folder.read_bytes(run.name), dtype=np.uint64)
+            values[begin : begin + run.values] = np.frombuffer(self.folder.read_bytes(run.name), dtype=np.uint64)
         order = np.argsort(values, kind="stable")
         return values[order], order
 
     @cached_property
     def _begins(self) -> Ints:
-        return np.cumsum([0, *(run.rows for run in self.runs)])[:-1].astype(np.int64)
+        return np.cumsum([0, *(run.values for run in self.runs)])[:-1].astype(np.int64)
 
     def of(self, keys: pa.Array) -> pa.Table:
         """Hits that name the keys in any realm: rows of HITS with `asked`, the index of the key, and `run`."""

@@ -7,39 +7,54 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Generic
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.clock import now
-from retention_assets.frames.arrays import Bools
+from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.look.due import (
     DueFingerprints,
-    DueRun,
     GivenKeys,
     LookStopped,
     WriteDue,
     check_stop,
+    within_realms,
 )
 from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, FindLeading, FollowEdges
-from retention_assets.stores.objects.look.hits import WITNESSES, HitRun, Hits, witnesses_among
-from retention_assets.stores.objects.look.references import FindReferences, FoundReferences
+from retention_assets.stores.objects.look.hits import WITNESSES, Hits, witness_words, witnesses_among
+from retention_assets.stores.objects.look.references import FindReferences
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
-from retention_assets.stores.objects.references.rounds import R, Round, count_sources, read_whole
+from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, ShareRows, count_sources, read_whole
 from retention_assets.stores.objects.scan.brakes import find_losses
-from retention_assets.stores.objects.scan.classes import ClassRules, spoken_for
-from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints
-from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, ClassRules, classes_of, spoken_for
+from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints, ReferredNames
+from retention_assets.stores.objects.scan.folder import Run, ScanFolder
+from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
 from retention_assets.stores.objects.scan.read_edges import ReadEdges
-from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
+from retention_assets.stores.objects.scan.read_references import ReferenceRuns
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import DueTransactions, error_text, never
-from retention_assets.stores.tasks import Tasks, TasksHere
+from retention_assets.stores.protocol import WITNESS, DueTransactions, error_text, never
+from retention_assets.stores.tasks import T, Tasks, TasksHere
 from retention_assets.stores.temporary import temporary_folder
 
 # Older looks say nothing about the present.
 OLDEST = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class UnlessStopped(Generic[T]):
+    read: ReadRows[T]
+    is_stopped: Callable[[], bool]
+
+    def __call__(self, rows: ShareRows) -> T:
+        check_stop(self.is_stopped)
+        return self.read(rows)
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,29 @@ class ObjectsLook:
             raise SourceNotWhole(self.fault)
         if now() - self.began > OLDEST:
             raise SourceNotWhole(f"its references were read at {self.began:%Y-%m-%d %H:%M}, too long ago. Sweep once more.")
+
+    def judge(
+        self, settings: ObjectsSettings, objects: pa.Table, datasets: Sequence[str], purging: Collection[str]
+    ) -> pa.Table:
+        """Judge objects (rows of `tables.OBJECTS` with their dataset) as they are now, by exact keys. Return their log lines,
+        with one about each dataset. Raises SourceNotWhole unless every source proved that it was read completely."""
+        # References do not matter to objects that go with their realm.
+        asked = np.flatnonzero(~within_realms(objects["realm"], purging))
+        witnesses = pa.nulls(len(objects), pa.string())
+        if len(asked):
+            self.check()
+            places, rows = witnesses_among(self.hits, self.labels, objects.select(["realm", "key"]).take(pa.array(asked)))
+            at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked[places.to_numpy()], pa.int64()))
+            witnesses = witness_words(rows).take(at)
+        rules = rules_now(settings, self, purging)
+        codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], flags(pc.is_valid(witnesses)), rules)
+        # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
+        unknown = np.flatnonzero(codes == NUMBER[ObjectClass.UNREFERENCED])
+        covered = self.covers(join_chunks(objects["key"].take(pa.array(unknown))))
+        codes[unknown[~covered]] = NUMBER[ObjectClass.UNHANDLED]
+        names = pa.array([str(name) for name in CLASSES]).take(pa.array(codes)).dictionary_encode()
+        rows = objects.append_column("class", names).append_column(WITNESS, witnesses)
+        return pa.concat_tables([_lines_about(objects, datasets), object_lines(rows)])
 
 
 @dataclass(frozen=True)
@@ -116,20 +154,19 @@ class _LookRun:
         # Taken before listing: whatever is listed later is younger.
         self.look = replace(self.look, due=due, listed_as_of=min(order.begin(), now()))
         leading = self._leading(due)
-        found = self._references(due, leading)
-        runs = sorted((run for one in found for run in one.runs), key=lambda run: run.name)
-        hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset[int]().union(*(one.names.depths for one in found)))
-        heard = [
-            frozenset[str | None]().union(*(one.names.realms for one in found if one.source == at))
-            for at in range(len(order.references))
+        read = self._references(due, leading)
+        runs = sorted((run for one in read for run in one.result.runs), key=lambda run: run.name)
+        names = [
+            ReferredNames.all_of(one.result.names for one in read if one.source == at) for at in range(len(order.references))
         ]
-        self.look = replace(self.look, heard=tuple(heard))
+        hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset(ReferredNames.all_of(names).depths))
+        self.look = replace(self.look, heard=tuple(frozenset(one.realms) for one in names))
         if leading.buckets and (begins := (*runs, *self._kept())):
             [over] = self._tasks.run(FollowEdges(replace(hits, runs=begins), self.look.labels, self._folder), 1)
             hits = replace(hits, runs=(*runs, over)) if over else hits
         self.look = replace(self.look, hits=hits)
 
-    def _kept(self) -> list[HitRun]:
+    def _kept(self) -> list[Run]:
         order, tasks = self._order, self._tasks.slots
         if order.settings is None:
             return []
@@ -151,27 +188,24 @@ class _LookRun:
 
     def _leading(self, due: DueFingerprints) -> DueFingerprints:
         order = self._order
-        read = self._read(order.edges, lambda each: ReadEdges(each, self.look.salt, self._folder))
+        read = self._read(order.edges, ReadEdges(self.look.salt, self._folder))
         self._check_amounts(count_sources(order.edges, order.settings.edges if order.settings else (), read, "edges by "))
-        parts = [one.part for one in read if one.end.rows]
+        parts = [one.result for one in read if one.end.rows]
         if not parts:
             return DueFingerprints(self._folder)
         find = FindLeading(parts, due, self.look.salt, self._folder, self._folders)
-        runs: list[DueRun] = [run for run in self._tasks.run(find, 1) if run]
+        runs = [run for run in self._tasks.run(find, 1) if run]
         return DueFingerprints.of(self._folder, runs)
 
-    def _references(self, due: DueFingerprints, leading: DueFingerprints) -> list[FoundReferences]:
+    def _references(self, due: DueFingerprints, leading: DueFingerprints) -> list[ShareRead[ReferenceRuns]]:
         """Read every source once for each bucket of due keys."""
-        order, found = self._order, list[FoundReferences]()
+        order, done = self._order, list[ShareRead[ReferenceRuns]]()
         for bucket in range(len(due.buckets)):
-
-            def step(each: Round, bucket: int = bucket) -> FindReferences:
-                return FindReferences(each, due, leading, bucket, self.look.salt, self._folder, order.rate, order.is_stopped)
-
-            read = self._read(order.references, step)
+            find = FindReferences(due, leading, bucket, self.look.salt, self._folder, order.is_stopped)
+            read = self._read(order.references, find, order.rate)
             self._check_amounts(count_sources(order.references, order.settings.references if order.settings else (), read))
-            found += read
-        return found
+            done += read
+        return done
 
     def _check_amounts(self, counts: Sequence[SourceCount]) -> None:
         """Raises SourceNotWhole if a source has probably lost references since its scan."""
@@ -179,13 +213,10 @@ class _LookRun:
         if settings and (losses := find_losses(settings.brakes, counts, self._order.last, now())):
             raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
 
-    def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
-        def unless_stopped(each: Round) -> Callable[[int], R]:
-            check_stop(self._order.is_stopped)
-            return step(each)
-
-        settings = self._order.settings
-        return read_whole(self._tasks, sources, unless_stopped, has_realms=settings is None or settings.has_realms)
+    def _read(self, sources: Sequence[RowSource], read: ReadRows[T], rate: float = 0) -> list[ShareRead[T]]:
+        settings, is_stopped = self._order.settings, self._order.is_stopped
+        has_realms = settings is None or settings.has_realms
+        return read_whole(self._tasks, sources, UnlessStopped(read, is_stopped), rate=rate, has_realms=has_realms)
 
 
 def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:
@@ -212,3 +243,15 @@ def find_witnesses(sources: Sequence[RowSource], realm_keys: pa.Table, edges: Se
     with look_here(LookOrder(sources, edges, GivenKeys(asked["key"]))) as look:
         look.check()
         return witnesses_among(look.hits, look.labels, asked)[1]
+
+
+def _lines_about(objects: pa.Table, datasets: Sequence[str]) -> pa.Table:
+    """Lines with the realm of each dataset, if all of its known objects have the same."""
+    groups = objects.group_by("dataset").aggregate([("realm", "min"), ("realm", "max"), ("realm", "count"), ("key", "count")])
+    realms = {
+        row["dataset"]: row["realm_min"]
+        for row in groups.to_pylist()
+        if row["realm_min"] == row["realm_max"] and row["realm_count"] == row["key_count"]
+    }
+    columns = {"dataset": pa.array(datasets, pa.string()), "realm": pa.array(map(realms.get, datasets), pa.string())}
+    return lines_of(columns, len(datasets))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import sleep
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -20,20 +20,7 @@ _SHARES_PER_SLOT = 3
 # rows per piece
 _MOST = 1 << 17
 
-
-class ShareRead(Protocol):
-    """Result of reading a share; steps add their own fields."""
-
-    @property
-    def source(self) -> int:
-        """Number of the source."""
-
-    @property
-    def end(self) -> ShareEnd:
-        """End of the share."""
-
-
-R = TypeVar("R", bound=ShareRead)
+T = TypeVar("T")
 
 
 @dataclass
@@ -50,51 +37,79 @@ class Pace:
             sleep(max(0.0, self._taken / self.rate - (moment().running - self._began)))
 
 
-@dataclass(frozen=True)
-class Round:
-    """Shares that are read together; tasks are sent it as a value."""
+@dataclass
+class ShareRows:
+    """Rows of a share. Iterating sets `end`; `name` distinguishes its files from those of other shares and rounds."""
 
-    sources: Sequence[RowSource]
-    shares: Sequence[tuple[int, Any]]
-    # distinguishes its files from those of earlier rounds
     number: int
-    together: int
+    source: RowSource
+    share: Any
+    name: str
+    pace: Pace
     # if False, rows lose their realms
     has_realms: bool = True
+    end: ShareEnd | None = None
 
-    def source(self, number: int) -> tuple[int, RowSource]:
-        at = self.shares[number][0]
-        return at, self.sources[at]
-
-    def read(self, number: int, take: Callable[[pa.RecordBatch], None], rate: float = 0) -> ShareEnd:
-        """Read a share to its end. `rate` is in rows per second for all tasks together; 0 is unlimited."""
-        at, share = self.shares[number]
-        pace = Pace(rate / max(1, self.together))
-        with naming(self.sources[at]):
-            rows = self.sources[at].read(share)
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        with naming(self.source):
+            batches = self.source.read(self.share)
         while True:
-            # Exceptions of `take` are not the source's.
-            with naming(self.sources[at]):
+            # Exceptions of whoever takes the rows are not the source's.
+            with naming(self.source):
                 try:
-                    batch = next(rows)
+                    batch = next(batches)
                 except StopIteration as stop:
-                    end: ShareEnd = stop.value
-                    return end
+                    self.end = stop.value
+                    return
             for begin in range(0, batch.num_rows, _MOST):
                 part = batch.slice(begin, _MOST)
-                pace.take(part.num_rows)
+                self.pace.take(part.num_rows)
                 if not self.has_realms:
                     realms = pa.nulls(part.num_rows, pa.string())
                     part = part.set_column(part.schema.get_field_index("realm"), "realm", realms)
-                take(part)
+                yield part
+
+
+ReadRows = Callable[[ShareRows], T]
+
+
+@dataclass(frozen=True)
+class ShareRead(Generic[T]):
+    """A share that was read: the number of its source, its end and what was made of its rows."""
+
+    source: int
+    end: ShareEnd
+    result: T
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class ReadShares(Generic[T]):
+    """Task that reads one of the shares of a round. `rate` is in rows per second for all tasks together."""
+
+    sources: Sequence[RowSource]
+    shares: Sequence[tuple[int, Any]]
+    round: int
+    together: int
+    read: ReadRows[T]
+    rate: float = 0
+    has_realms: bool = True
+
+    def __call__(self, number: int) -> ShareRead[T]:
+        began, (at, share) = moment().running, self.shares[number]
+        name, pace = f"{at:04d}-{self.round}-{number:06d}", Pace(self.rate / max(1, self.together))
+        rows = ShareRows(at, self.sources[at], share, name, pace, self.has_realms)
+        result = self.read(rows)
+        assert rows.end is not None, "rows are read to their end"
+        return ShareRead(at, rows.end, result, moment().running - began)
 
 
 def read_whole(
-    tasks: Tasks, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]], *, has_realms: bool = True
-) -> list[R]:
-    """Read all shares of the sources. Raises SourceNotWhole if one does not prove that it was whole."""
+    tasks: Tasks, sources: Sequence[RowSource], read: ReadRows[T], *, rate: float = 0, has_realms: bool = True
+) -> list[ShareRead[T]]:
+    """Read all shares of the sources by tasks. Raises SourceNotWhole if a source does not prove that it was whole."""
     wanted = _SHARES_PER_SLOT * tasks.slots if tasks.slots > 1 else 1
-    found: list[R] = []
+    done: list[ShareRead[T]] = []
     shares: list[tuple[int, Any]] = []
     for at, source in enumerate(sources):
         with naming(source):
@@ -102,13 +117,13 @@ def read_whole(
     for number in range(ROUNDS):
         if shares:
             together = min(tasks.slots, len(shares))
-            found += tasks.run(step(Round(sources, shares, number, together, has_realms)), len(shares))
+            done += tasks.run(ReadShares(sources, shares, number, together, read, rate, has_realms), len(shares))
         shares = []
         for at, source in enumerate(sources):
             with naming(source):
-                shares += [(at, share) for share in source.finish([one.end for one in found if one.source == at])]
+                shares += [(at, share) for share in source.finish([one.end for one in done if one.source == at])]
         if not shares:
-            return found
+            return done
     changing = ", ".join(sorted({sources[at].label for at, _ in shares}))
     raise SourceNotWhole(
         f"{changing} changed each of the {ROUNDS} times that it was read. Try again when less is written to it, or have it"
@@ -117,7 +132,7 @@ def read_whole(
 
 
 def count_sources(
-    sources: Sequence[RowSource], settings: Sequence[SourceSettings], read: Sequence[ShareRead], kind: str = ""
+    sources: Sequence[RowSource], settings: Sequence[SourceSettings], read: Sequence[ShareRead[Any]], kind: str = ""
 ) -> list[SourceCount]:
     """Count rows of each source, and its files or shares: 0 if it names none, or if its settings say that they come and go."""
     counts = []

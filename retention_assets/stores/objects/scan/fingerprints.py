@@ -2,7 +2,7 @@
 hash is the SipHash of pandas, keyed by the salt of a scan, over an unambiguous text: the key alone, or behind a byte that no
 UTF-8 begins with, the length of the realm plus one (0 if it has none; highest bit set for a folder), and the realm."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -73,9 +73,6 @@ class NamedBy:
     in_all: bool = False
     depths: frozenset[int] = frozenset()
 
-    def __or__(self, other: "NamedBy") -> "NamedBy":
-        return NamedBy(self.in_realms or other.in_realms, self.in_all or other.in_all, self.depths | other.depths)
-
 
 @dataclass(frozen=True)
 class ReferredNames:
@@ -83,6 +80,14 @@ class ReferredNames:
 
     realms: set[str | None] = field(default_factory=set)
     depths: set[int] = field(default_factory=set)
+
+    @classmethod
+    def all_of(cls, every: Iterable["ReferredNames"]) -> "ReferredNames":
+        names = cls()
+        for one in every:
+            names.realms.update(one.realms)
+            names.depths.update(one.depths)
+        return names
 
     def note(self, references: pa.RecordBatch, names_folders: bool) -> Bools | None:
         """Return a mask of the references that name folders; None if there are none."""

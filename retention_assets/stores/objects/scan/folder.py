@@ -4,9 +4,9 @@
 `asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,6 @@ RANGE_SHIFT = 64 - 8
 ROWS = 1 << 17
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES = "objects", "classes"
-# file of the fingerprints that are retained over edges
-OVER_EDGES = "edges/retained"
 FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
 
 LISTED = pa.schema(
@@ -47,6 +45,37 @@ _WORDS = ("realm", "kind", "dataset")
 
 def open_local(place: str) -> tuple[pafs.FileSystem, str]:
     return pafs.LocalFileSystem(), place
+
+
+@dataclass(frozen=True)
+class Run:
+    """A file of fingerprints, and the number of the source that they are from."""
+
+    name: str
+    values: int
+    source: int = 0
+
+
+class Sized(Protocol):
+    def __len__(self) -> int:
+        """Number of rows."""
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def gathered(parts: Iterable[S], least: int) -> Iterator[list[S]]:
+    """Group consecutive parts, so that each group but the last has at least this many rows. Empty parts are left out."""
+    held, rows = list[S](), 0
+    for part in parts:
+        if len(part):
+            held.append(part)
+            rows += len(part)
+        if rows >= least:
+            yield held
+            held, rows = [], 0
+    if held:
+        yield held
 
 
 @dataclass(frozen=True)
@@ -95,10 +124,11 @@ class ScanFolder:
         with files.open_input_file(path) as source:
             return source.read_buffer()
 
-    def write_values(self, name: str, values: Hashes) -> None:
+    def write_values(self, name: str, values: Hashes, source: int = 0) -> "Run":
         """Write sorted fingerprints, after the offset of each range."""
         begins = np.searchsorted(values, np.arange(RANGES, dtype=np.uint64) << np.uint64(RANGE_SHIFT)).astype(np.int64)
         self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
+        return Run(name, len(values), source)
 
     def write_ranges(self, name: str, values: Hashes) -> Ints:
         """Write fingerprints grouped by range, unsorted within each; merging sorts them. Returns the index of the fingerprint

@@ -12,11 +12,11 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.naming import constant_dataset, with_names
-from retention_assets.stores.objects.references.rounds import Round
+from retention_assets.stores.objects.references.rounds import ShareRows
 from retention_assets.stores.objects.references.source import ShareEnd
 from retention_assets.stores.objects.scan.classes import words_of
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder
+from retention_assets.stores.objects.scan.folder import LISTED, OBJECTS, ROWS, ScanFolder, gathered
 from retention_assets.stores.objects.settings import ObjectsSettings
 
 
@@ -44,49 +44,30 @@ class ListingRows:
 
 @dataclass(frozen=True)
 class ListedShare:
-    """File of a share, its end, and the rows not in a reserved realm."""
+    """File of a share, and its rows not in a reserved realm."""
 
-    source: int
-    end: ShareEnd
     part: str
     counted: int
 
 
 @dataclass(frozen=True)
-class ListObjects:
-    """Task that writes a share."""
-
-    round: Round
+class WriteListing:
     settings: ObjectsSettings
     salt: bytes
     folder: ScanFolder
 
-    def __call__(self, number: int) -> ListedShare:
+    def __call__(self, rows: ShareRows) -> ListedShare:
         fingerprints, only = Fingerprints(self.salt), constant_dataset(self.settings)
-        part = f"part-{number:05d}.parquet"
-        held, counted = list[pa.RecordBatch](), 0
-
-        def take(batch: pa.RecordBatch) -> None:
-            if batch.num_rows:
-                held.append(with_names(batch, self.settings))
-            if sum(map(len, held)) >= ROWS:
-                write()
-
-        def write() -> None:
-            nonlocal counted
-            table = pa.Table.from_batches(held)
-            table = table if len(held) == 1 else table.unify_dictionaries().combine_chunks()
-            keys, realms = join_chunks(table["key"]), join_chunks(table["realm"])
-            columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
-            writer.write_table(pa.table([*columns, pa.array(fingerprints.of(keys, realms))], schema=LISTED))
-            counted += len(table) - _reserved_rows(table["realm"])
-            held.clear()
-
+        part, counted = f"{rows.name}.parquet", 0
         with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
-            end = self.round.read(number, take, self.settings.rates.scan)
-            if held:
-                write()
-        return ListedShare(0, end, part, counted)
+            for batches in gathered((with_names(batch, self.settings) for batch in rows), ROWS):
+                table = pa.Table.from_batches(batches)
+                table = table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
+                hashes = fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
+                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
+                writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
+                counted += len(table) - _reserved_rows(table["realm"])
+        return ListedShare(part, counted)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.stores.objects.scan.filters import BloomSize, Filter, SortedFingerprints, read_bloom
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
-from retention_assets.stores.objects.scan.folder import OVER_EDGES, RANGES, RangedValues, ScanFolder
+from retention_assets.stores.objects.scan.folder import RANGES, RangedValues, Run, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
-from retention_assets.stores.objects.scan.read_references import Run, distinct_of, read_sources
+from retention_assets.stores.objects.scan.read_references import distinct_of, read_sources
 
 Rows = npt.NDArray[np.uint32]
 
@@ -95,8 +95,9 @@ class MatchObjects:
 
     references: Sequence[Run]
     sources: int
+    # retained over edges
+    over: Sequence[Run]
     asked: Sequence[AskedRun]
-    over_edges: bool
     folder: ScanFolder
     bounds: Sequence[tuple[int, int]]
     bloom: BloomSize | None
@@ -104,7 +105,7 @@ class MatchObjects:
     def __call__(self, number: int) -> MatchedRanges:
         first, end = self.bounds[number]
         references = read_sources(self.folder, self.references, self.sources, first, end)
-        beside = [self.folder.read_values(OVER_EDGES, first, end)] if self.over_edges else []
+        beside = [self.folder.read_values(run.name, first, end) for run in self.over]
         asked = [self.folder.read_values(run.name, first, end) for run in self.asked]
         bloom = read_bloom(self.folder, self.bloom) if self.bloom else None
         met = [np.zeros(len(one.values), dtype=bool) for one in asked]

@@ -1,84 +1,45 @@
 """Reads references into files of sorted fingerprints."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
-from retention_assets.clock import moment
-from retention_assets.stores.objects.references import ShareEnd
-from retention_assets.stores.objects.references.rounds import Round
+from retention_assets.stores.objects.references.rounds import ShareRows
 from retention_assets.stores.objects.scan.filters import distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, ReferredNames
-from retention_assets.stores.objects.scan.folder import RangedValues, ScanFolder
+from retention_assets.stores.objects.scan.folder import RangedValues, Run, ScanFolder, gathered
 
 # rows of a share held in memory
 _RUN = 1 << 22
 
 
 @dataclass(frozen=True)
-class Run:
-    """A file of sorted fingerprints."""
+class ReferenceRuns:
+    """Files of the references of a share, and how these name objects."""
 
-    source: int
-    name: str
-    values: int
-
-
-@dataclass
-class ReadShare:
-    source: int
-    end: ShareEnd
-    runs: list[Run] = field(default_factory=list)
-    names: ReferredNames = field(default_factory=ReferredNames)
-    seconds: float = 0.0
+    runs: Sequence[Run]
+    names: ReferredNames
 
 
 @dataclass(frozen=True)
 class ReadReferences:
-    round: Round
     salt: bytes
     folder: ScanFolder
-    # references per second, all tasks together
-    rate: float
 
-    def __call__(self, number: int) -> ReadShare:
-        began = moment().running
-        at, source = self.round.source(number)
-        found = _Runs(self, at, f"references/{at:02d}-{self.round.number}-{number:05d}", source.names_folders)
-        end = self.round.read(number, found.add, self.rate)
-        found.close()
-        return ReadShare(at, end, found.runs, found.names, moment().running - began)
+    def __call__(self, rows: ShareRows) -> ReferenceRuns:
+        runs, names = list[Run](), ReferredNames()
+        for values in map(np.concatenate, gathered(self._hashes(rows, names), _RUN)):
+            # Sorting is faster than grouping by range.
+            values.sort()
+            runs.append(self.folder.write_values(f"references/{rows.name}-{len(runs):03d}", values, rows.number))
+        return ReferenceRuns(runs, names)
 
-
-class _Runs:
-    def __init__(self, step: ReadReferences, source: int, name: str, names_folders: bool) -> None:
-        self._step, self._source, self._name, self._names_folders = step, source, name, names_folders
-        self._fingerprints = Fingerprints(step.salt)
-        self._hashes: list[Hashes] = []
-        self._rows = 0
-        self.runs: list[Run] = []
-        self.names = ReferredNames()
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        folders = self.names.note(batch, self._names_folders)
-        self._hashes.append(self._fingerprints.of(batch["object"], batch["realm"], folders=folders))
-        self._rows += len(batch)
-        if self._rows >= _RUN:
-            self.close()
-
-    def close(self) -> None:
-        if not self._rows:
-            return
-        name = f"{self._name}-{len(self.runs):03d}"
-        values = np.concatenate(self._hashes)
-        # Sorting is faster than grouping by range.
-        values.sort()
-        self._step.folder.write_values(name, values)
-        run = Run(self._source, name, len(values))
-        self.runs.append(run)
-        self._hashes, self._rows = [], 0
+    def _hashes(self, rows: ShareRows, names: ReferredNames) -> Iterator[Hashes]:
+        fingerprints = Fingerprints(self.salt)
+        for batch in rows:
+            folders = names.note(batch, rows.source.names_folders)
+            yield fingerprints.of(batch["object"], batch["realm"], folders)
 
 
 def in_order(hashes: Sequence[Hashes]) -> Hashes:

@@ -1,7 +1,7 @@
 """One scan from beginning to end, in the order that keeps it safe: list first, then read every reference."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,23 +15,17 @@ from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource
-from retention_assets.stores.objects.references.rounds import R, Round, count_sources, read_whole
+from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, count_sources, read_whole
 from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
 from retention_assets.stores.objects.scan.filters import BloomSize, FillBloom
-from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, NamedBy
-from retention_assets.stores.objects.scan.folder import FOLDERS, OVER_EDGES, RANGES, ScanFolder
+from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, ReferredNames
+from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
 from retention_assets.stores.objects.scan.judge import Group, JudgeObjects, add_groups
-from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, ListObjects
+from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, WriteListing
 from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan.match import AskObjects, Matches, MatchObjects
-from retention_assets.stores.objects.scan.read_edges import (
-    CloseEdges,
-    FindKept,
-    KeptObjects,
-    ReadEdges,
-    ReadEdgeShare,
-)
-from retention_assets.stores.objects.scan.read_references import ReadReferences, ReadShare, Run
+from retention_assets.stores.objects.scan.read_edges import CloseEdges, FindKept, ReadEdges
+from retention_assets.stores.objects.scan.read_references import ReadReferences, ReferenceRuns
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -86,30 +80,26 @@ class _ScanRun:
         scan, started = self._scan, now()
         self._folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
-        read = self._read_references()
-        runs = [run for share in read for run in share.runs]
-        named_by = NamedBy()
-        for share in read:
-            named_by |= share.names.named_by
-        read_edges = self._read_edges()
-        edge_parts, edges = [one.part for one in read_edges if one.end.rows], sum(one.end.rows for one in read_edges)
+        read = self._read(scan.references, ReadReferences(scan.salt, self._folder), scan.settings.rates.references)
+        references = _together(one.result for one in read)
+        read_edges = self._read(scan.edges, ReadEdges(scan.salt, self._folder))
         cut_off = self._cut_off(listed_as_of)
         rules = ClassRules(
             micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
             self._spoken_for(read),
         )  # fmt: skip
-        kept = self._find_kept(listed, edge_parts, rules)
-        over_edges, over_named_by = self._close(edge_parts, runs, named_by, kept, read)
-        named_by |= over_named_by
+        over = self._close([one.result for one in read_edges if one.end.rows], references, listed, rules)
+        over_edges = sum(run.values for run in over.runs)
+        named_by = ReferredNames.all_of([references.names, over.names]).named_by
         size = self._size_of_bloom()
         if size:
-            names = [*(run.name for run in runs), *[OVER_EDGES] * (over_edges > 0)]
+            names = [run.name for run in (*references.runs, *over.runs)]
             self._step("the filter", FillBloom(size, names, self._folder), 1)
         asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder)
         asked = self._step("the listing", asking, len(listed.parts))
         every = [run for part in asked for run in part]
-        bounds = self._bounds(max(sum(run.values for run in each) for each in (runs, every)))
-        match = MatchObjects(runs, len(scan.references), every, over_edges > 0, self._folder, bounds, size)
+        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references.runs, every)))
+        match = MatchObjects(references.runs, len(scan.references), over.runs, every, self._folder, bounds, size)
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(one.distinct for one in matched)
         effective_fpp = self._rate(distinct + over_edges, size)
@@ -131,7 +121,7 @@ class _ScanRun:
             unresolved_references=distinct - sum(one.matched for one in matched),
             classes=_class_counts(groups),
             sources=self._source_counts(read, [one.of_sources for one in matched]),
-            edges=edges,
+            edges=sum(one.end.rows for one in read_edges),
             over_edges=over_edges,
             edge_sources=count_sources(scan.edges, scan.settings.edges, read_edges, "edges by "),
             references_shrink=scan.settings.brakes.references_shrink,
@@ -144,59 +134,43 @@ class _ScanRun:
         scan = self._scan
         with _failing(scan, "the listing"):
             as_of = scan.listing.begin()
-            rows = [ListingRows(scan.listing)]
-            listed = read_whole(self._tasks, rows, lambda each: ListObjects(each, scan.settings, scan.salt, self._folder))
-        if self._last is not None and self._last.scanned and not sum(one.counted for one in listed):
+            write = WriteListing(scan.settings, scan.salt, self._folder)
+            listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
+        if self._last is not None and self._last.scanned and not sum(one.result.counted for one in listed):
             raise ScanFailed(
                 scan.store,
                 f"nothing is listed, and the last scan had {self._last.scanned:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
-        return as_of, ListedObjects(self._folder, [one.part for one in listed if one.end.rows])
+        return as_of, ListedObjects(self._folder, [one.result.part for one in listed if one.end.rows])
 
     def _cut_off(self, listed_as_of: datetime) -> datetime:
         """Younger objects are never judged. A listing from the future makes no object older."""
         known = min(listed_as_of, now(), self._scan.as_of or listed_as_of)
         return min(self._scan.settings.min_age.before(known), FLOOR.before(known))
 
-    def _read_references(self) -> list[ReadShare]:
-        scan, rate = self._scan, self._scan.settings.rates.references
-        return self._read(scan.references, lambda each: ReadReferences(each, scan.salt, self._folder, rate))
-
-    def _read_edges(self) -> list[ReadEdgeShare]:
-        return self._read(self._scan.edges, lambda each: ReadEdges(each, self._scan.salt, self._folder))
-
-    def _read(self, sources: Sequence[RowSource], step: Callable[[Round], Callable[[int], R]]) -> list[R]:
+    def _read(self, sources: Sequence[RowSource], read: ReadRows[T], rate: float = 0) -> list[ShareRead[T]]:
         with _failing(self._scan, "a source"):
-            return read_whole(self._tasks, sources, step, has_realms=self._scan.settings.has_realms)
+            return read_whole(self._tasks, sources, read, rate=rate, has_realms=self._scan.settings.has_realms)
 
     def _bounds(self, values: int) -> list[tuple[int, int]]:
         tasks = max(-(-values // _TOGETHER), self._tasks.slots if values > _SMALL else 1)
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
 
-    def _find_kept(self, listed: ListedObjects, parts: Sequence[str], rules: ClassRules) -> list[KeptObjects]:
-        if not parts:
-            return []
-        tasks = min(self._tasks.slots, len(listed.parts))
-        step = FindKept(listed, tasks, parts, rules, self._scan.holds, self._scan.salt, self._folder)
-        return [one for one in self._step("the edges", step, tasks) if one.run.values]
-
     def _close(
-        self,
-        parts: Sequence[str],
-        runs: Sequence[Run],
-        named_by: NamedBy,
-        kept: Sequence[KeptObjects],
-        read: Sequence[ReadShare],
-    ) -> tuple[int, NamedBy]:
-        if not parts or not (runs or kept):
-            return 0, NamedBy()
-        known = frozenset[str | None]().union(*(share.names.realms for share in read), *(one.realms for one in kept))
-        realms = sorted(realm for realm in known if realm is not None)
-        step = CloseEdges(parts, runs, named_by, kept, realms, self._scan.salt, self._folder)
-        [result] = self._step("the edges", step, 1)
-        return result
+        self, parts: Sequence[str], references: ReferenceRuns, listed: ListedObjects, rules: ClassRules
+    ) -> ReferenceRuns:
+        """Follow edges from everything that is kept or referred to."""
+        if not parts:
+            return _together([])
+        tasks = min(self._tasks.slots, len(listed.parts))
+        find = FindKept(listed, tasks, parts, rules, self._scan.holds, self._scan.salt, self._folder)
+        kept = _together(self._step("the edges", find, tasks))
+        if not (references.runs or kept.runs):
+            return _together([])
+        step = CloseEdges(parts, references, kept, self._scan.salt, self._folder)
+        return _together(self._step("the edges", step, 1))
 
     def _size_of_bloom(self) -> BloomSize | None:
         wanted = self._scan.settings.filter
@@ -223,27 +197,35 @@ class _ScanRun:
             )
         return rate
 
-    def _spoken_for(self, read: Sequence[ReadShare]) -> frozenset[str] | None:
+    def _spoken_for(self, read: Sequence[ShareRead[ReferenceRuns]]) -> frozenset[str] | None:
         settings = self._scan.settings
         # Settings tell whether a source provides realms, so that an empty one covers none.
         known = settings.references if len(settings.references) == len(self._scan.references) else self._scan.references
         heard: list[tuple[set[str | None], object]] = [(set(), said) for said in known]
         for share in read:
-            heard[share.source][0].update(share.names.realms)
+            heard[share.source][0].update(share.result.names.realms)
         return spoken_for(settings, heard)
 
-    def _source_counts(self, read: Sequence[ReadShare], of_sources: Sequence[Sequence[int]]) -> list[SourceCount]:
+    def _source_counts(
+        self, read: Sequence[ShareRead[ReferenceRuns]], of_sources: Sequence[Sequence[int]]
+    ) -> list[SourceCount]:
         counts = count_sources(self._scan.references, self._scan.settings.references, read)
         for number, count in enumerate(counts):
             shares = [share for share in read if share.source == number]
             count.distinct = sum(one[number] for one in of_sources)
-            count.realms = len(frozenset[str | None]().union(*(share.names.realms for share in shares)) - {None})
+            count.realms = len(ReferredNames.all_of(share.result.names for share in shares).realms - {None})
             count.seconds = sum(share.seconds for share in shares)
         return counts
 
     def _step(self, what: str, step: Callable[[int], T], count: int) -> list[T]:
         with _failing(self._scan, what):
             return self._tasks.run(step, count) if count else []
+
+
+def _together(every: Iterable[ReferenceRuns]) -> ReferenceRuns:
+    known = list(every)
+    runs = [run for one in known for run in one.runs if run.values]
+    return ReferenceRuns(runs, ReferredNames.all_of(one.names for one in known))
 
 
 @contextmanager
