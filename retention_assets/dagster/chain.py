@@ -6,6 +6,7 @@ an asset before it begins the next one, and raises itself.
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -19,10 +20,8 @@ from retention_assets.dagster.assets.transaction_log import transaction_log
 from retention_assets.dagster.checks.asset_checks import check_events, check_specs
 from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partition_events import all_refused, of_range, partition_events
 from retention_assets.dagster.run_config import SweepConfig
-from retention_assets.dagster.specs import RetentionAsset
-from retention_assets.dagster.step import Step, masking_faults, resources_in
+from retention_assets.dagster.step import resources_in, sentences_of_faults
 from retention_assets.settings.dagster import DagsterSettings
 
 JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
@@ -35,8 +34,6 @@ _NO_PARTITION = (
     "Nothing is done: the assets have partitions, and this run names none. Choose partitions, or launch a job over lists, such"
     " as `cycle`."
 )
-# Dagster's tag for a run of a backfill
-_BACKFILL = "dagster/backfill"
 
 
 def chain(
@@ -62,22 +59,22 @@ def chain(
             pool=names.sweeps,
         )
         def retention(context: dg.AssetExecutionContext, config: SweepConfig) -> Iterator[Any]:
-            resources = resources_in(context.resources, names)
-            selected = context.selected_asset_check_keys
-            with masking_faults():
+            op, made, selected = context.op_execution_context, context.selected_asset_keys, context.selected_asset_check_keys
+            has_partitions = context.has_partition_key or op.has_partition_key_range
+            partitions = frozenset(context.partition_keys) if has_partitions else None
+            with sentences_of_faults():
                 for asset in CHAIN:
-                    step = resources.of_asset(context, names.key(asset.name), config)
+                    step = resources_in(context.resources, names).step(op, names.key(asset.name), config, partitions)
                     checks = CHECKS.get(asset.name, ())
-                    is_made = step.key in context.selected_asset_keys
-                    if is_made and asset.partitioned and step.datasets.keys is None:
-                        raise dg.Failure(_NO_PARTITION, allow_retries=False)
-                    if is_made and asset is swept_transactions:
-                        _refuse_late_checks(context, names)
-                    if is_made:
-                        yield from _materialize(step, asset)
+                    if step.key in made:
+                        if asset.partitioned and partitions is None:
+                            raise dg.Failure(_NO_PARTITION, allow_retries=False)
+                        if asset is swept_transactions:
+                            _refuse_late_checks(context, names)
+                        yield from asset.make(step, dg.MaterializeResult)
                     # A blocking check guards what follows, also where somebody has launched the asset without it.
-                    wanted = [one for one in checks if one.key(step.key) in selected or (is_made and one.blocking)]
-                    yield from check_events(step, wanted, selected)
+                    wanted = [one for one in checks if one.key(step.key) in selected or (step.key in made and one.blocking)]
+                    yield from check_events(replace(step, makes_nothing=not made), wanted, selected)
 
         return retention
 
@@ -93,24 +90,3 @@ def _refuse_late_checks(context: dg.AssetExecutionContext, names: Names) -> None
                 " this step. Materialize swept_transactions in a run of its own, once the check has passed.",
                 allow_retries=False,
             )
-
-
-def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
-    metadata = asset.do(step)
-    keys = step.datasets.keys
-    if asset.pages is None or keys is None:
-        yield dg.MaterializeResult(asset_key=step.key, metadata=metadata)
-        return
-    with step.within_ledger() as opened:
-        pages = list(asset.pages(opened, metadata))
-    if why := all_refused(pages):
-        raise dg.Failure(why, allow_retries=False)
-    # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own, and so
-    # is, as the last one, the page about all of them.
-    is_single = len(keys) == 1 and not step.datasets.keys_are_stores
-    own = next((page for page in pages if not page.idle), None) if is_single else None
-    yield dg.MaterializeResult(asset_key=step.key, metadata=own.metadata if own else None)
-    yield from partition_events(step, of_range([page for page in pages if page is not own], len(keys)))
-    # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation.
-    whole = dg.AssetObservation if _BACKFILL in step.run.tags else dg.AssetMaterialization
-    yield whole(asset_key=step.key, metadata=metadata)

@@ -17,10 +17,9 @@ from retention_assets.dagster.chain import CHAIN, JUDGING, SWEEPING
 from retention_assets.dagster.checks.asset_checks import check_events
 from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.naming import Names, over_partitions
-from retention_assets.dagster.partition_events import WITHOUT_PAGES, partition_events
+from retention_assets.dagster.retention_asset import RetentionAsset
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig, SweepConfig, SweepListConfig
-from retention_assets.dagster.specs import RetentionAsset
-from retention_assets.dagster.step import Step, resources_in
+from retention_assets.dagster.step import resources_in, sentences_of_faults
 from retention_assets.people.operation import Kind
 
 _EVALUATE = "Load the policies, read the logs, compute views, judge every transaction, and mark what may go."
@@ -90,19 +89,9 @@ def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: _Fo
         pool=names.sweeps if asset is swept_transactions else None,
     )
     def op(context: dg.OpExecutionContext) -> Iterator[Any]:
-        step = resources_in(context.resources, names).of_op(context, names.key(asset.name), form(**context.op_config))
-        yield from _materialize(step, asset)
+        step = resources_in(context.resources, names).step(context, names.key(asset.name), form(**context.op_config))
+        with sentences_of_faults():
+            yield from asset.make(step, dg.AssetMaterialization)
+            yield from check_events(step, CHECKS.get(asset.name, ()))
 
     return op
-
-
-def _materialize(step: Step, asset: RetentionAsset) -> Iterator[Any]:
-    """An event for each partition that the step worked on stands first, so that its page is right; the materialization as a
-    whole stands last, with all metadata.
-    """
-    metadata = asset.do(step)
-    with step.within_ledger() as opened:
-        if asset.pages is not None and not WITHOUT_PAGES.items() <= step.run.tags.items():
-            yield from partition_events(opened, asset.pages(opened, metadata))
-        yield dg.AssetMaterialization(asset_key=step.key, metadata=metadata)
-        yield from check_events(opened, CHECKS.get(asset.name, ()))

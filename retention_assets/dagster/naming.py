@@ -17,6 +17,8 @@ from retention_assets.settings.dagster import WORD, WORDS
 # Dagster's own separator where it joins the parts of a key
 _JOINT = "__"
 _OTHERS = re.compile(r"\W", re.ASCII)
+# value of the setting `partition_by` where a partition is a store
+BY_STORE = "store"
 # resources of a run: the environment, Spark, and the place of assets
 RESOURCES = ("retention", "pyspark", "warehouse")
 

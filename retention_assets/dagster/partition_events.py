@@ -14,8 +14,7 @@ import dagster as dg
 # There is no public way to report that a partition was to be materialized, and was not.
 from dagster._core.events import AssetMaterializationPlannedData
 
-from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partitions import BY_STORE, is_valid_key
+from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.policy.sentences import count
@@ -76,6 +75,11 @@ def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[Event
     for page in sound if len(sound) <= _MOST_PARTITIONS else []:
         yield dg.AssetMaterialization(step.key, partition=page.dataset, metadata=page.metadata)
     yield from _refusals(step, [page for page in shown if page.refused is not None][:_MOST_PARTITIONS])
+
+
+def is_valid_key(name: str) -> bool:
+    """Whether Dagster takes a name as a partition's: three dots stand for a range there."""
+    return "..." not in name and name.isprintable()
 
 
 def published_by(step: Step) -> list[str]:

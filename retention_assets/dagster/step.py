@@ -12,13 +12,13 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.clock import now
-from retention_assets.dagster.naming import RESOURCES, Names
-from retention_assets.dagster.partitions import dataset_filter_of
+from retention_assets.dagster.naming import BY_STORE, RESOURCES, Names
 from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, SweepConfig, refuse_variables
 from retention_assets.dagster.spark import STARTING, QuietSparkResource
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
+from retention_assets.failures import failure_text
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.publications import Publication
 from retention_assets.pipeline.preflight import PreflightTask, check_cluster
@@ -122,10 +122,7 @@ class Step:
         with self.retention.ledger() as ledger:
             self.clean_warehouse(ledger, ["preflight"])
             task = PreflightTask(settings, ledger.id, self.warehouse.folder(key, self.run.run_id))
-        try:
-            check_cluster(session, task)
-        except Refused as fault:
-            raise dg.Failure(str(fault), allow_retries=False) from None
+        check_cluster(session, task)
 
     @property
     def runs(self) -> list[str]:
@@ -144,10 +141,7 @@ class Step:
 
     def sources(self, ledger: Ledger, name: str) -> list[Source]:
         """The rows of another asset: what this run, or the one that it re-executes, published; or else the newest."""
-        try:
-            return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), self.runs, self.datasets)
-        except Refused as fault:
-            raise dg.Failure(str(fault)) from None
+        return self.warehouse.sources(ledger, self.sibling(name).to_user_string(), self.runs, self.datasets)
 
     def clean_warehouse(self, ledger: Ledger, names: Iterable[str], kept: timedelta | None = None) -> int:
         """Remove folders of some assets that nobody will read again; how many. What people read is `kept` for a while.
@@ -163,14 +157,6 @@ class Step:
         except Refused as fault:
             self.log.warning(f"No folder of the warehouse was removed. {fault}")
             return 0
-
-    def check_warehouse(self) -> None:
-        """Refuse a warehouse that belongs to another ledger, before anything is written there."""
-        with self.retention.ledger() as ledger:
-            try:
-                self.warehouse.head_file.check_owner(ledger.database)
-            except Refused as fault:
-                raise dg.Failure(str(fault), allow_retries=False) from None
 
     def _is_over(self, kept: timedelta | None, run_id: str, written: datetime | None) -> bool:
         if run_id == self.run.run_id:
@@ -192,18 +178,12 @@ class Resources:
     warehouse: Warehouse
     names: Names
 
-    def of_asset(self, context: dg.AssetExecutionContext, key: dg.AssetKey, config: SweepConfig) -> Step:
-        """A step about an asset: its partitions say which datasets, within what the configuration says."""
-        datasets = dataset_filter_of(context, config.datasets, self.retention.settings.partition_by)
-        step = self._step(key, context.op_execution_context, config, datasets)
-        return replace(step, makes_nothing=not context.selected_asset_keys)
-
-    def of_op(self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig) -> Step:
-        """A step of a job that works through a list."""
-        globs = config.datasets if isinstance(config, JudgingConfig) else ("*",)
-        return self._step(key, context, config, DatasetFilter(tuple(globs)))
-
-    def _step(self, key: dg.AssetKey, context: dg.OpExecutionContext, config: AsOfConfig, datasets: DatasetFilter) -> Step:
+    def step(
+        self, context: dg.OpExecutionContext, key: dg.AssetKey, config: AsOfConfig, partitions: frozenset[str] | None = None
+    ) -> Step:
+        """A step that makes an asset, about the datasets of a configuration; of a run over partitions, about those alone."""
+        globs = config.datasets if isinstance(config, JudgingConfig) else ["*"]
+        datasets = DatasetFilter(tuple(globs), partitions, self.retention.settings.partition_by == BY_STORE)
         try:
             refuse_variables(context.run.run_config)
             given = config.given(partial(_made_at, context))
@@ -254,3 +234,16 @@ def masking_faults() -> Iterator[None]:
         if isinstance(fault, dg.Failure):
             raise dg.Failure(masked(fault.description or ""), allow_retries=fault.allow_retries) from harmless
         raise harmless from None
+
+
+@contextmanager
+def sentences_of_faults() -> Iterator[None]:
+    """Raise what keeps a step from its work as a sentence, without secrets. The trace stays in Dagster's log below it."""
+    with masking_faults():
+        try:
+            yield
+        except Exception as fault:
+            sentence = None if isinstance(fault, dg.Failure) else failure_text(fault)
+            if sentence is None:
+                raise
+            raise dg.Failure(sentence, allow_retries=not isinstance(fault, Refused | BadInput)) from fault

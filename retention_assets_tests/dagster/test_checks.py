@@ -109,7 +109,7 @@ def test_a_step_opens_its_ledger_for_its_work_and_once_more_for_all_of_its_check
     monkeypatch.setattr("retention_assets.ledger.open_ledger", note)
     done = run(lake, "cycle", instance)
     steps = [event for event in done.all_events if event.is_step_success]
-    assert (done.success, len(steps), len(opened)) == (True, 6, 12)
+    assert (done.success, len(steps), len(opened)) == (True, 6, 10)
 
 
 @pytest.mark.usefixtures("local_spark")

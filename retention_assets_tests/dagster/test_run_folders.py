@@ -20,6 +20,7 @@ from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
+from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -130,7 +131,7 @@ def test_what_nobody_published_is_not_read(
     lake: Lake, ledger: Ledger, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
     published(ledger, "one", "a", VERDICTS)
-    with pytest.raises(dg.Failure, match="was never materialized for these datasets"):
+    with pytest.raises(Refused, match="was never materialized for these datasets"):
         step(lake, warehouse, instance).sources(ledger, LOG)
 
 

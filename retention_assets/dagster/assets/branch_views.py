@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from retention_assets.dagster.partition_events import DatasetPage, few, published_by
-from retention_assets.dagster.specs import retention_asset
+from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.frames.log import LOG, faults_of
 from retention_assets.pipeline.part_frames import ENDS, OF_VIEWS, SUMS, VIEWS, Views

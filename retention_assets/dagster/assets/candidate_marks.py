@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from retention_assets.dagster.partition_events import DatasetPage, few, published_by
 from retention_assets.dagster.purged_realms import close_purged_realms, counted_realms
-from retention_assets.dagster.specs import retention_asset
+from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
 from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown

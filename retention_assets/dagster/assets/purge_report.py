@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import dagster as dg
 
-from retention_assets.dagster.specs import retention_asset
+from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger.marks.pending import Waiting

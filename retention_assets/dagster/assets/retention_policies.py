@@ -1,6 +1,6 @@
 """The asset `retention_policies`: the policy files, loaded into the policy book."""
 
-from retention_assets.dagster.specs import retention_asset
+from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.datahub_policies import load_rules
 from retention_assets.policy.book import LoadOutcome

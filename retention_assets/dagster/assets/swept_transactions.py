@@ -1,14 +1,14 @@
 """The asset `swept_transactions`: deletions of due marks, and marks that were spared because they are needed again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 
 from retention_assets.dagster.checks.queries import before_a_sweep
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_progress, report_store_warnings
-from retention_assets.dagster.specs import retention_asset
+from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
@@ -20,7 +20,7 @@ from retention_assets.ledger.marks.marking import PendingSweep
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
-from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
+from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata, table
 from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.confirmed import read_confirmed
@@ -31,73 +31,43 @@ from retention_assets.sweep.signals import stop_on_signals
 _MOST_SHOWN = 1000
 _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
+_COLUMNS = {"dataset": "string", **dict.fromkeys(_NUMBERS, "int"), "refused": "string", "errors": "string"}
+_JUDGE_ANEW = (
+    "When the cause is mended, judge it anew (`retention run --mark-only`, or materialize candidate_marks), then sweep."
+)
 
 
 def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
     """A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since."""
-    try:
-        run.retention.check_heads(ledger)
-    except Refused as fault:
-        raise dg.Failure(f"Nothing is swept. {fault}", allow_retries=False) from None
-    for name, found in before_a_sweep(ledger, datasets, run.as_of):
-        if not found.passed:
-            raise dg.Failure(
-                f"Nothing is swept: {name} failed. {found.actual} `retention audit verify` names what was changed; take the"
+    for fault in run.retention.head_faults(ledger).values():
+        raise Refused(f"Nothing is swept. {fault}")
+    for name, result in before_a_sweep(ledger, datasets, run.as_of):
+        if not result.passed:
+            raise Refused(
+                f"Nothing is swept: {name} failed. {result.actual} `retention audit verify` names what was changed; take the"
                 " marks back that nobody can vouch for (`retention unmark`), and put other rows back as they were, or vouch for"
-                " them (`retention audit accept --reason …`); then sweep again.",
-                allow_retries=False,
+                " them (`retention audit accept --reason …`); then sweep again."
             )
 
 
-def _refused_by_checks(ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """The latest result of each check about a dataset counts, whoever launches the sweep and in which run."""
-    said: dict[str, list[str]] = {}
-    for one in ledger.objections.standing(set(datasets)):
-        said.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}.")
-    remedy = (
-        "When the cause is mended, judge it anew (`retention run --mark-only`, or materialize candidate_marks), then sweep."
-    )
-    return {
-        dataset: SweepResult(dataset, refused=f"nothing of {dataset} is swept: {' '.join(words)} {remedy}")
-        for dataset, words in said.items()
-    }
-
-
-def _braked(run: Step, ledger: Ledger, due: Sequence[PendingSweep]) -> dict[str, SweepResult]:
-    if run.accept_large:
-        return {}
-    faults = braked(ledger, run.retention.settings.brake, due, run.as_of.date())
-    return {dataset: SweepResult(dataset, refused=fault) for dataset, fault in faults.items()}
-
-
-def _refused_by_places(run: Step, ledger: Ledger, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """Checked once for the whole run: its tasks compare the ledger's id alone."""
-    names = by_store(datasets)
-    faults = place_faults(ledger, run.retention.stores(names).values())
-    return {
-        one: SweepResult(one, refused=str(fault), store_failed=is_away(fault))
-        for store, fault in faults.items()
-        for one in names[store]
-    }
-
-
-def _refused_by_rules(loaded: LoadedRules, datasets: Sequence[str]) -> dict[str, SweepResult]:
-    """Refuse a store's datasets where its policies can't be read: one of them may keep data."""
-    return {
-        name: SweepResult(name, refused=f"nothing of {name} is swept: {why}")
-        for store, why in loaded.unreadable.items()
-        for name in by_store(datasets).get(store, ())
-    }
-
-
-def _table(results: Sequence[SweepResult]) -> dg.MetadataValue:
-    records = [
-        dg.TableRecord({"dataset": one.dataset, **_numbers(one), "refused": one.refused or "", "errors": "; ".join(one.errors)})
-        for one in results
-    ]
-    numbers = [dg.TableColumn(name, "int") for name in _NUMBERS]
-    words = [dg.TableColumn(name) for name in ("refused", "errors")]
-    return dg.MetadataValue.table(records, dg.TableSchema([dg.TableColumn("dataset"), *numbers, *words]))
+def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:
+    """Due datasets that this run may not sweep, and why."""
+    failed: dict[str, list[str]] = {}
+    # The latest result of each check about a dataset counts, whoever launches the sweep and in which run.
+    for one in ledger.objections.standing(set(due)):
+        failed.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}.")
+    why = {name: f"nothing of {name} is swept: {' '.join(sentences)} {_JUDGE_ANEW}" for name, sentences in failed.items()}
+    by_name = by_store(due)
+    # One of the policies that can't be read may keep data.
+    for store, fault in loaded.unreadable.items():
+        why |= {name: f"nothing of {name} is swept: {fault}" for name in by_name.get(store, ())}
+    # Places are checked once for the whole run: its tasks compare the ledger's id alone.
+    places = place_faults(ledger, run.retention.stores(by_name).values())
+    why |= {name: str(fault) for store, fault in places.items() for name in by_name[store]}
+    if not run.accept_large:
+        why |= braked(ledger, run.retention.settings.brake, list(due.values()), run.as_of.date())
+    away = {store for store, fault in places.items() if is_away(fault)}
+    return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in why.items()}
 
 
 def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
@@ -145,20 +115,16 @@ def swept_transactions(run: Step) -> Metadata:
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
-    try:
-        confirmed = read_confirmed(run.run.tags)
-    except Refused as fault:
-        raise dg.Failure(str(fault), allow_retries=False) from None
+    confirmed = read_confirmed(run.run.tags)
     with run.retention.ledger() as ledger:
         loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
         rulebook = loaded.rulebook
         if rulebook.unaccepted:
-            raise dg.Failure(rulebook.unaccepted, allow_retries=False)
+            raise Refused(rulebook.unaccepted)
         pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
-        datasets = run.datasets.select(pending)
-        refused = _refused_by_checks(ledger, datasets) | _refused_by_rules(loaded, datasets)
-        refused |= _refused_by_places(run, ledger, datasets) | _braked(run, ledger, [pending[name] for name in datasets])
-        wanted = {dataset: pending[dataset].marks for dataset in datasets if dataset not in refused}
+        due = {name: pending[name] for name in run.datasets.select(pending)}
+        refused = _refused(run, ledger, loaded, due)
+        wanted = {name: one.marks for name, one in due.items() if name not in refused}
         _refuse_an_unsound_ledger(run, ledger, list(wanted))
         stores = run.retention.stores(by_store(wanted))
         report_store_warnings(stores.values(), run.log)
@@ -181,14 +147,14 @@ def swept_transactions(run: Step) -> Metadata:
                 run.log.warning(f"{one.dataset}: {words}")
     # Failures stand first: a table that is cut still shows them.
     shown = sorted(results, key=lambda one: one.refused is None and not one.errors)[:_MOST_SHOWN]
-    numbers = {name: sum(_numbers(one)[name] for one in results) for name in _NUMBERS}
+    numbers = {name: sum(_row(one)[name] for one in results) for name in _NUMBERS}
     refusals = {one.dataset: one.refused for one in results if one.refused is not None}
     skipped = sum(one.skipped is not None for one in results)
     return grouped(
         sweep_summary(len(results), numbers, refusals, skipped, objections, waiting, last, run.as_of),
         {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
         {
-            "by_dataset": _table(shown),
+            "by_dataset": table(_COLUMNS, map(_row, shown)),
             "spared_at_the_door": spared_metadata(spared),
             "datasets": len(results),
             "refused": len(refusals),
@@ -202,6 +168,7 @@ def swept_transactions(run: Step) -> Metadata:
     )
 
 
-def _numbers(one: SweepResult) -> dict[str, int]:
-    others = {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
-    return {**{outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}, **others}
+def _row(one: SweepResult) -> dict[str, Any]:
+    outcomes = {outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}
+    sizes = {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
+    return {"dataset": one.dataset, **outcomes, **sizes, "refused": one.refused or "", "errors": "; ".join(one.errors)}

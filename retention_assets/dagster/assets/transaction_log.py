@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_store_warnings
 from retention_assets.dagster.purged_realms import close_realms_of_nothing
-from retention_assets.dagster.specs import retention_asset
+from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import holds_of_files

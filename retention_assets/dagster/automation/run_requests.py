@@ -9,8 +9,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.dagster.chain import STEP
-from retention_assets.dagster.naming import Names, over_partitions
-from retention_assets.dagster.partitions import BY_STORE
+from retention_assets.dagster.naming import BY_STORE, Names, over_partitions
 from retention_assets.datasets import by_store
 from retention_assets.settings.model import Settings
 

@@ -21,8 +21,8 @@ from retention_assets.dagster.automation.evaluation_sensor import active_evaluat
 from retention_assets.dagster.automation.freshness import is_sweep_due
 from retention_assets.dagster.automation.run_requests import run_requests
 from retention_assets.dagster.automation.store_health import store_health
-from retention_assets.dagster.naming import Names, over_partitions
-from retention_assets.dagster.partitions import BY_STORE, is_valid_key
+from retention_assets.dagster.naming import BY_STORE, Names, over_partitions
+from retention_assets.dagster.partition_events import is_valid_key
 from retention_assets.dagster.step import Resources, masking_faults, resources_in, show_unseen
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment

@@ -23,10 +23,11 @@ from retention_assets.dagster.checks.asset_checks import query
 from retention_assets.dagster.checks.queries import CHECKS, Check
 from retention_assets.dagster.partition_events import DatasetPage
 from retention_assets.dagster.progress import report_progress, report_store_warnings
-from retention_assets.dagster.specs import RetentionAsset
+from retention_assets.dagster.retention_asset import RetentionAsset
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
+from retention_assets.errors import Refused
 from retention_assets.ledger.audit.heads import LedgerHead
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.publications import Publication
@@ -323,7 +324,7 @@ def test_a_sweep_of_a_ledger_that_was_tampered_with_sweeps_nothing_and_names_the
         ledger.objections.object({"lake/z": "a reason"}, "c", "run")
         assert write_past_ledger(ledger, statement)
     with pytest.raises(dg.Failure) as failure:
-        swept_transactions.work(running(lake, kept)[0])
+        swept_transactions.do(running(lake, kept)[0])
     said = str(failure.value.description)
     assert said.startswith(f"Nothing is swept: {check} failed.")
     assert sentence in said
@@ -336,7 +337,7 @@ def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: L
     with lake.opened() as ledger:
         newer = LedgerHead(ledger.id, 99, "a" * 64)
     Environment(lake.settings).head_file.write(newer)
-    with pytest.raises(dg.Failure, match=r"Nothing is swept\. .*HEAD\.json knows row 99 .*an older copy of the ledger"):
+    with pytest.raises(Refused, match=r"Nothing is swept\. .*HEAD\.json knows row 99 .*an older copy of the ledger"):
         swept_transactions.work(running(lake, kept)[0])
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
     run, said = running(lake, kept)
@@ -358,9 +359,8 @@ def test_no_step_begins_in_a_warehouse_of_another_ledger(lake: Lake, kept: dg.Da
 def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_other(lake: Lake, kept: dg.DagsterInstance) -> None:
     with lake.opened() as ledger:
         assert write_past_ledger(ledger, "UPDATE marks SET reason = 'BECAUSE' WHERE dataset = 'lake/d'") == 2
-    with pytest.raises(dg.Failure, match="Nothing is swept: marks_have_a_policy_and_a_reason failed") as failure:
+    with pytest.raises(Refused, match="Nothing is swept: marks_have_a_policy_and_a_reason failed"):
         swept_transactions.work(running(lake, kept)[0])
-    assert failure.value.allow_retries is False
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
     assert swept_transactions.work(running(lake, kept, "lake/e")[0])["run/deleted"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
