@@ -16,7 +16,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.clock import now
-from retention_assets.dagster.checks.queries import CHECKS
+from retention_assets.dagster.checks.queries import CHECKS, CheckScope
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -270,7 +270,8 @@ def judges(
 def violations(name: str, step: Step) -> dict[str, str]:
     """Violations of a check, by dataset."""
     (check,) = (check for checks in CHECKS.values() for check in checks if check.name == name)
-    return {violation.dataset: violation.what for violation in check.query(step)}
+    with step.retention.ledger() as ledger:
+        return {violation.dataset: violation.what for violation in check.query(CheckScope(step, ledger))}
 
 
 def test_the_newest_verdicts_of_each_dataset_are_held_against_its_log(

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import dagster as dg
 
 from retention_assets.clock import now
-from retention_assets.dagster.checks.asset_checks import OF_PRESENT_DATASETS, check_evaluation, gone_of, standing_result
+from retention_assets.dagster.checks.asset_checks import check_evaluation, gone_of, standing_result
 from retention_assets.dagster.checks.queries import (
     CHECKS,
     MOST_SHOWN,
+    OF_PRESENT_DATASETS,
     REACHABILITY,
     Check,
     CheckResult,

@@ -8,28 +8,34 @@ A violation of a dataset stands until the check finds it mended, or the dataset 
 datasets, joined with the standing violations of others; once a day a check looks at everything.
 """
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.checks.queries import CHECKS, MOST_SHOWN, Check, CheckResult, check_result
+from retention_assets.dagster.checks.queries import (
+    CHECKS,
+    MOST_SHOWN,
+    OF_PRESENT_DATASETS,
+    Check,
+    CheckResult,
+    CheckScope,
+    check_result,
+)
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
-from retention_assets.evaluation.changes import Listing, list_datasets
+from retention_assets.evaluation.changes import Listing
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.violations import StandingViolation
 from retention_assets.policy.durations import text_of
+from retention_assets.render.dagster import table
 from retention_assets.stores.protocol import error_text
 
 # Highest age of a look at everything. Runs look at what they read or judged; anything else may have changed meanwhile.
 _WHOLE_LOOK = timedelta(days=1)
-# Their violations end when the dataset is gone. Violations of sweeps stay on record.
-OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 
 
 def check_specs(names: Names) -> list[dg.AssetCheckSpec]:
@@ -53,11 +59,11 @@ def check_events(
     if not checks:
         return
     failed = []
-    with run.within_ledger() as run:
-        scope = CheckScope.of(run)
+    with run.within_ledger() as opened, opened.retention.ledger() as ledger:
+        scope = CheckScope(opened, ledger)
         for check in checks:
-            result = query(run, check)
-            state = scope.check_everything(check, result)
+            result = query(scope, check)
+            state = _of_environment(scope, check, result)
             is_stopped = check.blocking and not result.passed
             if check.key(run.key) in selected:
                 # Dagster stops at an error of a blocking check. Faults of datasets that the run is not about only warn here.
@@ -87,124 +93,78 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
             "actual": state.actual,
             "violations": state.violations,
             f"{state.noun}s": len(state.by_dataset),
-            f"offending_{state.noun}s": _table(state),
+            f"offending_{state.noun}s": table(
+                {state.noun: "string", "violations": "int", "what": "string", "since": "string"},
+                (
+                    {state.noun: one.dataset, "violations": one.times, "what": one.what, "since": _since(state, one.dataset)}
+                    for one in state.shown
+                ),
+            ),
         },
     }
 
 
-def query(run: Step, check: Check) -> CheckResult:
+def query(scope: CheckScope, check: Check) -> CheckResult:
     """Query a check. What a blocking one finds wrong with what was judged is an objection in the ledger, until it passes.
 
     So is one that could not be evaluated: nobody knows what it would have found.
     """
     if not check.blocking or check not in CHECKS["candidate_marks"]:
-        return check.ask(run)
+        return check.ask(scope)
+    run, ledger = scope.run, scope.ledger
+    asset = scope.asset("candidate_marks")
+    by_run = () if run.is_whole else ledger.publications.by(asset, [run.run.run_id])
+    judged = run.datasets.select(one.dataset for one in by_run or ledger.publications.of(asset))
     try:
-        result = check.ask(run)
+        result = check.ask(scope)
     except Exception as error:
-        if not run.is_whole:
-            _object(run, check, dict.fromkeys(_judged(run), f"it could not be evaluated: {type(error).__name__}: {error}"))
+        if judged and not run.is_whole:
+            why = f"it could not be evaluated: {type(error).__name__}: {error}"
+            ledger.objections.object(dict.fromkeys(judged, why), check.name, run.actor)
         raise
-    everywhere = result.by_dataset.get("")
-    judged = _judged(run)
     wrong = {name: violation.what for name, violation in result.by_dataset.items() if name}
-    if everywhere is not None:
+    if (everywhere := result.by_dataset.get("")) is not None:
         wrong = dict.fromkeys(judged, everywhere.what) | wrong
-    _object(run, check, wrong)
-    with run.retention.ledger() as ledger:
-        ledger.objections.withdraw(set(judged) - wrong.keys(), check.name, run.actor)
+    if wrong:
+        ledger.objections.object(wrong, check.name, run.actor)
+    ledger.objections.withdraw(set(judged) - wrong.keys(), check.name, run.actor)
     return result
 
 
-def _judged(run: Step) -> list[str]:
-    """Datasets that a run judged; launched alone, all whose verdicts are published."""
-    asset = run.sibling("candidate_marks").to_user_string()
-    with run.retention.ledger() as ledger:
-        by_run = () if run.is_whole else ledger.publications.by(asset, [run.run.run_id])
-        publications = by_run or ledger.publications.of(asset)
-    return list(run.datasets.select(publication.dataset for publication in publications))
-
-
-def _object(run: Step, check: Check, sentences: Mapping[str, str]) -> None:
-    if sentences:
-        with run.retention.ledger() as ledger:
-            ledger.objections.object(sentences, check.name, run.actor)
-
-
-def _table(found: CheckResult) -> dg.MetadataValue:
-    records = [
-        dg.TableRecord({found.noun: one.dataset, "violations": one.times, "what": one.what, "since": _since(found, one)})
-        for one in found.shown
-    ]
-    columns = [dg.TableColumn(found.noun), dg.TableColumn("violations", "int"), dg.TableColumn("what"), dg.TableColumn("since")]
-    return dg.MetadataValue.table(records, dg.TableSchema(columns))
-
-
-def _since(found: CheckResult, one: Violation) -> str:
-    since = found.since.get(one.dataset)
+def _since(result: CheckResult, dataset: str) -> str:
+    since = result.since.get(dataset)
     return text_of(since.replace(microsecond=0)) if since else ""
 
 
-# --- the whole environment ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CheckScope:
-    """Datasets that the checks of a step look at: those that its run read or judged, or everything."""
-
-    run: Step
-    # None: everything that is published
-    datasets: frozenset[str] | None
-
-    @classmethod
-    def of(cls, run: Step) -> "CheckScope":
-        """Take the datasets that the run published; launched alone, a check is about all that is published."""
-        of_asset = run.key.path[-1] in OF_PRESENT_DATASETS
-        asset = run.asset if of_asset else run.sibling("candidate_marks").to_user_string()
-        with run.retention.ledger() as ledger:
-            mine = [one.dataset for one in ledger.publications.by(asset, run.runs)] if of_asset else []
-            published = ledger.publications.datasets(asset)
-        looked_at = frozenset(run.datasets.select(mine or published))
-        return cls(run, None if looked_at.issuperset(published) else looked_at)
-
-    @cached_property
-    def present(self) -> Listing:
-        """Datasets that the stores list, asked once and only where something is wrong."""
-        return list_datasets(self.run.retention)
-
-    def check_everything(self, check: Check, found: CheckResult) -> CheckResult:
-        """The check of the environment: what a run found, and what was found earlier and has not been looked at since."""
-        run, about = self.run, None if found.noun == "store" else self.datasets
-        is_of_present = run.key.path[-1] in OF_PRESENT_DATASETS and found.noun == "dataset"
-        with run.retention.ledger() as ledger:
-            last = ledger.violations.whole_look(check.name)
-        is_old = last is None or last <= run.as_of - _WHOLE_LOOK
-        if is_old and about is not None:
-            found, about = self._whole_look(check, found)
-        with run.retention.ledger() as ledger:
-            if is_of_present:
-                found = _without(found, self._gone(found.by_dataset))
-            standing = ledger.violations.update(check.name, found.by_dataset, about, run.as_of, run.actor)
-            if is_of_present:
-                gone = self._gone(one.dataset for one in standing if one.dataset not in found.by_dataset)
-                ledger.violations.end(check.name, gone, run.as_of)
-                standing = [one for one in standing if one.dataset not in gone]
-            if is_old and about is None:
-                ledger.violations.note_whole_look(check.name, run.as_of)
-        return _join(found, standing)
-
-    def _whole_look(self, check: Check, found: CheckResult) -> tuple[CheckResult, frozenset[str] | None]:
-        """A check that could not look at everything is a violation itself; this run's violations stand."""
-        run = self.run
+def _of_environment(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
+    """The result of a run's check, joined with what was found earlier in other datasets and has not been looked at since."""
+    run, ledger = scope.run, scope.ledger
+    looked_at = None if check.noun == "store" else scope.looked_at
+    may_be_gone = check.noun == "dataset" and run.key.path[-1] in OF_PRESENT_DATASETS
+    last = ledger.violations.whole_look(check.name)
+    is_old = last is None or last <= run.as_of - _WHOLE_LOOK
+    if is_old and looked_at is not None:
+        whole = replace(scope, run=replace(run, is_whole=True, datasets=DatasetFilter()))
         try:
-            return query(replace(run, is_whole=True, datasets=DatasetFilter()), check), None
+            result, looked_at = query(whole, check), None
         except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
-            words = f"what this run was not about could not be checked: {error_text(fault)}"
-            return _with(found, [Violation("", words)]), self.datasets
+            # That it could not look at everything is a violation itself; this run's violations stand.
+            result = _with(result, [Violation("", f"what this run was not about could not be checked: {error_text(fault)}")])
+    if may_be_gone:
+        result = _without(result, _gone(scope, result.by_dataset))
+    standing = ledger.violations.update(check.name, result.by_dataset, looked_at, run.as_of, run.actor)
+    if may_be_gone:
+        gone = _gone(scope, [one.dataset for one in standing if one.dataset not in result.by_dataset])
+        ledger.violations.end(check.name, gone, run.as_of)
+        standing = [one for one in standing if one.dataset not in gone]
+    if is_old and looked_at is None:
+        ledger.violations.note_whole_look(check.name, run.as_of)
+    return _join(result, standing)
 
-    def _gone(self, names: Iterable[str]) -> list[str]:
-        mine = [name for name in names if name]
-        return gone_of(mine, self.present) if mine else []
+
+def _gone(scope: CheckScope, names: Iterable[str]) -> list[str]:
+    # Stores are asked only where something is wrong.
+    return gone_of(names, scope.present) if any(names) else []
 
 
 def gone_of(names: Iterable[str], present: Listing) -> list[str]:

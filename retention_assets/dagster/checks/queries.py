@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from itertools import starmap
 
 import dagster as dg
@@ -32,7 +32,6 @@ from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.marks.marking import MARK_ROWS
-from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.realms import kept_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
@@ -45,6 +44,8 @@ from retention_assets.policy.sentences import count
 from retention_assets.stores.protocol import Store, data_finder
 
 MOST_SHOWN = 1000
+# Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
+OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 _DATASETS_AT_ONCE = 500
 _LISTINGS_AT_ONCE = 8
 _NAMED = 3
@@ -95,7 +96,7 @@ class Check:
     description: str
     # what is the case in a sound environment
     expected: str
-    query: Callable[[Step], Iterable[Violation]]
+    query: Callable[["CheckScope"], Iterable[Violation]]
     # a failed one stops whatever follows
     blocking: bool = True
     # its violations need a person, but do not fail the run
@@ -105,8 +106,8 @@ class Check:
     def key(self, asset: dg.AssetKey) -> dg.AssetCheckKey:
         return dg.AssetCheckKey(asset, self.name)
 
-    def ask(self, run: Step) -> CheckResult:
-        return check_result(self.query(run), self.expected, self.noun)
+    def ask(self, scope: "CheckScope") -> CheckResult:
+        return check_result(self.query(scope), self.expected, self.noun)
 
 
 def check_result(violations: Iterable[Violation], expected: str = "", noun: str = "dataset") -> CheckResult:
@@ -120,11 +121,82 @@ def check_result(violations: Iterable[Violation], expected: str = "", noun: str 
     return CheckResult(expected, noun, by_dataset, tuple(shown))
 
 
+@dataclass(frozen=True)
+class JudgedDatasets:
+    """Datasets whose verdicts a check looks at, the runs that made these, and the log that they were made of."""
+
+    names: frozenset[str]
+    runs: frozenset[str]
+    verdicts: tuple[Source, ...]
+    log: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class CheckScope:
+    """Step whose checks are evaluated, with its ledger open; what several checks ask for is looked up once."""
+
+    run: Step
+    ledger: Ledger
+
+    def asset(self, name: str) -> str:
+        return self.run.sibling(name).to_user_string()
+
+    @cached_property
+    def present(self) -> Listing:
+        return list_datasets(self.run.retention)
+
+    @cached_property
+    def looked_at(self) -> frozenset[str] | None:
+        """Datasets that the step published, or is about; None for everything that is published."""
+        is_present = self.run.key.path[-1] in OF_PRESENT_DATASETS
+        asset = self.run.asset if is_present else self.asset("candidate_marks")
+        mine = [one.dataset for one in self.ledger.publications.by(asset, self.run.runs)] if is_present else []
+        published = self.ledger.publications.datasets(asset)
+        chosen = frozenset(self.run.datasets.select(mine or published))
+        return None if chosen.issuperset(published) else chosen
+
+    @cached_property
+    def judged(self) -> JudgedDatasets:
+        """Verdicts of this run, or else the newest ones, without datasets whose log was read anew since."""
+        sources = {one.folder: one.datasets for one in self.run.sources(self.ledger, "candidate_marks")}
+        with self.ledger.database.reading() as connection:
+            newer = hold.published_since(connection, self.asset("transaction_log"), self.asset("candidate_marks"))
+        publications = [
+            one
+            for one in self.ledger.publications.of(self.asset("candidate_marks"))
+            if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
+        ]
+        by_folder: dict[str, set[str]] = {}
+        for one in publications:
+            by_folder.setdefault(one.folder, set()).add(one.dataset)
+        names = frozenset(one.dataset for one in publications)
+        log = (
+            source if source.datasets is None else Source(source.folder, source.datasets & names)
+            for source in self.run.sources(self.ledger, "transaction_log")
+        )
+        return JudgedDatasets(
+            names,
+            frozenset(one.run for one in publications),
+            tuple(Source(folder, frozenset(datasets)) for folder, datasets in sorted(by_folder.items())),
+            # A folder that this run wrote is small enough to be read whole.
+            tuple(source for source in log if source.datasets is None or source.datasets),
+        )
+
+    @cached_property
+    def verdicts(self) -> dict[str, int]:
+        """Verdicts per dataset, with no more than a batch in memory."""
+        counts = dict.fromkeys(self.judged.names, 0)
+        for source in self.judged.verdicts:
+            rows = parquet(inside(source.folder, VERDICTS), pa.schema([("dataset", NAME)]))
+            # Reading ahead would hold more than a batch.
+            for batch in rows.to_batches(batch_readahead=1, fragment_readahead=1):
+                for pair in pc.value_counts(batch["dataset"]).to_pylist():
+                    if pair["values"] in (source.datasets or ()):
+                        counts[pair["values"]] += pair["counts"]
+        return counts
+
+
 # --- what was read ----------------------------------------------------------------------------------------------------
-
-
-def _stores_away(run: Step) -> Iterator[Violation]:
-    return unreachable(list_datasets(run.retention))
 
 
 def unreachable(present: Listing) -> Iterator[Violation]:
@@ -132,9 +204,8 @@ def unreachable(present: Listing) -> Iterator[Violation]:
     return starmap(Violation, sorted(present.away.items()))
 
 
-def _unsound_logs(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        datasets = read_datasets(run.sources(ledger, "transaction_log"))
+def _unsound_logs(scope: CheckScope) -> Iterator[Violation]:
+    datasets = read_datasets(scope.run.sources(scope.ledger, "transaction_log"))
     for row in datasets.filter(pc.is_valid(datasets["fault"])).to_pylist():
         at = f" ({row['fault_transaction']})" if row["fault_transaction"] else ""
         yield Violation(row["dataset"], f"{row['fault']}{at}")
@@ -143,52 +214,10 @@ def _unsound_logs(run: Step) -> Iterator[Violation]:
 # --- what was judged and marked ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class JudgedDatasets:
-    """The verdicts that a check looks at, and the log that they were made of."""
-
-    publications: tuple[Publication, ...]
-    verdicts: tuple[Source, ...]
-    log: tuple[Source, ...]
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Their datasets."""
-        return frozenset(one.dataset for one in self.publications)
-
-
-def judged_datasets(run: Step, ledger: Ledger) -> JudgedDatasets:
-    """Verdicts of this run, or else the newest ones, without datasets whose log was read anew since."""
-    key, log = run.sibling("candidate_marks"), run.sibling("transaction_log")
-    sources = {one.folder: one.datasets for one in run.sources(ledger, "candidate_marks")}
-    with ledger.database.reading() as connection:
-        newer = hold.published_since(connection, log.to_user_string(), key.to_user_string())
-    publications = tuple(
-        one
-        for one in ledger.publications.of(key.to_user_string())
-        if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
-    )
-    by_folder: dict[str, set[str]] = {}
-    for one in publications:
-        by_folder.setdefault(one.folder, set()).add(one.dataset)
-    verdicts = tuple(Source(folder, frozenset(names)) for folder, names in sorted(by_folder.items()))
-    logs = run.sources(ledger, "transaction_log")
-    return JudgedDatasets(publications, verdicts, tuple(_narrowed(logs, {one.dataset for one in publications})))
-
-
-def _narrowed(sources: Iterable[Source], names: set[str]) -> Iterator[Source]:
-    """A folder that this run wrote is small enough to be read whole."""
-    for source in sources:
-        mine = None if source.datasets is None else source.datasets & names
-        if mine is None or mine:
-            yield Source(source.folder, mine)
-
-
-def _marks_in_latest_views(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        looked = judged_datasets(run, ledger)
-        with ledger.database.reading() as connection:
-            allowed, dropping = hold.may_mark_latest_views(connection), hold.may_drop_refs(connection)
+def _marks_in_latest_views(scope: CheckScope) -> Iterator[Violation]:
+    run, looked = scope.run, scope.judged
+    with scope.ledger.database.reading() as connection:
+        allowed, dropping = hold.may_mark_latest_views(connection), hold.may_drop_refs(connection)
     target = inside(run.folder, "checks")
     needed_marks = NeededMarks(looked.verdicts, allowed, dropping, run.as_of, CANDIDATES)
     run_stage(run.spark, looked.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
@@ -197,31 +226,23 @@ def _marks_in_latest_views(run: Step) -> Iterator[Violation]:
         yield Violation(row["dataset"], what, row["marks"])
 
 
-def _missing_verdicts(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        looked = judged_datasets(run, ledger)
-    verdicts = _verdicts(looked)
-    log = {row["dataset"]: row["transactions"] for row in read_datasets(looked.log).to_pylist()}
-    for name in sorted(looked.names):
-        if verdicts.get(name, 0) != log.get(name, 0):
-            yield Violation(name, f"{verdicts.get(name, 0)} verdicts for {log.get(name, 0)} transactions")
+def _missing_verdicts(scope: CheckScope) -> Iterator[Violation]:
+    log = {row["dataset"]: row["transactions"] for row in read_datasets(scope.judged.log).to_pylist()}
+    for name, verdicts in sorted(scope.verdicts.items()):
+        if verdicts != log.get(name, 0):
+            yield Violation(name, f"{verdicts} verdicts for {log.get(name, 0)} transactions")
 
 
-def _marks_over_limits(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        looked = judged_datasets(run, ledger)
-        sizes = dict.fromkeys(looked.names, 0) | _verdicts(looked)
-        with ledger.database.reading() as connection:
-            yield from hold.over_limits(connection, {f"run {one.run}" for one in looked.publications}, sizes)
+def _marks_over_limits(scope: CheckScope) -> Iterator[Violation]:
+    with scope.ledger.database.reading() as connection:
+        yield from hold.over_limits(connection, {f"run {run}" for run in scope.judged.runs}, scope.verdicts)
 
 
-def _in_purged_realms(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        looked = judged_datasets(run, ledger)
-        with ledger.database.reading() as connection:
-            purged = kept_realms(connection)
+def _in_purged_realms(scope: CheckScope) -> Iterator[Violation]:
+    with scope.ledger.database.reading() as connection:
+        purged = kept_realms(connection)
     transactions: Counter[tuple[str, str]] = Counter()
-    for source in looked.verdicts if purged else ():
+    for source in scope.judged.verdicts if purged else ():
         # An earlier release counted no realms.
         with suppress(FileNotFoundError):
             for row in read_output(source.folder, REALMS, sorted(source.datasets or ())).to_pylist():
@@ -231,21 +252,19 @@ def _in_purged_realms(run: Step) -> Iterator[Violation]:
         yield Violation(dataset, f"{count(times, 'transaction')} of realm {realm}, which is PURGED", times)
 
 
-def _deleted_and_back(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        looked = judged_datasets(run, ledger)
-        counts = ledger.evaluations.counts(looked.names)
-        names = sorted(name for name, rows in counts.items() if any(row.verdict == SWEPT_BEFORE for row in rows))
-        stores = run.retention.stores(by_store(names))
-        for at in range(0, len(names), _LISTINGS_AT_ONCE):
-            rows = _deleted_and_there(ledger, stores, looked.log, names[at : at + _LISTINGS_AT_ONCE])
-            for name in rows["dataset"].unique().sort().to_pylist():
-                transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
-                shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")
-                are = "transaction that was deleted is" if len(transactions) == 1 else "transactions that were deleted are"
-                command = f"`retention history {shlex.join((name, transactions[0]))}`"
-                what = f"{len(transactions):,} {are} there again ({shown}): see {command}"
-                yield Violation(name, what, len(transactions))
+def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
+    counts = scope.ledger.evaluations.counts(scope.judged.names)
+    names = sorted(name for name, rows in counts.items() if any(row.verdict == SWEPT_BEFORE for row in rows))
+    stores = scope.run.retention.stores(by_store(names))
+    for at in range(0, len(names), _LISTINGS_AT_ONCE):
+        rows = _deleted_and_there(scope.ledger, stores, scope.judged.log, names[at : at + _LISTINGS_AT_ONCE])
+        for name in rows["dataset"].unique().sort().to_pylist():
+            transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
+            shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")
+            are = "transaction that was deleted is" if len(transactions) == 1 else "transactions that were deleted are"
+            command = f"`retention history {shlex.join((name, transactions[0]))}`"
+            what = f"{len(transactions):,} {are} there again ({shown}): see {command}"
+            yield Violation(name, what, len(transactions))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
@@ -268,19 +287,6 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
     if not len(marks):
         return marks
     return marks.filter(pa.array(is_in_log(marks, read_transactions(log, names, ["dataset", "transaction", *TIMES]))))
-
-
-def _verdicts(looked: JudgedDatasets) -> dict[str, int]:
-    """Verdicts per dataset, with no more than a batch in memory."""
-    counts: dict[str, int] = {}
-    for source in looked.verdicts:
-        rows = parquet(inside(source.folder, VERDICTS), pa.schema([("dataset", NAME)]))
-        # Reading ahead would hold more than a batch.
-        for batch in rows.to_batches(batch_readahead=1, fragment_readahead=1):
-            for pair in pc.value_counts(batch["dataset"]).to_pylist():
-                if pair["values"] in (source.datasets or ()):
-                    counts[pair["values"]] = counts.get(pair["values"], 0) + pair["counts"]
-    return counts
 
 
 # --- what the ledger says ---------------------------------------------------------------------------------------------
@@ -306,59 +312,54 @@ def before_a_sweep(ledger: Ledger, datasets: Sequence[str], as_of: datetime) -> 
         yield "due_marks_are_as_recorded", check_result(starmap(Violation, due_mark_faults(connection, datasets, as_of)))
 
 
-def _of_ledger(invariant: Invariant, run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        names = _datasets_of(run, ledger)
-        with ledger.database.reading() as connection:
-            yield from invariant(connection, names)
+def _of_ledger(invariant: Invariant, scope: CheckScope) -> Iterator[Violation]:
+    with scope.ledger.database.reading() as connection:
+        yield from invariant(connection, _chosen(scope))
 
 
-def _of_swept(name: str, run: Step) -> Iterable[Violation]:
-    with run.retention.ledger() as ledger:
-        return ledger.check_swept(name, _OF_SWEPT[name], run.actor, _datasets_of(run, ledger), run.looks_at_record)
+def _of_swept(name: str, scope: CheckScope) -> Iterable[Violation]:
+    return scope.ledger.check_swept(name, _OF_SWEPT[name], scope.run.actor, _chosen(scope), scope.run.looks_at_record)
 
 
-def _readable_but_swept(run: Step) -> Iterator[Violation]:
-    views, log = (run.sibling(name).to_user_string() for name in ("branch_views", "transaction_log"))
-    with run.retention.ledger() as ledger:
-        visible_from = ledger.visibility.of_all()
-        logs = {one.dataset: one.folder for one in ledger.publications.of(log, visible_from)}
-        by_folder: dict[tuple[str, str], list[str]] = {}
-        for one in ledger.publications.of(views, run.datasets.select(logs)):
-            by_folder.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
-        for (folder, of_log), names in sorted(by_folder.items()):
-            for at in range(0, len(names), _DATASETS_AT_ONCE):
-                batch = names[at : at + _DATASETS_AT_ONCE]
-                if not len(swept := ledger.marks.table(batch, ["SWEPT"])):
-                    continue
-                rows = read_transactions([Source(of_log, frozenset(batch))], batch, ["dataset", "transaction", *TIMES])
-                listed = swept.filter(pa.array(is_in_log(swept, rows)))
-                columns = ["dataset", "transaction", "view", "superseded_at"]
-                readable = readable_but_swept(read_output(folder, "branch_views", batch, columns), listed, visible_from)
-                sums = readable.group_by("dataset").aggregate([("transaction", "count"), ("superseded_at", "max")])
-                for row in sums.to_pylist():
-                    what = f"was readable until {text_of(row['superseded_at_max'])} and is swept"
-                    yield Violation(row["dataset"], what, row["transaction_count"])
+def _chosen(scope: CheckScope) -> Sequence[str] | None:
+    """Judged datasets that the step is about; None for all datasets."""
+    choice = scope.run.datasets
+    return None if choice.selects_all else choice.select(scope.ledger.publications.datasets(scope.asset("candidate_marks")))
 
 
-def _changed_record(run: Step) -> Iterator[Violation]:
-    with run.retention.ledger() as ledger:
-        verified = ledger.verify_and_record(run.actor) if run.looks_at_record else ledger.verify_in_run(run.actor)
+def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
+    ledger = scope.ledger
+    visible_from = ledger.visibility.of_all()
+    logs = {one.dataset: one.folder for one in ledger.publications.of(scope.asset("transaction_log"), visible_from)}
+    by_folder: dict[tuple[str, str], list[str]] = {}
+    for one in ledger.publications.of(scope.asset("branch_views"), scope.run.datasets.select(logs)):
+        by_folder.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
+    for (folder, of_log), names in sorted(by_folder.items()):
+        for at in range(0, len(names), _DATASETS_AT_ONCE):
+            batch = names[at : at + _DATASETS_AT_ONCE]
+            if not len(swept := ledger.marks.table(batch, ["SWEPT"])):
+                continue
+            rows = read_transactions([Source(of_log, frozenset(batch))], batch, ["dataset", "transaction", *TIMES])
+            listed = swept.filter(pa.array(is_in_log(swept, rows)))
+            columns = ["dataset", "transaction", "view", "superseded_at"]
+            readable = readable_but_swept(read_output(folder, "branch_views", batch, columns), listed, visible_from)
+            sums = readable.group_by("dataset").aggregate([("transaction", "count"), ("superseded_at", "max")])
+            for row in sums.to_pylist():
+                what = f"was readable until {text_of(row['superseded_at_max'])} and is swept"
+                yield Violation(row["dataset"], what, row["transaction_count"])
+
+
+def _changed_record(scope: CheckScope) -> Iterator[Violation]:
+    ledger, actor = scope.ledger, scope.run.actor
+    verified = ledger.verify_and_record(actor) if scope.run.looks_at_record else ledger.verify_in_run(actor)
     return (Violation("", fault) for fault in verified.faults)
-
-
-def _datasets_of(run: Step, ledger: Ledger) -> Sequence[str] | None:
-    """None if the step is about all datasets."""
-    if run.datasets.selects_all:
-        return None
-    return run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
 
 
 REACHABILITY = Check(
     "stores_are_reachable",
     "Every store of the settings answers. The datasets of one that does not are neither judged nor swept until it does.",
     "Every store answers.",
-    _stores_away,
+    lambda scope: unreachable(scope.present),
     blocking=False,
     noun="store",
 )

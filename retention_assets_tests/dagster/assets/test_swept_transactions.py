@@ -19,8 +19,8 @@ from retention_assets.dagster.assets import swept_transactions as assets
 from retention_assets.dagster.assets.candidate_marks import candidate_marks
 from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
 from retention_assets.dagster.assets.transaction_log import transaction_log
-from retention_assets.dagster.checks.asset_checks import query
-from retention_assets.dagster.checks.queries import CHECKS, Check
+from retention_assets.dagster.checks import asset_checks
+from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult, CheckScope
 from retention_assets.dagster.partition_events import DatasetPage
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.retention_asset import RetentionAsset
@@ -196,7 +196,7 @@ def judged(lake: Lake, *datasets: str) -> None:
 def check_of(*violations: Violation, fault: Exception | None = None, name: str = CHECK, blocking: bool = True) -> Check:
     """A check of what was judged, with what it finds."""
 
-    def limits_are_respected(_: Step) -> Sequence[Violation]:
+    def limits_are_respected(_: CheckScope) -> Sequence[Violation]:
         if fault:
             raise fault
         return violations
@@ -204,11 +204,17 @@ def check_of(*violations: Violation, fault: Exception | None = None, name: str =
     return Check(name, "", "None.", limits_are_respected, blocking)
 
 
+def query(lake: Lake, kept: dg.DagsterInstance, check: Check) -> CheckResult:
+    """The result of a check in a run."""
+    with lake.opened() as ledger:
+        return asset_checks.query(CheckScope(running(lake, kept)[0], ledger), check)
+
+
 def evaluate(lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:
     """The check is evaluated in a run, and says this."""
     check = check_of(*violations)
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
-    query(running(lake, kept)[0], check)
+    query(lake, kept, check)
 
 
 WRONG = Violation("lake/d", "five, not three")
@@ -250,7 +256,7 @@ def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
     check = check_of(fault=ZeroDivisionError("by nothing"))
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     with pytest.raises(ZeroDivisionError):
-        query(running(lake, kept)[0], check)
+        query(lake, kept, check)
     done = swept_transactions.work(running(lake, kept)[0])
     assert (done["run/refused"], done["run/deleted"]) == (1, 2)
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
@@ -265,8 +271,8 @@ def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_n
     evaluate(lake, kept, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
     # A check of something else takes nothing back, nor does one that only warns.
-    query(running(lake, kept)[0], check_of(name="another"))
-    query(running(lake, kept)[0], check_of(blocking=False))
+    query(lake, kept, check_of(name="another"))
+    query(lake, kept, check_of(blocking=False))
     assert standing(lake) == ["lake/d"]
     evaluate(lake, kept, monkeypatch)
     assert standing(lake) == []
