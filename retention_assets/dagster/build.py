@@ -4,11 +4,11 @@ Loading needs no Java and opens no store: the Spark session starts when a step f
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.automation.freshness import freshness_policies
 from retention_assets.dagster.automation.schedules import schedules
 from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.chain import chain
@@ -17,7 +17,10 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.operations.jobs import operation_jobs
 from retention_assets.dagster.resources import resources
 from retention_assets.dagster.store_assets import store_assets
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings.model import AutomationSettings, Settings, load_settings
+
+# time for a run, besides the sensor's interval
+_A_RUN = timedelta(hours=1)
 
 
 def build_defs(
@@ -44,12 +47,25 @@ def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **ov
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
-    assets = chain(names, settings.dagster, sources, freshness_policies(settings.automation))
+    assets = chain(names, settings.dagster, sources, _freshness_policies(settings.automation))
     of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
     return dg.Definitions(
         assets=[*stores, assets],
         jobs=of_jobs,
         sensors=sensors(settings, names, of_jobs),
-        schedules=schedules(settings, names),
+        schedules=schedules(settings.automation, names),
         resources=resources(settings, names, **overrides),
     )
+
+
+def _freshness_policies(automation: AutomationSettings) -> dict[str, dg.FreshnessPolicy]:
+    """By asset how old its newest materialization may be; none where nobody promised that it is made anew by itself."""
+    promised = {
+        "candidate_marks": (automation.evaluate, automation.everything.length),
+        "swept_transactions": (automation.sweep, timedelta(days=1)),
+    }
+    return {
+        name: dg.FreshnessPolicy.time_window(fail_window=within + every.length + _A_RUN)
+        for name, (every, within) in promised.items()
+        if every is not None
+    }

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from retention_assets.cli import retention
 from retention_assets.clock import now
-from retention_assets.dagster.automation.schedules import daily_report
 from retention_assets.dagster.headless import run_job
+from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.people.plan import PlanRequest, make_plan
@@ -112,8 +112,9 @@ def test_no_asset_takes_a_time_that_is_still_to_come(lake: Lake, asset: str, ins
 def test_the_report_of_a_day_that_has_not_ended_yet_is_refused_to_the_schedule(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
-    context = dg.build_schedule_context(scheduled_execution_time=now() + 2 * DAY)
-    request = daily_report(context)
+    schedule = build_defs(lake.settings).get_repository_def().get_schedule_def("daily_report")
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=now() + 2 * DAY) as context:
+        (request,) = schedule.evaluate_tick(context).run_requests or ()
     assert STILL_TO_COME in failure(run(lake.settings, instance, "report", request.run_config))
 
 

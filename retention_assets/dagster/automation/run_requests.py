@@ -3,35 +3,37 @@
 Dagster runs a selection of partitions as one run for each stretch of them, and a run takes seconds to start.
 """
 
+import hashlib
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import dagster as dg
 
 from retention_assets.dagster.chain import STEP
-from retention_assets.dagster.naming import BY_STORE, Names, over_partitions
+from retention_assets.dagster.naming import BY_STORE, over_partitions
+from retention_assets.dagster.step import Resources
 from retention_assets.datasets import by_store
-from retention_assets.settings.model import Settings
 
 # starting more runs than these would take longer than the work
 _MOST_RUNS = 3
+_NAMED = 5
 
 
 def run_requests(
     job: str,
-    names: Names,
-    settings: Settings,
+    resources: Resources,
     instance: dg.DagsterInstance,
     datasets: Collection[str] | None,
     globs: Sequence[str],
     tags: dict[str, str],
-    run_key: str | None = None,
 ) -> list[dg.RunRequest]:
     """The work of a job on some datasets: as runs over partitions where they are few and stand together, or else as a list.
 
     `globs` say the same as `datasets`, which are None where not all are known by name.
     """
-    listed = dg.RunRequest(run_key, {"datasets": list(globs)}, tags, names.of(job))
+    names, settings = resources.names, resources.retention.settings
+    listed = dg.RunRequest(run_config={"datasets": list(globs)}, tags=tags, job_name=names.of(job))
     if datasets is None or len(datasets) > settings.automation.assets_up_to:
         return [listed]
     keys = set(by_store(datasets) if settings.partition_by == BY_STORE else datasets)
@@ -43,11 +45,10 @@ def run_requests(
         # The partition of a store contains datasets that are not meant.
         config = {"ops": {names.of(STEP): {"config": {"datasets": list(globs)}}}}
     requests = []
-    for number, (first, last) in enumerate(stretches):
+    for first, last in stretches:
         ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         partitions = {"dagster/partition": first} if first == last else ends
-        key = run_key and f"{run_key}-of-{number}"
-        requests.append(dg.RunRequest(key, config, {**tags, **partitions}, names.of(over_partitions(job))))
+        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(over_partitions(job))))
     return requests
 
 
@@ -67,3 +68,13 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
             stretches.append((first, key))
         before = key
     return stretches
+
+
+def shorten(names: Sequence[str]) -> str:
+    """The first of some names, and how many there are besides."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def digest_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -1,6 +1,5 @@
 """The tick that watches policy files: what a change launches, and what is said of broken files and of stores that are away."""
 
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -8,7 +7,6 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from retention_assets.dagster.automation import sensors
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
@@ -84,44 +82,22 @@ def test_unchanged_files_launch_nothing(lake: Lake, instance: dg.DagsterInstance
         first = again
 
 
-@pytest.mark.parametrize("end", [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED, None])
-def test_a_run_that_died_before_it_loaded_the_files_is_asked_for_again_and_not_for_ever(
-    end: dg.DagsterRunStatus | None, lake: Lake, instance: dg.DagsterInstance
-) -> None:
-    found, asked = policy_tick(lake, instance), []
-    while found.run_requests:
-        asked += [(request.run_key, request.run_config) for request in found.run_requests]
-        ends(instance, found, end)
-        found = policy_tick(lake, instance, found.cursor)
-        assert len(asked) < 9
-    assert len({key for key, _ in asked}) == len(asked) == 3
-    assert [config for _, config in asked] == [{"datasets": ["lake/a", "lake/b"]}] * 3
-    assert "3 runs died before they had judged by them" in found.skip_message
-    # Other files are another matter.
-    lake.says(AB % "40d")
-    assert len(policy_tick(lake, instance, found.cursor).run_requests) == 1
-
-
-def test_a_run_that_died_after_it_loaded_the_files_or_was_repeated_is_not_asked_for_again(
+def test_a_run_that_dies_is_launched_again_by_dagster_where_run_retries_are_on(
     lake: Lake, instance: dg.DagsterInstance
 ) -> None:
     first = policy_tick(lake, instance)
+    (request,) = first.run_requests
+    assert request.tags["dagster/max_retries"] == "2"
     ends(instance, first, dg.DagsterRunStatus.FAILURE)
-    second = policy_tick(lake, instance, first.cursor)
-    ends(instance, second, dg.DagsterRunStatus.FAILURE)
-    ends(instance, second, SUCCESS)
-    assert policy_tick(lake, instance, second.cursor).skip_message == "The policy files are as they were."
-    loaded(lake)
-    after = policy_tick(lake, instance, first.cursor)
-    assert (after.run_requests, after.skip_message) == ([], "The policy files changed. They say what the book says.")
-    assert policy_tick(lake, instance, after.cursor).skip_message == "The policy files are as they were."
+    assert policy_tick(lake, instance, first.cursor).skip_message == "The policy files are as they were."
 
 
-def test_while_the_run_is_at_work_none_is_asked_for(lake: Lake, instance: dg.DagsterInstance) -> None:
+def test_while_a_run_judges_a_change_waits(lake: Lake, instance: dg.DagsterInstance) -> None:
     first = policy_tick(lake, instance)
     ends(instance, first, dg.DagsterRunStatus.STARTED)
+    lake.says(AB % "40d")
     again = policy_tick(lake, instance, first.cursor)
-    assert again.run_requests == []
+    assert (again.run_requests, again.cursor) == ([], first.cursor)
     assert "is at work" in again.skip_message
 
 
@@ -158,25 +134,15 @@ def test_files_that_went_away_fail_the_tick(lake: Lake, instance: dg.DagsterInst
         policy_tick(lake, instance, first.cursor)
 
 
-def test_a_run_key_is_never_repeated_also_when_files_go_back(lake: Lake, instance: dg.DagsterInstance) -> None:
-    cursor, run_keys = None, []
+def test_files_that_go_back_are_a_change_again(lake: Lake, instance: dg.DagsterInstance) -> None:
+    cursor, asked = None, list[Any]()
     for age in ("30d", "40d", "30d", "40d"):
         lake.says(AB % age)
         found = policy_tick(lake, instance, cursor)
-        run_keys += [request.run_key for request in found.run_requests]
+        asked += [(request.run_key, request.run_config) for request in found.run_requests]
         cursor = found.cursor
         loaded(lake)
-    assert len(run_keys) == len(set(run_keys)) == 4
-
-
-def test_a_cursor_that_somebody_reset_repeats_no_run_key_either(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sensors, "now", lambda: MARKED)
-    (before,) = policy_tick(lake, instance).run_requests
-    monkeypatch.setattr(sensors, "now", lambda: MARKED + timedelta(minutes=1))
-    (after,) = policy_tick(lake, instance).run_requests
-    assert before.run_key != after.run_key
+    assert asked == [(None, {"datasets": ["lake/a", "lake/b"]})] * 4
 
 
 def test_what_a_person_wrote_stays_and_launches_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -41,7 +41,6 @@ def requested(at: datetime, schedule: dg.ScheduleDefinition = SCHEDULE) -> dg.Ru
 )
 def test_the_report_is_of_the_day_that_has_just_ended(at: datetime, day: str) -> None:
     request = requested(at)
-    assert request.run_key == day
     assert request.run_config == {"as_of": f"{day}T23:59:59.999999Z"}
 
 
@@ -74,13 +73,13 @@ def test_the_job_asks_for_nothing_that_it_would_not_look_at() -> None:
 
 def test_housekeeping_is_once_a_day_and_asks_for_nothing_but_its_usual_work() -> None:
     request = requested(datetime(2026, 3, 2, 0, 10, tzinfo=UTC), KEEPING)
-    assert (request.run_key, request.run_config, KEEPING.job_name) == ("2026-03-02", {}, "housekeeping")
+    assert (request.run_config, KEEPING.job_name) == ({}, "housekeeping")
     assert KEEPING.default_status is dg.DefaultScheduleStatus.STOPPED
 
 
 def test_the_record_is_verified_once_a_day_where_that_is_asked_for_and_a_fault_fails_the_run(tmp_path: Path) -> None:
     request = requested(datetime(2026, 3, 2, 0, 20, tzinfo=UTC), VERIFYING)
-    assert (request.run_key, request.run_config, VERIFYING.job_name) == ("2026-03-02", {}, "audit_verify")
+    assert (request.run_config, VERIFYING.job_name) == ({}, "audit_verify")
     assert VERIFYING.default_status is dg.DefaultScheduleStatus.STOPPED
     on = build_defs(Settings(automation=AutomationSettings(verify=True))).get_repository_def()
     assert on.get_schedule_def("daily_verification").default_status is dg.DefaultScheduleStatus.RUNNING

@@ -140,7 +140,7 @@ def test_while_a_sweep_is_on_its_way_no_other_is_launched(
     made = create_run(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = tick(lake.settings, instance, "sweep_tick")
     assert bool(found.run_requests) == launches
-    assert launches or found.skip_message == f"2 datasets have marks that are due; {job} {made.run_id} is at work."
+    assert launches or found.skip_message.startswith(f"2 datasets have marks that are due; {job} {made.run_id} is at work,")
 
 
 def test_names_with_marks_of_globs_are_handed_over_as_themselves(
