@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,8 @@ from retention_assets.sweep.confirmed import TAG
 # Dagster's message for each step that follows a failed one
 _NOT_BEGUN = "Dependencies for step "
 _LEVELS = logging.getLevelNamesMapping()
+# groups of a page, in the order in which their names win
+_GROUPS = (DATA, RUN, STATE, "")
 
 
 @dataclass(frozen=True)
@@ -125,25 +127,16 @@ def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
     """Numbers and tables without the groups in which a page shows them. What both groups have is the run's; the state's keeps
     its whole name. A table is its rows, not the words that a page has for them.
     """
-    mine: dict[str, Any] = {}
-    for group in (DATA, RUN, STATE, ""):
-        for name, value in metadata.items():
-            bare = name.removeprefix(group) if group else name
-            if not name.startswith(group) or (not group and name.startswith((DATA, RUN, STATE))):
-                continue
-            if bare not in mine:
-                mine[bare] = _value(value)
-            elif f"{DATA}{bare}" not in metadata:
-                mine[name] = _value(value)
-    return mine
-
-
-def _value(value: dg.MetadataValue) -> Any:
-    if isinstance(value, dg.TableMetadataValue):
-        return [dict(record.data) for record in value.records]
-    if isinstance(value, dg.TableSchemaMetadataValue):
-        return {column.name: column.type for column in value.schema.columns}
-    return value.value
+    plain: dict[str, Any] = {}
+    for name in sorted(metadata, key=lambda name: next(rank for rank, group in enumerate(_GROUPS) if name.startswith(group))):
+        value, bare = metadata[name], name
+        for group in _GROUPS:
+            bare = bare.removeprefix(group)
+        if bare in plain and f"{DATA}{bare}" in metadata:
+            continue
+        columns = value.schema.columns if isinstance(value, dg.TableSchemaMetadataValue) else None
+        plain[name if bare in plain else bare] = value.value if columns is None else {one.name: one.type for one in columns}
+    return plain
 
 
 def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -154,7 +147,10 @@ def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None])
             # The check is reported already, and nothing else of the step failed.
             continue
         data = event.step_failure_data
-        errors = list(_chain(data.error))
+        # The last cause is the first that went wrong.
+        errors = [data.error] if data.error else []
+        while errors and errors[-1].cause:
+            errors.append(errors[-1].cause)
         description = data.user_failure_data.description if data.user_failure_data else None
         if any(error.cls_name == BadInput.__name__ for error in errors):
             bad_input.append(description or errors[-1].message.strip())
@@ -164,49 +160,32 @@ def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None])
     return tuple(bad_input), tuple(failed)
 
 
-def _chain(error: Any) -> Iterator[Any]:
-    """An error and its causes; the last is the first that went wrong."""
-    while error is not None:
-        yield error
-        error = error.cause
-
-
 def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Failures while the job went on, and refusals."""
     read, swept = said.get("transaction_log", {}), said.get("swept_transactions", {})
-    failed, refused = _not_read(read)
-    # A store that is away is no fault of its datasets.
-    (failed if swept.get("stores_away") else refused).extend(_not_swept(swept))
-    failed += _not_deleted(swept)
-    if swept.get("stopped"):
-        failed.append("The sweep was stopped before its end; the next run goes on.")
-    return tuple(failed), tuple(refused)
-
-
-def _not_read(read: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Stores that are away, and refused datasets. The table has both; all of a store is called `store/*`."""
-    away, refused = list[str](), list[str]()
+    failed, refused = list[str](), list[str]()
     for row in read.get("refused_datasets", ()):
+        # The table has both; all of a store is called `store/*`.
         if read.get("stores_away") and row["dataset"].endswith("/*"):
-            away.append(f"{row['dataset']} was not read: {row['fault']}")
+            failed.append(f"{row['dataset']} was not read: {row['fault']}")
         else:
             at = f" (transaction {row['transaction']})" if row["transaction"] else ""
             refused.append(f"{row['dataset']} was refused: {row['fault']}{at}")
-    return away, refused
-
-
-def _not_swept(swept: Mapping[str, Any]) -> Iterator[str]:
-    rows = [row for row in swept.get("by_dataset", ()) if row["refused"]]
-    for row in rows:
-        yield f"{row['dataset']} was not swept: {row['refused']}"
+    rows = swept.get("by_dataset", ())
+    not_swept = [f"{row['dataset']} was not swept: {row['refused']}" for row in rows if row["refused"]]
+    not_deleted = [
+        f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"
+        for row in rows
+        if row["failed"]
+    ]
     # The table is cut; failures stand first in it.
-    if (more := swept.get("refused", 0) - len(rows)) > 0:
-        yield f"… and {more} more datasets were not swept."
-
-
-def _not_deleted(swept: Mapping[str, Any]) -> Iterator[str]:
-    rows = [row for row in swept.get("by_dataset", ()) if row["failed"]]
-    for row in rows:
-        yield f"{row['dataset']}: {row['failed']} could not be deleted and are tried again by the next run: {row['errors']}"
+    if (more := swept.get("refused", 0) - len(not_swept)) > 0:
+        not_swept.append(f"… and {more} more datasets were not swept.")
     if (more := swept.get("failed", 0) - sum(row["failed"] for row in rows)) > 0:
-        yield f"… and {more} more transactions could not be deleted."
+        not_deleted.append(f"… and {more} more transactions could not be deleted.")
+    # A store that is away is no fault of its datasets.
+    (failed if swept.get("stores_away") else refused).extend(not_swept)
+    failed += not_deleted
+    if swept.get("stopped"):
+        failed.append("The sweep was stopped before its end; the next run goes on.")
+    return tuple(failed), tuple(refused)

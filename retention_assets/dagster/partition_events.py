@@ -17,6 +17,7 @@ from dagster._core.events import AssetMaterializationPlannedData
 from retention_assets.dagster.naming import BY_STORE, Names
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store
+from retention_assets.ledger import Ledger
 from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import paragraph, plain
 from retention_assets.render.summaries import named
@@ -55,8 +56,8 @@ class DatasetPage:
         return {"summary": dg.MetadataValue.md(self.summary), **self.numbers}
 
 
-# from a step and its metadata to the pages of its datasets
-Pages = Callable[[Step, Metadata], Iterable[DatasetPage]]
+# from a step, its ledger and its metadata to the pages of its datasets
+Pages = Callable[[Step, Ledger, Metadata], Iterable[DatasetPage]]
 
 
 def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[Event]:
@@ -82,10 +83,9 @@ def is_valid_key(name: str) -> bool:
     return "..." not in name and name.isprintable()
 
 
-def published_by(step: Step) -> list[str]:
+def published_by(step: Step, ledger: Ledger) -> list[str]:
     """The datasets of which a step published something."""
-    with step.retention.ledger() as ledger:
-        return [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
+    return [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
 
 
 def of_range(pages: Iterable[DatasetPage], partitions: int) -> list[DatasetPage]:

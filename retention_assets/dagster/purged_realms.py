@@ -13,6 +13,7 @@ from retention_assets.pipeline.realm_counts import LeftOfRealm
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.purge import realm_of
+from retention_assets.policy.sentences import count
 
 
 def counted_realms(ledger: Ledger) -> tuple[str, ...]:
@@ -30,23 +31,25 @@ def close_purged_realms(
 ) -> None:
     """Make PURGED what is over, and say what is left of the others. `begun`: since when all logs are known."""
     status = {name: realm.status for name, realm in ledger.realms.all().items()}
-    for name, some in left.items():
+    for name, groups in left.items():
         # new data in it stays, and the person who purged it should know
-        if status.get(name) == "PURGED" and some:
-            run.log.warning(
-                f"Realm {name} is PURGED, and {_in_words(some)} appeared in it since: kept until it is ACTIVE again."
-            )
+        if status.get(name) == "PURGED" and groups:
+            appeared = count(sum(one.transactions for one in groups), "transaction")
+            run.log.warning(f"Realm {name} is PURGED, and {appeared} appeared in it since: kept until it is ACTIVE again.")
     # A realm that became PURGING during this evaluation was not counted. A run whose partitions are all datasets counts as
-    # everything; one with other globs than `*` does not.
+    # everything; one with other globs than `*` does not, nor one with a refused dataset: it may be of any realm.
     purged = {realm_of(policy.name) for policy in policies}
     realms = [name for name, now in status.items() if now == "PURGING" and name in purged]
-    if realms and "*" in run.datasets.globs and _is_everything(run, datasets):
+    if not realms or "*" not in run.datasets.globs or datasets["fault"].null_count < len(datasets):
+        return
+    present = list_datasets(run.retention)
+    if not present.away and set(present.names) <= set(datasets["dataset"].to_pylist()):
         for name in realms:
             _close(ledger, run, name, left.get(name, ()), begun)
 
 
 def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
-    """What becomes PURGED where there is no dataset at all any more: there is nothing to evaluate, so no evaluation would."""
+    """Close realms where there is no dataset at all any more: there is nothing to evaluate, so no evaluation would."""
     present = list_datasets(run.retention)
     if run.datasets.selects_all and not present.away and not present.names:
         for name, realm in ledger.realms.all().items():
@@ -56,8 +59,9 @@ def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
 
 def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], begun: datetime | None) -> None:
     if left:
-        for words in held_words(left):
-            run.log.warning(f"Realm {name} stays PURGING: {words}.")
+        for one in left:
+            if one.why:
+                run.log.warning(f"Realm {name} stays PURGING: {one.why}: {count(one.transactions, 'transaction')}.")
         return
     last = max(ledger.realms.last_changes(name))
     if begun is None or begun <= last:
@@ -71,21 +75,3 @@ def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], be
         run.log.warning(str(fault))
     else:
         run.log.info(f"Realm {name} is PURGED: nothing of it is left.")
-
-
-def held_words(left: Sequence[LeftOfRealm]) -> list[str]:
-    """What keeps a realm, in words, without what is about to go."""
-    return [f"{one.why}: {_in_words([one])}" for one in left if one.why]
-
-
-def _in_words(left: Sequence[LeftOfRealm]) -> str:
-    count = sum(one.transactions for one in left)
-    return f"{count:,} transaction{'' if count == 1 else 's'}"
-
-
-def _is_everything(run: Step, datasets: pa.Table) -> bool:
-    """All datasets that there are, each of them sound: one that was not read may be of any realm."""
-    if datasets["fault"].null_count < len(datasets):
-        return False
-    present = list_datasets(run.retention)
-    return not present.away and set(present.names) <= set(datasets["dataset"].to_pylist())

@@ -11,9 +11,10 @@ import dagster as dg
 from retention_assets.dagster.naming import Names
 from retention_assets.dagster.partition_events import WITHOUT_PAGES, DatasetPage, Pages, all_refused, of_range, partition_events
 from retention_assets.dagster.step import Metadata, Step, sentences_of_faults
+from retention_assets.ledger import Ledger
 from retention_assets.settings.dagster import DagsterSettings
 
-Work = Callable[[Step], Metadata]
+Work = Callable[[Step, Ledger], Metadata]
 # root of the paths that a repository has for the package's modules
 _ROOT = Path(__file__).parents[2]
 # Dagster's tag for a run of a backfill
@@ -57,13 +58,12 @@ class RetentionAsset:
 
     def do(self, step: Step) -> tuple[Metadata, list[DatasetPage]]:
         """Do the work of a step, in a warehouse that belongs to its ledger; its metadata, and pages of single datasets."""
-        with sentences_of_faults(), step.within_ledger() as opened:
-            with opened.retention.ledger() as ledger:
-                opened.warehouse.head_file.check_owner(ledger.database)
-            metadata = self.work(opened)
+        with sentences_of_faults(), step.within_ledger() as (opened, ledger):
+            opened.warehouse.head_file.check_owner(ledger.database)
+            metadata = self.work(opened, ledger)
             if self.pages is None or WITHOUT_PAGES.items() <= step.run.tags.items():
                 return metadata, []
-            return metadata, list(self.pages(opened, metadata))
+            return metadata, list(self.pages(opened, ledger, metadata))
 
     def spec(
         self, names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey], freshness: dg.FreshnessPolicy | None

@@ -82,10 +82,10 @@ class Step:
     is_whole: bool = False
 
     @contextmanager
-    def within_ledger(self) -> "Iterator[Self]":
+    def within_ledger(self) -> "Iterator[tuple[Self, Ledger]]":
         """The same step with its ledger open: all that it asks of it meanwhile, it asks the same one."""
         with self.retention.ledger() as ledger:
-            yield replace(self, retention=self.retention.within(ledger))
+            yield replace(self, retention=self.retention.within(ledger)), ledger
 
     @property
     def actor(self) -> str:

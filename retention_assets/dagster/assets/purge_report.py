@@ -8,6 +8,7 @@ import dagster as dg
 from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.fates import Fates
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.pending import Waiting
 from retention_assets.people.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
@@ -25,19 +26,18 @@ _KEPT = timedelta(days=30)
 
 
 @retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
-def purge_report(run: Step) -> Metadata:
+def purge_report(run: Step, ledger: Ledger) -> Metadata:
     """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
 
     The numbers are the ledger's. A day on which nothing was due has its report as well: it says when somebody looked, and at
     what. The page is one file without links to elsewhere, to be kept or sent.
     """
     day = run.as_of.date()
-    with run.retention.ledger() as ledger:
-        run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
-        waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
-        ledger.reports.note_look(run.as_of, run.actor, Waiting.of(waiting, run.as_of).due)
-        report = replace(day_report(ledger, day, prices=run.retention.settings.prices), realms=reported_realms(ledger))
-        plots = plots_of(ledger.pending, waiting, day, run.as_of)
+    run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
+    waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
+    ledger.reports.note_look(run.as_of, run.actor, Waiting.of(waiting, run.as_of).due)
+    report = replace(day_report(ledger, day, prices=run.retention.settings.prices), realms=reported_realms(ledger))
+    plots = plots_of(ledger.pending, waiting, day, run.as_of)
     total = report.total
     page = inside(run.folder, f"{day.isoformat()}.html")
     write_text(page_of(report, (plots.freed, plots.ages)), page)

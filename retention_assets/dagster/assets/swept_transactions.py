@@ -70,17 +70,16 @@ def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, P
     return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in why.items()}
 
 
-def _pages(run: Step, metadata: Metadata) -> Iterator[DatasetPage]:
+def _pages(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
     """Swept datasets, or why they were not swept; and once, those without anything to sweep."""
     rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
     yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
-    with run.retention.ledger() as ledger:
-        judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
-        faults = ledger.states.faults(set(judged).difference(rows))
-        others = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
-        names = [*swept, *others]
-        states = ledger.states.of(names, run.as_of, Fates.recorded(ledger, run.as_of).pending(ledger, names))
+    judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
+    faults = ledger.states.faults(set(judged).difference(rows))
+    others = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
+    names = [*swept, *others]
+    states = ledger.states.of(names, run.as_of, Fates.recorded(ledger, run.as_of).pending(ledger, names))
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     for name in swept:
         numbers = {key: rows[name][key] for key in _NUMBERS} | waiting_numbers(states[name].waiting)
@@ -109,38 +108,37 @@ def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | N
 
 
 @retention_asset(kinds={"python"}, deps=["candidate_marks"], pages=_pages)
-def swept_transactions(run: Step) -> Metadata:
+def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
     Before a dataset is touched its log is read anew from the store, and every mark that is not justified any more is spared,
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
     confirmed = read_confirmed(run.run.tags)
-    with run.retention.ledger() as ledger:
-        loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
-        rulebook = loaded.rulebook
-        if rulebook.unaccepted:
-            raise Refused(rulebook.unaccepted)
-        pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
-        due = {name: pending[name] for name in run.datasets.select(pending)}
-        refused = _refused(run, ledger, loaded, due)
-        wanted = {name: one.marks for name, one in due.items() if name not in refused}
-        _refuse_an_unsound_ledger(run, ledger, list(wanted))
-        stores = run.retention.stores(by_store(wanted))
-        report_store_warnings(stores.values(), run.log)
-        # Starting Spark takes over signal handling, so it comes first.
-        spark = run.spark if is_for_tasks(run.retention.settings, wanted) else None
-        with stop_on_signals() as stop, report_progress(run.log.info) as tell:
-            if spark is None:
-                sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
-                swept = list(sweeper.run(list(wanted)))
-            else:
-                watch = SweepWatch(ledger, rulebook, run.actor, stop, tell)
-                swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
-        results = [*refused.values(), *swept]
-        waiting, last = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.last_sweep()
-        objections = {one.dataset: one.sentence for one in ledger.objections.standing()}
-        spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
+    loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+    rulebook = loaded.rulebook
+    if rulebook.unaccepted:
+        raise Refused(rulebook.unaccepted)
+    pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
+    due = {name: pending[name] for name in run.datasets.select(pending)}
+    refused = _refused(run, ledger, loaded, due)
+    wanted = {name: one.marks for name, one in due.items() if name not in refused}
+    _refuse_an_unsound_ledger(run, ledger, list(wanted))
+    stores = run.retention.stores(by_store(wanted))
+    report_store_warnings(stores.values(), run.log)
+    # Starting Spark takes over signal handling, so it comes first.
+    spark = run.spark if is_for_tasks(run.retention.settings, wanted) else None
+    with stop_on_signals() as stop, report_progress(run.log.info) as tell:
+        if spark is None:
+            sweeper = Sweeper(ledger, stores, rulebook, run.given_as_of, run.actor, tell, stop, confirmed=confirmed)
+            swept = list(sweeper.run(list(wanted)))
+        else:
+            watch = SweepWatch(ledger, rulebook, run.actor, stop, tell)
+            swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
+    results = [*refused.values(), *swept]
+    waiting, last = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.last_sweep()
+    objections = {one.dataset: one.sentence for one in ledger.objections.standing()}
+    spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
     for one in results:
         for words in (one.refused, one.skipped, *one.errors, *one.warnings):
             if words:

@@ -21,17 +21,17 @@ from retention_assets.pipeline.read_tokens import write_begun, write_tokens
 from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata, scan_metadata
+from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata, scan_metadata, table
 from retention_assets.render.summaries import log_summary, logs_summary
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store
 
 MOST_REFUSED_SHOWN = 1000
-_COLUMNS = ("dataset", "fault", "transaction")
+_COLUMNS = dict.fromkeys(("dataset", "fault", "transaction"), "string")
 
 
-def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
+def _pages(run: Step, _: Ledger, __: Metadata) -> Iterator[DatasetPage]:
     datasets = read_datasets([Source(run.folder)])
     faults = faults_of(datasets)
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
@@ -48,7 +48,7 @@ def _pages(run: Step, _: Metadata) -> Iterator[DatasetPage]:
 
 
 @retention_asset(kinds={"pyspark", "parquet"}, pages=_pages)
-def transaction_log(run: Step) -> Metadata:
+def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
 
     A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
@@ -59,15 +59,14 @@ def transaction_log(run: Step) -> Metadata:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
     scanner = SparkScanner(lambda: run.spark)
-    with run.retention.ledger() as ledger:
-        faults = {name: fault for name, fault in place_faults(ledger, stores.values(), run.actor).items() if not is_away(fault)}
-        elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
-        present = {name: store for name, store in stores.items() if name not in faults}
-        objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
-        scanned = [(present.pop(one.name), one) for one in objects if one.name in present]
-        holds = holds_of_files(run.retention.settings) if scanned else ()
-        with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, holds) as scans:
-            return _read(run, ledger, [*present.values()], scans, elsewhere)
+    faults = {name: fault for name, fault in place_faults(ledger, stores.values(), run.actor).items() if not is_away(fault)}
+    elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
+    present = {name: store for name, store in stores.items() if name not in faults}
+    objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
+    scanned = [(present.pop(one.name), one) for one in objects if one.name in present]
+    holds = holds_of_files(run.retention.settings) if scanned else ()
+    with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, holds) as scans:
+        return _read(run, ledger, [*present.values()], scans, elsewhere)
 
 
 def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
@@ -93,7 +92,10 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
     datasets = read_datasets([Source(run.folder)])
     # A refused dataset is published as well: nobody may go on judging its previous log.
     scans.publish(run.publications(datasets["dataset"].to_pylist()))
-    _clean(run, scans)
+    try:
+        scans.clean()
+    except Refused as fault:
+        run.log.warning(f"No folder of a scan was removed. {fault}")
     totals = ledger.states.totals(datasets["dataset"].to_pylist())
     refused = datasets.filter(pc.is_valid(datasets["fault"]))
     rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
@@ -109,7 +111,7 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
         logs_summary(state, {**totals.refused, **faults_of(datasets)}, away),
         state,
         {
-            "refused_datasets": _table(refused, chosen, unknown),
+            "refused_datasets": table(_COLUMNS, _unread(refused, chosen, unknown)),
             "datasets": len(datasets),
             "refused": len(refused),
             "stores_away": len(away),
@@ -123,22 +125,12 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
     ) | scan_metadata(scans.shown)
 
 
-def _clean(run: Step, scans: RunScans) -> None:
-    try:
-        scans.clean()
-    except Refused as fault:
-        run.log.warning(f"No folder of a scan was removed. {fault}")
-
-
-def _table(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> dg.MetadataValue:
+def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> Iterator[dict[str, str]]:
     """Requested datasets that could not be read, each with the reason."""
-    rows = [
-        {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
-        for row in refused.slice(0, MOST_REFUSED_SHOWN).to_pylist()
-    ]
-    rows += [{"dataset": f"{one.store.name}/*", "fault": one.fault, "transaction": ""} for one in chosen if one.fault]
-    gone = "no store has it (any more)"
-    rows += [{"dataset": name, "fault": gone, "transaction": ""} for name in unknown[:MOST_REFUSED_SHOWN]]
-    return dg.MetadataValue.table(
-        [dg.TableRecord(row) for row in rows], dg.TableSchema([dg.TableColumn(name) for name in _COLUMNS])
-    )
+    for row in refused.slice(0, MOST_REFUSED_SHOWN).to_pylist():
+        yield {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
+    for one in chosen:
+        if one.fault:
+            yield {"dataset": f"{one.store.name}/*", "fault": one.fault, "transaction": ""}
+    for name in unknown[:MOST_REFUSED_SHOWN]:
+        yield {"dataset": name, "fault": "no store has it (any more)", "transaction": ""}

@@ -59,8 +59,8 @@ def check_events(
     if not checks:
         return
     failed = []
-    with run.within_ledger() as opened, opened.retention.ledger() as ledger:
-        scope = CheckScope(opened, ledger)
+    with run.within_ledger() as opened:
+        scope = CheckScope(*opened)
         for check in checks:
             result = query(scope, check)
             state = _of_environment(scope, check, result)

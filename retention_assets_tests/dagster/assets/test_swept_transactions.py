@@ -88,6 +88,12 @@ def running(lake: Lake, instance: dg.DagsterInstance, *globs: str, prefix: Seque
     return Step(key, run, instance, log, Environment(lake.settings), nothing, warehouse, about, DUE), said
 
 
+def swept(run: Step) -> Any:
+    """The metadata of a step that sweeps."""
+    with run.within_ledger() as opened:
+        return swept_transactions.work(*opened)
+
+
 def rows(metadata: Any) -> list[dict[str, Any]]:
     return list(metadata["data/by_dataset"].value)
 
@@ -98,7 +104,7 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
     lake.branches("older", "S1")
     lake.branches("main", "S1", "lake/zz")
     run, said = running(lake, kept, "lake/d", "lake/e", "lake/zz")
-    metadata = swept_transactions.work(run)
+    metadata = swept(run)
     numbers = ("datasets", "refused", "stopped", "deleted", "already_gone", "failed", "spared", "expiring")
     assert [metadata[f"run/{name}"] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
     assert (lake.there(), lake.there("lake/e"), lake.there("lake/g"), lake.there("lake/zz")) == (ALL, {"S3"}, ALL, ALL)
@@ -133,7 +139,7 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
     monkeypatch.setattr(FilesStore, "warnings", lambda _: ["an index is missing"])
     monkeypatch.setattr(FilesStore, "sweep", sweep)
     run, said = running(lake, kept)
-    metadata = swept_transactions.work(run)
+    metadata = swept(run)
     assert said.warnings == ["lake: an index is missing", "lake/d: S2 is odd", "lake/e: S2 is odd"]
     assert [(row["dataset"], row["failed"], row["errors"]) for row in rows(metadata)] == [
         ("lake/e", 2, "S2 is odd"), ("lake/d", 0, ""),
@@ -154,7 +160,7 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
         return swept
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
-    metadata = swept_transactions.work(running(lake, kept)[0])
+    metadata = swept(running(lake, kept)[0])
     # Both were planned together, and the batch in flight was of one of them.
     assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 2, 2)
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
@@ -179,7 +185,7 @@ def test_a_signal_ends_the_tasks_of_a_sweep_as_well(
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
     spark: Any = LocalSpark()
-    metadata = swept_transactions.work(replace(running(lake, kept)[0], pyspark=spark))
+    metadata = swept(replace(running(lake, kept)[0], pyspark=spark))
     assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 1)
     assert lake.there() == {"S2", "S3"}
 
@@ -228,7 +234,7 @@ def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_other
     # Another instance, which knows of no run and no check.
     with dg.DagsterInstance.ephemeral() as other:
         run, said = running(lake, other)
-        done = swept_transactions.work(run)
+        done = swept(run)
     assert (done["run/deleted"], done["run/refused"], done["run/datasets"]) == (2, 1, 2)
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
@@ -245,7 +251,7 @@ def test_a_check_that_names_no_dataset_objects_to_all_that_were_judged(
 ) -> None:
     judged(lake, "lake/d", "lake/e")
     evaluate(lake, kept, monkeypatch, Violation("", "the clock is odd"))
-    assert swept_transactions.work(running(lake, kept)[0])["run/refused"] == 2
+    assert swept(running(lake, kept)[0])["run/refused"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
 
 
@@ -257,7 +263,7 @@ def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     with pytest.raises(ZeroDivisionError):
         query(lake, kept, check)
-    done = swept_transactions.work(running(lake, kept)[0])
+    done = swept(running(lake, kept)[0])
     assert (done["run/refused"], done["run/deleted"]) == (1, 2)
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert "it could not be evaluated: ZeroDivisionError: by nothing" in refused
@@ -276,7 +282,7 @@ def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_n
     assert standing(lake) == ["lake/d"]
     evaluate(lake, kept, monkeypatch)
     assert standing(lake) == []
-    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
+    assert swept(running(lake, kept)[0])["run/deleted"] == 4
     # It may object again.
     evaluate(lake, kept, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
@@ -303,7 +309,7 @@ def test_a_run_takes_back_nothing_of_datasets_that_it_did_not_judge(
 def test_a_check_that_was_to_be_evaluated_and_never_was_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
     """The run that was to evaluate it died, or has not come to it: the sweep's own independent check looks."""
     judged(lake, "lake/d", "lake/e")
-    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
+    assert swept(running(lake, kept)[0])["run/deleted"] == 4
 
 
 # --- a ledger that is not what was recorded, or not the newest ---
@@ -344,14 +350,14 @@ def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: L
         newer = LedgerHead(ledger.id, 99, "a" * 64)
     Environment(lake.settings).head_file.write(newer)
     with pytest.raises(Refused, match=r"Nothing is swept\. .*HEAD\.json knows row 99 .*an older copy of the ledger"):
-        swept_transactions.work(running(lake, kept)[0])
+        swept(running(lake, kept)[0])
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
     run, said = running(lake, kept)
     with lake.opened() as ledger:
         assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
     assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
     audit_accept(AcceptRequest(actor="ann", reason="restored"), Environment(lake.settings))
-    assert swept_transactions.work(running(lake, kept)[0])["run/deleted"] == 4
+    assert swept(running(lake, kept)[0])["run/deleted"] == 4
 
 
 @pytest.mark.parametrize("asset", [swept_transactions, candidate_marks, transaction_log])
@@ -366,9 +372,9 @@ def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_othe
     with lake.opened() as ledger:
         assert write_past_ledger(ledger, "UPDATE marks SET reason = 'BECAUSE' WHERE dataset = 'lake/d'") == 2
     with pytest.raises(Refused, match="Nothing is swept: marks_have_a_policy_and_a_reason failed"):
-        swept_transactions.work(running(lake, kept)[0])
+        swept(running(lake, kept)[0])
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-    assert swept_transactions.work(running(lake, kept, "lake/e")[0])["run/deleted"] == 2
+    assert swept(running(lake, kept, "lake/e")[0])["run/deleted"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
 
 
@@ -445,7 +451,8 @@ def pages(run: Step, name: str, refused: str = "", /, **numbers: int) -> list[Da
     row = {**dict.fromkeys([*(outcome.value.lower() for outcome in Outcome), *_NUMBERS], 0), "errors": ""}
     assert swept_transactions.pages
     table = dg.MetadataValue.json([{"dataset": name, **row, **numbers, "refused": refused}])
-    return list(swept_transactions.pages(run, {"data/by_dataset": table}))
+    with run.retention.ledger() as ledger:
+        return list(swept_transactions.pages(run, ledger, {"data/by_dataset": table}))
 
 
 @pytest.mark.parametrize("outcome", [outcome.value.lower() for outcome in Outcome])
