@@ -117,12 +117,12 @@ def test_what_appears_in_a_purged_realm_of_any_kind_of_store_fails_a_check_until
         for realm in REALMS:
             ledger.realms.purged(realm, 0, "run 1")
     assert violations(blobs) == {
-        "blobs/blobs": "4 transactions of realm path, which is PURGED",
+        "blobs/path": "4 transactions of realm path, which is PURGED",
         "lake/d": "4 transactions of realm files, which is PURGED",
-        "ods/unit_of_work": "4 transactions of realm records, which is PURGED",
-        "rows/rows": "4 transactions of realm sql, which is PURGED",
+        "ods/unit_of_work/records": "4 transactions of realm records, which is PURGED",
+        "rows/sql": "4 transactions of realm sql, which is PURGED",
     }
     with open_simulated(blobs.settings.ledger) as ledger:
         for realm in ("files", "path"):
             ledger.realms.change(realm, "ACTIVE", "ann", "they are back")
-    assert violations(blobs).keys() == {"ods/unit_of_work", "rows/rows"}
+    assert violations(blobs).keys() == {"ods/unit_of_work/records", "rows/sql"}
