@@ -108,7 +108,7 @@ def only_dataset(log: Log, dataset: str) -> Log:
 
 
 def no_dataset(environment: Environment, dataset: str) -> BadInput:
-    """What to say of a dataset that no store of the settings has. Who left the store out may mean a dataset of any store."""
+    """Fault of a dataset that no store of the settings has. Who left the store out may mean a dataset of any store."""
     name = store_of(dataset)
     store = open_store_of(environment, dataset)
     if store is not None:

@@ -100,7 +100,7 @@ def already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
 
 
 def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A transaction that reuses the id of something swept counts by its verdict."""
+    # A transaction that reuses the id of something swept counts by its verdict.
     living = marks.filter(pc.is_in(marks["status"], pa.array(_LIVING)))
     mine = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
     # without times on either mark, the newer one counts

@@ -240,7 +240,6 @@ class _WalkedDatasets:
             self.due[rows[credit == number]] = micros(self.graces[number].after(from_micros(instant)))
 
     def _sweep(self, due: Ints, again: Ints, log: Log, at: datetime, result: ForecastDays) -> tuple[Ints, Ints]:
-        """Delete and spare what is due. `again` are rows that need no re-check of their own."""
         is_sure = np.isin(due, again)
         goes, asked = due[is_sure], due[~is_sure]
         spared = asked[:0]
@@ -257,7 +256,6 @@ class _WalkedDatasets:
         return goes[goes < self.rows], spared
 
     def _marks_at(self, ledger: Ints, made: Ints) -> pa.Table:
-        """Marks in the form of the ledger: its own, then those of the walk."""
         columns = ["dataset", "transaction", "bytes", "opened_at", "closed_at"]
         rows = self.remaining.rows.select(columns).take(pa.array(made))
         versions = [self.rules.versions.get(name) for name in self.names]
@@ -289,7 +287,7 @@ class _WalkedDatasets:
         return [(price, rows[self.price[rows] == number]) for number, price in enumerate(self.prices)]
 
     def _sum(self, rows: Ints) -> int:
-        """Sum in two halves: many large sizes overflow 64 bits where each of them fits."""
+        # Sum in two halves: many large sizes overflow 64 bits where each of them fits.
         sizes = self.bytes[rows]
         return (int((sizes >> 31).sum()) << 31) + int((sizes & _LOW).sum())
 
@@ -300,7 +298,7 @@ def _names(log: pa.Table, which: Bools) -> pa.Table:
 
 
 def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
-    """The distinct prices, and the index of each row's; -1 where it has none."""
+    # The distinct prices, and the index of each row's; -1 where it has none.
     classes: list[str | None] = [None]
     which = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:

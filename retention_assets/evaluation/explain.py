@@ -228,7 +228,7 @@ def _summary_of_marked(found: Explanation, life: TransactionLife) -> str:
 
 
 def _holders(history: History, position: int) -> Ints:
-    """Ranks of the branches that hold a position, by subtree, without trying each."""
+    # Ranks of the branches that hold a position, by subtree, without trying each.
     if history.independent[position]:
         return np.array([], dtype=np.int64)
     at = position
@@ -261,9 +261,6 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
 
 
 def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None) -> PolicyAnswer:
-    """Answer with the lines that the policy writes down, and the unwritten ones that keep the transaction from being
-    selected.
-    """
     answers: dict[tuple[str, str | None], ExplainedLine] = {}
     said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
     for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):

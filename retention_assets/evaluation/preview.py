@@ -71,7 +71,7 @@ def _compact(value: object) -> str:
 
 
 def _lines(marks: pa.Table) -> pa.Array:
-    """Join columns as JSON text: row by row is too slow."""
+    # Join columns as JSON text: row by row is too slow.
     policy = _quoted(marks["policy"]).fill_null("null")
     also, reasons = _joined_lists(join_chunks(marks["also"]), _quoted), _joined_lists(join_chunks(marks["reasons"]), _reasons)
     return pc.binary_join_element_wise(
@@ -82,7 +82,7 @@ def _lines(marks: pa.Table) -> pa.Array:
 
 
 def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Only what needs an escape is touched; a dictionary column is escaped once per distinct word."""
+    # Only what needs an escape is touched; a dictionary column is escaped once per distinct word.
     array = join_chunks(column)
     if pa.types.is_dictionary(array.type):
         return _quoted(array.dictionary).take(array.indices)
@@ -101,7 +101,7 @@ def _joined_lists(lists: pa.ListArray, render: Callable[[pa.Array], pa.Array]) -
 
 
 def _reasons(entries: pa.StructArray) -> pa.Array:
-    """Each distinct pair of code and witness is put into words once."""
+    # Each distinct pair of code and witness is put into words once.
     code, witness = entries.field("code"), entries.field("witness")
     width = len(witness.dictionary) + 1
     pairs = integers(code.indices, 0).astype(np.int64) * width + integers(witness.indices, -1) + 1

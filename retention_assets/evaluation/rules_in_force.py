@@ -205,7 +205,6 @@ def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: dat
 
 
 def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
-    """Names, sizes and times: they differ if a policy file was changed, added or removed."""
     return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 

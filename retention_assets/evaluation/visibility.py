@@ -60,7 +60,6 @@ class VisibilityRules:
         return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
 
     def _in_force_since(self, mine: Iterable[RuleInTime]) -> datetime | None:
-        """Start of the unbroken time, up to now, in which some entry was in force."""
         since: datetime | None = None
         for one in sorted(mine, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
             if one.begin > self.at:
@@ -72,7 +71,7 @@ class VisibilityRules:
 
 
 def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleInTime]:
-    """A version of after the instant counts as in force: the book knows no other present."""
+    # A version of after the instant counts as in force: the book knows no other present.
     for versions in histories:
         for stored, following in zip(versions, [*versions[1:], None], strict=True):
             item = None if stored.revoked else item_of(stored.name, stored.content)

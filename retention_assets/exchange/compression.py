@@ -53,7 +53,6 @@ def _problem(file: Path, fault: Exception) -> Problem:
 
 
 def _members(begin: Callable[[], Any], file: Path, target: BinaryIO) -> None:
-    """Unpack all members, each of which checks its own checksum; the file must consist of members only."""
     with file.open("rb") as source:
         member, chunk, begun = begin(), source.read(_CHUNK), False
         while chunk:
@@ -78,7 +77,7 @@ def _unpack_zstd(file: Path, target: BinaryIO) -> None:
 
 
 def _check_zstd_frames(source: BinaryIO) -> None:
-    """Require a checksum in every frame, which writers may omit. Unpacking compares it."""
+    # Require a checksum in every frame, which writers may omit. Unpacking compares it.
     while head := source.read(4):
         magic = int.from_bytes(head, "little")
         if magic & ~0xF == _ZSTD_SKIPPED:

@@ -98,7 +98,7 @@ _FEW = json.JSONDecoder(object_pairs_hook=_known_once)
 
 @contextmanager
 def _ndjson(plain: Path, file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A database with the plain file's objects as `lines`. Raises BadInput with the line of an unreadable one in `file`."""
+    # A database with the plain file's objects as `lines`. Raises BadInput with the line of an unreadable one in `file`.
     if plain.stat().st_size == 0:
         raise BadInput(Problem("is empty", file=str(file), expected="one JSON object on each line"))
     with duckdb.connect() as db:
@@ -114,7 +114,7 @@ def _ndjson(plain: Path, file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _no_json(plain: Path, file: Path, text: str) -> Problem:
-    """Find the first invalid line again: DuckDB counts differently and speaks of buffers."""
+    # Find the first invalid line again: DuckDB counts differently and speaks of buffers.
     expected = "one JSON object on each line"
     try:
         for number, line in _numbered(plain):
@@ -131,7 +131,6 @@ def _no_json(plain: Path, file: Path, text: str) -> Problem:
 
 
 def _numbered(plain: Path) -> Iterator[tuple[int, bytes]]:
-    """Lines that are not blank, with their numbers. Only for messages: nothing sound is read this way."""
     with plain.open("rb") as stream:
         yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
 
@@ -141,7 +140,7 @@ def _number_of(plain: Path, place: int) -> int | None:
 
 
 def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
-    """Cheap: there are few combinations of keys."""
+    # Cheap: there are few combinations of keys.
     problems: list[Problem] = []
     found = db.execute(
         "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') "
@@ -173,7 +172,7 @@ def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
 
 
 def _zone(key: str) -> str:
-    """SQL condition: a time names its zone; a plain date is midnight in UTC."""
+    # SQL condition: a time names its zone; a plain date is midnight in UTC.
     return (
         f"regexp_matches(line.{key}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}$|:[0-9.]+(Z|[+-]([01][0-9]|2[0-3])(:?[0-5][0-9])?)$')"
     )

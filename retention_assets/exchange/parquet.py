@@ -47,7 +47,6 @@ def _read_whole(file: Path) -> pa.Table:
 
 
 def _agree(written: pa.Schema, found: pa.Schema) -> bool:
-    """Columns have the types that Arrow wrote. Parquet may store times less precisely, never more, except for seconds."""
     return len(written) == len(found) and all(
         one.name == other.name and _as_written(one.type, other.type) for one, other in zip(written, found, strict=True)
     )

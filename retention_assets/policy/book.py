@@ -156,7 +156,7 @@ def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Coll
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
-    """Equality comes first: neither a force nor a setting writes a version that says nothing new."""
+    # Equality comes first: neither a force nor a setting writes a version that says nothing new.
     if stored is None:
         return LoadOutcome.WRITTEN, "is new: nothing is stored under its name."
     if not stored.revoked and _same(entry, stored):
@@ -189,7 +189,7 @@ def _last(stored: Stored) -> str:
 
 
 def _same(entry: Loaded, stored: Stored) -> bool:
-    """An earlier release may have written the same meaning in another text."""
+    # An earlier release may have written the same meaning in another text.
     if entry.digest == stored.digest:
         return True
     item = item_of(stored.name, stored.content)
@@ -218,7 +218,6 @@ def scope_of(name: str, content: str, stores: Collection[str] = ()) -> Datasets:
 
 
 def _touched(entry: Loaded, stored: Stored | None, stores: Collection[str]) -> tuple[Datasets, ...]:
-    """Scopes of the new content and of the old one, if it was in force: verdicts in both may change."""
     new = scope_of(entry.name, entry.content, stores)
     old = scope_of(stored.name, stored.content, stores) if stored and not stored.revoked else new
     return (new,) if old == new else (new, old)

@@ -36,7 +36,7 @@ def _word(text: str) -> str:
 
 
 def _present(value: Any) -> Any:
-    """A key without a value is no rule, and must not be taken for one that was left out."""
+    # A key without a value is no rule, and must not be taken for one that was left out.
     if value is None:
         raise InvalidValue("has no value", "a mapping", "For `indefinite` write {}.")
     return value
@@ -51,19 +51,19 @@ class IndefiniteRetention(Value):
 
 
 class VersionRetention(Value):
-    """So many history versions are kept beside the current one."""
+    """Number of history versions that are kept beside the current one."""
 
     max_versions: Annotated[Count, Field(alias="maxVersions")]
 
 
 class TimeRetention(Value):
-    """Versions are kept for so long."""
+    """Time for which versions are kept."""
 
     max_age_in_seconds: Annotated[Count, Field(alias="maxAgeInSeconds")]
 
 
 class AspectRetention(Value):
-    """What is kept: everything, or what `version` and `time` say, each of which keeps alone."""
+    """Rule about what is kept: everything, or what `version` and `time` say, each of which keeps alone."""
 
     indefinite: Annotated[IndefiniteRetention | None, BeforeValidator(_present)] = None
     version: Annotated[VersionRetention | None, BeforeValidator(_present)] = None
@@ -200,7 +200,6 @@ def escape_glob(name: str) -> str:
 
 
 def _age(time: TimeRetention) -> Duration:
-    """2592000 seconds read as 30 days."""
     days, seconds = divmod(time.max_age_in_seconds, _SECONDS_OF_A_DAY)
     return Duration(days=days, seconds=seconds)
 

@@ -106,7 +106,7 @@ class Duration:
 
 
 def _move(instant: datetime, months: int, rest: timedelta) -> datetime:
-    """Calendar months first, clamped at the month's end, then exact time. 2y before 2024-02-29 is 2022-02-28."""
+    # Calendar months first, clamped at the month's end, then exact time. 2y before 2024-02-29 is 2022-02-28.
     if months:
         year, month = divmod(instant.year * 12 + instant.month - 1 + months, 12)
         if not 1 <= year <= 9999:

@@ -78,7 +78,7 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
 
 
 def _in_text(loc: tuple[int | str, ...], data: Any) -> Path_:
-    """A shorthand (`older_than: 30d`) has no deeper keys in the text."""
+    # A shorthand (`older_than: 30d`) has no deeper keys in the text.
     path: list[str | int] = []
     for position, part in enumerate(loc):
         last = position == len(loc) - 1

@@ -104,7 +104,7 @@ def _name(value: str) -> str:
 
 
 def _string_map(value: object) -> object:
-    """A bare true or 1 in YAML is no string; comparing it would silently never match."""
+    # A bare true or 1 in YAML is no string; comparing it would silently never match.
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(item, str):

@@ -200,7 +200,7 @@ def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
 
 
 def _same_datasets(readable: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator[Problem]:
-    """Two retentions for the same datasets are ambiguous."""
+    # Two retentions for the same datasets are ambiguous.
     first: dict[str, _Part] = {}
     for part, rule in readable:
         if (other := first.setdefault(rule.name, part)) is not part:

@@ -37,7 +37,7 @@ class Value(BaseModel):
 
 
 class Datasets(Value):
-    """Which datasets a policy or a hold is about. Nothing is chosen unless an include says so."""
+    """Datasets that a policy or a hold is about. Nothing is chosen unless an include says so."""
 
     include: Annotated[Some[DatasetGlob], Field(description="Globs over store/name; any one matches.")]
     exclude: Annotated[Several[DatasetGlob], Field(description="Globs that take datasets out again.")] = ()
@@ -104,7 +104,7 @@ class Window(Value):
 
 
 class Branches(Value):
-    """Which branches the branch-dependent selectors look at, and where a transaction may lie."""
+    """Branches that branch-dependent selectors look at, and where a transaction may lie."""
 
     include: Annotated[Some[Glob], Field(description="Globs over branch names that are in scope.")] = ("*",)
     exclude: Annotated[Several[Glob], Field(description="Globs that take branches out of scope again.")] = ()
@@ -176,7 +176,7 @@ class Selection(Value):
 
 
 def _selection(value: Any) -> Any:
-    """`all`, spelled out, is the one selection without a line; a mapping has to narrow."""
+    # `all`, spelled out, is the one selection without a line; a mapping has to narrow.
     if value == "all":
         return Selection()
     if isinstance(value, str):

@@ -47,7 +47,6 @@ def _globs(scope: Datasets) -> _Globs:
 
 
 def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Collection[int]:
-    """Plain names are looked up: a rule about one dataset costs one look-up."""
     include, exclude = globs
     found = {place[glob] for glob in include if glob in place}
     # A hold reaches wider than a policy; judging a dataset once more does no harm.

@@ -76,7 +76,7 @@ def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
 
 
 def _ref_ages(attributes: Mapping[str, str]) -> tuple[dict[tuple[str, str], int], int | None]:
-    """An unreadable age ends nothing, and the dataset's general age does not end such a ref either."""
+    # An unreadable age ends nothing, and the dataset's general age does not end such a ref either.
     ages: dict[tuple[str, str], int] = {}
     every: int | None = None
     for key, text in attributes.items():

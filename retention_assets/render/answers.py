@@ -191,7 +191,7 @@ def _day(day: date | None, as_of: datetime) -> str:
 
 
 def _size(count: int | None) -> str:
-    """No spaces: a cell is broken at them."""
+    # No spaces: a cell is broken at them.
     return size_of(count).replace(" ", "\u00a0")
 
 

@@ -121,7 +121,6 @@ def blocks(values: Sequence[int], highest: int, first: date, last: date) -> Iter
 
 
 def _ends(count: int, most: int) -> Sequence[int]:
-    """End of each group of neighbours, at most `most` groups."""
     size = -(-count // most)
     return range(size, count + size, size)
 

@@ -83,7 +83,7 @@ def _read(name: str) -> str:
 
 
 def _finalize(value: Any) -> Any:
-    """Escaping comes later and leaves invisible characters alone, so they are made visible here."""
+    # Escaping comes later and leaves invisible characters alone, so they are made visible here.
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
@@ -92,7 +92,7 @@ def _to_the_second(instant: datetime) -> str:
 
 
 def _class_bars(total: ReportLine) -> Iterator[ClassBar]:
-    """Parts fill the bar in proportion; each is at least wide enough to be seen."""
+    # Parts fill the bar in proportion; each is at least wide enough to be seen.
     counts = total.class_counts
     least, size = _WIDTH / 250, sum(counts.values())
     wide = {name: max(_WIDTH * count / size, least) for name, count in counts.items()}
@@ -104,6 +104,5 @@ def _class_bars(total: ReportLine) -> Iterator[ClassBar]:
 
 
 def _choose_listed(lines: Sequence[ReportLine]) -> tuple[list[ReportLine], list[ReportLine]]:
-    """Listed datasets, by name, and the others: those without a failure and with least to delete."""
     ordered = sorted(lines, key=lambda line: (not line.counters["failed"], -line.counters["to_delete"], line.dataset))
     return sorted(ordered[:MOST_SHOWN], key=lambda line: line.dataset), ordered[MOST_SHOWN:]

@@ -70,7 +70,6 @@ def readable(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """Subject, numbers that are not 0, and texts of one row."""
     about = " ".join(plain(str(row[name])) for name in _ABOUT if row.get(name))
     amounts = [_amount(name, value) for name, value in row.items() if isinstance(value, int) and value]
     # Records have no size, which is not 0 bytes.
@@ -84,7 +83,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _amount(name: str, value: int) -> str:
-    """Plural, except for a version; bytes also as a size in words."""
+    # Plural, except for a version; bytes also as a size in words.
     if name == "bytes":
         return ""
     if name == "version":

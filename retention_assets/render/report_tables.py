@@ -81,7 +81,6 @@ def _rules_table(total: "ReportLine") -> Table:
 
 
 def _dataset_table(lines: "Sequence[ReportLine]", most: int) -> Table:
-    """Planned and actual deletions by dataset; exceptions are in words."""
     columns = ("dataset", Count("to delete"), Count("deleted"), Size("to free"), Size("freed"), "otherwise")
     amounts = ("to_delete", "deleted", "bytes_to_free", "bytes_freed")
     rows = [(line.dataset, *(line.counters[name] for name in amounts), ", ".join(_otherwise(line))) for line in lines[:most]]

@@ -53,7 +53,7 @@ def _freed(counters: Mapping[str, int]) -> str:
 
 
 def _sized(words: str, size: int) -> str:
-    """Records have none, and no size is not 0 bytes."""
+    # Records have none, and no size is not 0 bytes.
     return f"{words} ({size_of(size)})" if size else words
 
 

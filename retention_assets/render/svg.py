@@ -169,7 +169,7 @@ def _draw_strip(words: str, values: Sequence[int]) -> str:
 
 
 def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
-    """Attributes whose names Python reserves, or can't write, are spelled with underscores."""
+    # Attributes whose names Python reserves, or can't write, are spelled with underscores.
     element = Element(tag, {name.strip("_").replace("_", "-"): visible(value) for name, value in attributes.items()})
     for part in content:
         if isinstance(part, Element):
@@ -182,12 +182,11 @@ def _element(tag: str, *content: Element | str, **attributes: str) -> Element:
 
 
 def _colour(number: int) -> int:
-    """More colours can't be told apart."""
     return min(number, len(COLOURS) - 1)
 
 
 def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
-    """Also returns the number of lines that the legend takes."""
+    # Also returns the number of lines that the legend takes.
     legend, x, line = list[Element](), 20.0, 0
     for number, one in enumerate((*plot.series, *plot.trends)):
         name, amount = _shorten(one.name, _LONGEST_NAME), plot.words(one.values[-1] if plot.is_stock else sum(one.values))
@@ -211,7 +210,6 @@ def _draw_axis(plot: Plot, ticks: range, unit: float, width: int) -> Iterator[El
 
 
 def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
-    """One path per series, with all of its parts."""
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     wide = min(slot * 0.72, 56)
     below = [0] * len(plot.labels)
@@ -230,7 +228,6 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
 
 
 def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
-    """A line through the middle of each bar's place, in the colours after those of the bars."""
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     for number, one in enumerate(plot.trends, len(plot.series)):
         heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in one.values)
@@ -239,7 +236,6 @@ def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
 
 
 def _draw_labels(plot: Plot, width: int) -> Iterator[Element]:
-    """Only some labels where there are many, but always the last."""
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     longest = max(map(len, plot.labels)) * _LETTER + 8
     every = math.ceil(longest / slot)

@@ -155,7 +155,6 @@ def _longest_word(text: Text) -> int:
 
 
 def _grouped(rows: Sequence[Sequence[Text]]) -> list[tuple[str, list[Sequence[Text]]]]:
-    """Groups by first cell, in the order of their first appearance."""
     found: dict[str, list[Sequence[Text]]] = {}
     for row in rows:
         found.setdefault(row[0].plain, []).append(row[1:])

@@ -74,7 +74,6 @@ def refusal(text: str, fault: UnexpectedInput) -> InvalidValue:
 
 
 def _misplaced(token: Token, wanted: set[str], last: str) -> InvalidValue:
-    """A piece of the language, where none like it can stand."""
     if token.type == "$END":
         return InvalidValue("the condition ends too early", _listed(wanted, last))
     if token.type in _TESTS and "OR" in wanted:
@@ -87,7 +86,6 @@ def _misplaced(token: Token, wanted: set[str], last: str) -> InvalidValue:
 
 
 def _unknown(piece: re.Match[str], wanted: set[str], last: str) -> InvalidValue:
-    """A piece that the language does not have."""
     found = piece.group()
     match piece.lastgroup:
         case "number":
@@ -136,7 +134,6 @@ def _meant(word: str | None) -> str | None:
 
 
 def _listed(wanted: set[str], last: str) -> str:
-    """In words, what could have stood after the last piece."""
     if "OR" in wanted:  # seen from after a whole condition, AND has been passed over already
         wanted = wanted | {"AND"}
     names = [words for name, words in _WANTED.items() if name in wanted]

@@ -78,7 +78,7 @@ _WORDS = (
 
 
 def _word(name: str, words: Iterable[str], backquoted: bool = False) -> str:
-    """One terminal: any of these words, whole, and a column also in backquotes."""
+    # One terminal: any of these words, whole, and a column also in backquotes.
     any_of = "|".join(words)
     return rf"{name}: /(?:{any_of})\b{f'|`(?:{any_of})`' if backquoted else ''}/"
 
@@ -111,7 +111,7 @@ def read(text: str) -> Term:
 
 @cache
 def _lark() -> Lark:
-    """Built once, when the first condition is read. ASCII, or else a long s would be an S and a Kelvin sign a K."""
+    # Built once, when the first condition is read. ASCII, or else a long s would be an S and a Kelvin sign a K.
     flags = re.ASCII | re.IGNORECASE
     return Lark(
         GRAMMAR,
@@ -125,7 +125,6 @@ def _lark() -> Lark:
 
 
 def _in_words(build: Callable[..., Phrase], _rule: str, pieces: Sequence[_Piece | None], _meta: Any) -> Phrase:
-    """What a rule builds, with the words of its pieces; space between them is one space."""
     there = [piece for piece in pieces if piece is not None]
     words, end = "", there[0].start_pos
     for piece in there:

@@ -178,7 +178,6 @@ def _mismatch(one: Phrase, other: Phrase) -> NoReturn:
 
 
 def _as_instant(phrase: Phrase) -> Phrase:
-    """A bare text beside an instant is read as one."""
     if isinstance(phrase.term, Literal) and phrase.kind is Kind.TEXT:
         return phrase._replace(term=instant(str(phrase.term.value)))
     return phrase

@@ -25,7 +25,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def _need_visible(text: str) -> None:
-    """Refuse characters that make a condition look different from what it is, or that no ledger can store."""
+    # Refuse characters that make a condition look different from what it is, or that no ledger can store.
     for char in text:
         hidden = unicodedata.category(char) in ("Cc", "Cs") and char not in " \t\r\n"
         if hidden or unicodedata.bidirectional(char) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"):
