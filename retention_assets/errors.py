@@ -89,6 +89,12 @@ def nearest(word: str, known: Sequence[str]) -> str | None:
     return found[0] if found else None
 
 
+def suggest(word: str, known: Sequence[str]) -> str | None:
+    """Ask whether the nearest known key was meant; None where none is near."""
+    guess = nearest(word, known)
+    return f"Did you mean {guess}?" if guess else None
+
+
 def did_you_mean(name: str, known: Sequence[str], most: int = 3) -> str | None:
     """Suggest names as a question: those that contain what was typed, the shortest first, else those with similar spelling.
     None where nothing is near.

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused, nearest
+from retention_assets.errors import Refused, suggest
 from retention_assets.evaluation.rules_in_force import Rulebook, load_rulebook, read_policies
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import LoadOutcome
@@ -72,7 +72,6 @@ def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], env
     for entry in entries:
         for kind, word in (("entity", entry.entity), ("aspect", entry.aspect)):
             if word != ALL and word not in words[kind]:
-                guess = nearest(word, sorted(words[kind]))
-                remedy = f" Did you mean {guess}?" if guess else ""
-                found.append(f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}.{remedy}")
+                remedy = suggest(word, sorted(words[kind])) or ""
+                found.append(f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}".rstrip())
     return found

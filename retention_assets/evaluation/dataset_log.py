@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, nearest
+from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, suggest
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
@@ -113,8 +113,8 @@ def no_dataset(environment: Environment, dataset: str) -> BadInput:
     store = open_store_of(environment, dataset)
     if store is not None:
         return _not_there(dataset, f"store {name}", call_store(store, store.datasets)[:_MOST_COMPARED])
-    guess = nearest(name, [one.name for one in environment.settings.stores])
-    remedy = f"Did you mean {guess}?" if guess else did_you_mean(dataset, _all_datasets(environment))
+    remedy = suggest(name, [one.name for one in environment.settings.stores])
+    remedy = remedy or did_you_mean(dataset, _all_datasets(environment))
     what = f"the settings have no store named {name}"
     return BadInput(Problem(what, key="dataset", value=f"'{dataset}'", remedy=remedy or "Name a log with --log FILE."))
 

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import BadInput, Problem, nearest, quote
+from retention_assets.errors import BadInput, Problem, quote, suggest
 from retention_assets.exchange.compression import is_packed, unpacked
 from retention_assets.frames.log import LINES
 
@@ -152,8 +152,7 @@ def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
         where = f"({count} lines, this is the first)" if count > 1 else "(1 line)"
         new: list[Problem] = []
         for key in sorted(set(keys) - set(KEYS)):
-            guess = nearest(key, KEYS)
-            remedy = f"Did you mean {guess}?" if guess else "Facts of your own go into attributes."
+            remedy = suggest(key, KEYS) or "Facts of your own go into attributes."
             new.append(
                 Problem(
                     f"is not a known key {where}", key=quote(key)[1:-1], expected=f"one of {', '.join(KEYS)}", remedy=remedy

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.errors import BadInput, Problem, suggest
 from retention_assets.exchange.attributes import typed_attributes
 from retention_assets.exchange.json_lines import KEYS, TIMES
 from retention_assets.frames.log import INSTANT, LINES
@@ -62,7 +62,7 @@ def _lines_of(table: pa.Table, file: Path) -> pa.Table:
     extra = set(table.column_names) - set(KEYS) - {"heads", "tags", "tag_expiries", "file_names", "ordinal", "parent_ordinal"}
     problems = [
         Problem("is not a known column", file=str(file), key=name, expected=f"one of {', '.join(KEYS)}, heads, tags",
-                remedy=f"Did you mean {guess}?" if (guess := nearest(name, KEYS)) else None)
+                remedy=suggest(name, KEYS))
         for name in sorted(extra)
     ]  # fmt: skip
     names = table.column_names

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import files_of, read_policies
 from retention_assets.frames.grouping import holds_dataset
 from retention_assets.ledger import Ledger
@@ -216,8 +216,7 @@ def _unknown_stores(hold: Hold, settings: Settings) -> Iterator[str]:
     for glob in hold.datasets.include:
         store, slash, _ = glob.partition("/")
         if slash and is_literal(store) and store not in known:
-            guess = nearest(store, known)
-            yield f"store '{store}' of '{glob}' is not in the settings." + (f" Did you mean {guess}?" if guess else "")
+            yield f"store '{store}' of '{glob}' is not in the settings. {suggest(store, known) or ''}".rstrip()
 
 
 class ReleaseRequest(ReasonedRequest):

@@ -9,7 +9,7 @@ import click
 from pydantic import Field
 
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.people.command import ask, options
 from retention_assets.people.common.options import FORMAT, examples
@@ -92,9 +92,7 @@ def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[s
     known = [store.name for store in environment.settings.stores]
     for name in request.stores:
         if name not in known:
-            guess = nearest(name, known)
-            remedy = f"Did you mean {guess}?" if guess else None
-            expected = f"one of {', '.join(known)}"
+            expected, remedy = f"one of {', '.join(known)}", suggest(name, known)
             raise BadInput(Problem("is no store of the settings", key="store", value=name, expected=expected, remedy=remedy))
     stores = environment.stores(request.stores or None)
     for name in request.stores:

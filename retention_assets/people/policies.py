@@ -10,7 +10,7 @@ import click
 from pydantic import Field
 
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.errors import BadInput, Problem, suggest
 from retention_assets.evaluation.rules_in_force import items_of, load_rulebook, read_policies
 from retention_assets.ledger.policy_book import Orphaned
 from retention_assets.people.command import command
@@ -90,9 +90,7 @@ def policy_revoke(request: EntryRequest, environment: Environment) -> RevokeResu
 
 def unknown_entry(name: str, where: str, known: Sequence[str]) -> BadInput:
     """Refusal of a name that is in none of the known ones."""
-    guess = nearest(name, known)
-    remedy = f"Did you mean {guess}?" if guess else None
-    return BadInput(Problem(f"'{name}' is not in {where}", key="name", remedy=remedy))
+    return BadInput(Problem(f"'{name}' is not in {where}", key="name", remedy=suggest(name, known)))
 
 
 def compare_with_files(stored: Sequence[Stored], files: Policies, settings: Settings) -> list[BookDecision]:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.frames.log import realms_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.realms import INITIAL, Realm
@@ -164,10 +164,10 @@ def refuse_unknown(name: str, environment: Environment) -> None:
     known, away = known_realms(environment)
     if any(is_within(one, name) for one in known):
         return
-    guess = nearest(name, sorted(known))
+    guess = suggest(name, sorted(known))
     raise Refused(
         f"Nothing was changed. No store knows a realm {name}."
-        + (f" Did you mean {guess}?" if guess else "")
+        + (f" {guess}" if guess else "")
         + "".join(f" {store} could not be asked: {fault}." for store, fault in away.items())
         + " If it is meant all the same, say --anyway, or set `anyway: true` in a launchpad."
     )

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.scans import ScanRecord, ScanStatus
 from retention_assets.people.command import ask, show
@@ -183,9 +183,8 @@ def _store(environment: Environment, name: str) -> ObjectsSettings:
     stores = {one.name: one for one in scanned_stores(environment)}
     if name in stores:
         return stores[name]
-    guess = nearest(name, list(stores))
-    remedy = f"Did you mean {guess}?" if guess else None
     expected = f"one of {', '.join(stores)}" if stores else "a store of kind objects in the settings; there is none"
+    remedy = suggest(name, list(stores))
     raise BadInput(Problem("is no store that is scanned", key="store", value=name, expected=expected, remedy=remedy))
 
 

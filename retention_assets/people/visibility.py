@@ -17,7 +17,7 @@ from pydantic import Field
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, nearest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.dataset_log import read_dataset
 from retention_assets.evaluation.readable import readable as evaluate
 from retention_assets.evaluation.readable import refuse_hidden, views_at
@@ -284,6 +284,5 @@ def _swept(ledger: Ledger | None, dataset: str, rows: pa.Table) -> tuple[set[str
 
 
 def _unknown(branch: str, dataset: str, rows: pa.Table) -> BadInput:
-    guess = nearest(branch, pc.unique(pc.list_flatten(rows["heads"])).to_pylist())
-    remedy = f"Did you mean {guess}?" if guess else None
+    remedy = suggest(branch, pc.unique(pc.list_flatten(rows["heads"])).to_pylist())
     return BadInput(Problem(f"branch '{branch}' is not a live branch of {dataset}", remedy=remedy))

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from retention_assets.errors import InvalidValue, Problem, nearest, quote
+from retention_assets.errors import InvalidValue, Problem, quote, suggest
 from retention_assets.settings.yaml import Document, Path_, without_value
 from retention_assets.settings.yaml import dotted as dotted
 
@@ -54,9 +54,8 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
         where = (*where, *fault.way)
     elif kind == "extra_forbidden":
         known = _keys(model, where[:-1])
-        guess = nearest(str(where[-1]), known)
         what, expected = "is not a known key", f"one of {', '.join(known)}"
-        remedy = f"Did you mean {guess}?" if guess else None
+        remedy = suggest(str(where[-1]), known)
     elif kind == "missing":
         what, expected = "is missing", "a value"
     elif kind in _SHAPES:

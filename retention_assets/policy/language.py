@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from retention_assets.errors import BadInput, Problem, nearest
+from retention_assets.errors import BadInput, Problem, suggest
 from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
 from retention_assets.policy.errors import empty_values, mapping_expected, problems_of
 from retention_assets.policy.fields import Several
@@ -139,11 +139,10 @@ def _top(document: Document) -> None:
     for key, value in document.data.items():
         line = document.line((key,))
         if key not in known:
-            guess = nearest(key, known)
             problems.append(
                 Problem(
                     "is not a known key", file=document.file, line=line, key=key, expected=f"one of {', '.join(known)}",
-                    remedy=f"Did you mean {guess}?" if guess else None,
+                    remedy=suggest(key, known),
                 )
             )  # fmt: skip
         elif value is not None and not isinstance(value, list):
@@ -248,9 +247,8 @@ def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | N
     for key, glob in [("include", glob) for glob in datasets.include] + [("exclude", glob) for glob in datasets.exclude]:
         store, slash, _ = glob.partition("/")
         if slash and is_literal(store) and store not in stores:
-            guess = nearest(store, sorted(stores))
             yield Problem(
                 f"store '{store}' is not in the settings", file=part.document.file, line=part.line, policy=part.label,
                 key=f"datasets.{key}", value=f"'{glob}'", expected=f"one of the stores {', '.join(sorted(stores)) or '(none)'}",
-                remedy=f"Did you mean {guess}?" if guess else "Add the store to retention.yaml, or mend the glob.",
+                remedy=suggest(store, sorted(stores)) or "Add the store to retention.yaml, or mend the glob.",
             )  # fmt: skip

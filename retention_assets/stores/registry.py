@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from retention_assets.errors import InvalidValue, Refused, nearest
+from retention_assets.errors import InvalidValue, Refused, suggest
 from retention_assets.stores.settings import StoreSettings
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def kind_named(name: str) -> StoreKind:
     found = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if not found:
         known = known_kinds()
-        guess = nearest(name, known)
-        remedy = f"Did you mean {guess}?" if guess else "Other kinds come with packages; is one not installed?"
+        remedy = suggest(name, known) or "Other kinds come with packages; is one not installed?"
         raise InvalidValue("is not a known kind of store", f"one of {', '.join(known)}", remedy)
     if len(found) > 1:
         raise InvalidValue(

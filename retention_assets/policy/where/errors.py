@@ -4,7 +4,7 @@ import re
 
 from lark import Token, UnexpectedInput, UnexpectedToken
 
-from retention_assets.errors import InvalidValue, nearest, quote
+from retention_assets.errors import InvalidValue, quote, suggest
 from retention_assets.policy.where.kinds import FUNCTIONS, TARGETS, Phrase
 from retention_assets.policy.where.tree import COLUMNS
 
@@ -115,22 +115,18 @@ def _word(word: str, piece: re.Match[str], wanted: set[str], last: str) -> Inval
     if "COLUMN" not in wanted:
         return _astray(word, _listed(wanted, last))
     if piece.string[piece.end() :].lstrip().startswith("("):
-        remedy = _meant(nearest(word.lower(), FUNCTIONS))
+        remedy = suggest(word.lower(), FUNCTIONS)
         return InvalidValue(f"{quote(word.lower())} is not a function here", ", ".join(FUNCTIONS), remedy)
     return _no_column(word.lower())
 
 
 def _no_column(word: str) -> InvalidValue:
-    remedy = _meant(nearest(word, (*COLUMNS, "attributes"))) or "Write attributes['k'] for an attribute, 'x' for a text."
+    remedy = suggest(word, (*COLUMNS, "attributes")) or "Write attributes['k'] for an attribute, 'x' for a text."
     return InvalidValue(f"{quote(word)} is not a column", f"{', '.join(COLUMNS)} or attributes['k']", remedy)
 
 
 def _astray(piece: str, wanted: str) -> InvalidValue:
     return InvalidValue(f"{quote(str(piece))} stands where it cannot", wanted)
-
-
-def _meant(word: str | None) -> str | None:
-    return f"Did you mean {word}?" if word else None
 
 
 def _listed(wanted: set[str], last: str) -> str:

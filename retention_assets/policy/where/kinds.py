@@ -5,7 +5,7 @@ depth.
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
-from retention_assets.errors import InvalidValue, nearest, quote
+from retention_assets.errors import InvalidValue, quote, suggest
 from retention_assets.policy.where.tree import DEEPEST, MOST_NODES, VALUES, Apply, Attribute, Column, Kind, Literal, Term
 from retention_assets.policy.where.values import instant
 
@@ -146,8 +146,7 @@ def need_known(phrases: Sequence[Phrase]) -> None:
         known = VALUES.get(column.name, ()) if isinstance(column, Column) else ()
         for term in terms if known else ():
             if isinstance(term, Literal) and term.value not in known:
-                meant = nearest(str(term.value).upper(), known)
-                remedy = f"Did you mean {meant}?" if meant else None
+                remedy = suggest(str(term.value).upper(), known)
                 raise InvalidValue(f"{quote(term.value)} is not a value of the column", " or ".join(known), remedy)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Column, Connection, Select, Table, and_, literal_column, null, select
 
-from retention_assets.errors import Refused, nearest
+from retention_assets.errors import Refused, suggest
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.errors import driver_message
 from retention_assets.sql.foreign import ForeignDatabase
@@ -79,8 +79,7 @@ class DatabaseSource:
 
     def _column(self, table: Table, name: str) -> Column[Any]:
         if name not in table.columns:
-            guess = nearest(name, table.columns.keys())
-            remedy = f"Did you mean {guess}?" if guess else f"It has {', '.join(table.columns.keys())}."
+            remedy = suggest(name, table.columns.keys()) or f"It has {', '.join(table.columns.keys())}."
             raise SourceNotWhole(f"{self.label} has no column {name}. {remedy}")
         return table.columns[name]
 

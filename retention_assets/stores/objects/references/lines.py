@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, ClassVar
 import pyarrow as pa
 import pyarrow.json as pa_json
 
-from retention_assets.errors import BadInput, nearest, quote
+from retention_assets.errors import BadInput, quote, suggest
 from retention_assets.exchange.compression import unpacked
 from retention_assets.stores.files.content import local_copy
 from retention_assets.stores.objects.references.files import FileShare, FileSource
@@ -97,8 +97,7 @@ class _LineReader:
     def _check_row(self, number: int, row: dict[str, Any]) -> None:
         for key in row:
             if key not in self.schema.names:
-                guess = nearest(key, self.schema.names)
-                remedy = f"Did you mean {guess}?" if guess else f"The keys are {', '.join(self.schema.names)}."
+                remedy = suggest(key, self.schema.names) or f"The keys are {', '.join(self.schema.names)}."
                 raise self._fault(number, f"has a key that is not known: {quote(key)}. {remedy}")
         for field in self.schema:
             value = row.get(field.name)
