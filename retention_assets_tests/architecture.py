@@ -164,7 +164,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_080,
+    "(top)": 1_090,
     "settings": 1_530,
     "policy": 3_070,
     "frames": 3_740,
@@ -181,15 +181,15 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_410,
     "sweep": 2_910,
     "pipeline": 2_820,
-    "people": 4_430,
+    "people": 4_420,
     "commands": 1_130,
-    "render": 2_420,
+    "render": 2_410,
     "dagster": 3_930,
     "demo": 780,
-    "retention_assets_tests": 66_370,
+    "retention_assets_tests": 66_340,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 57, 1_425
+OPENINGS, ARROWS = 51, 1_425
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

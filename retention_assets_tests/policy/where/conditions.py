@@ -67,16 +67,13 @@ MEANINGS = [
     # Columns of each kind.
     ("bytes > 5", "T1 T2"),  # null (T3) is not true
     ("type = 'SNAPSHOT'", "T1 T4"),  # a dictionary-encoded column
-    ("parent = 'T1'", "T2"),
     ("ordinal = 1 OR parent_ordinal = 1", "T2 T3"),  # 32-bit columns
     ("transaction >= 'T3'", "T3 T4"),  # texts have an order
-    ("closed_at < '2026-01-01T00:05:00Z'", ""),  # strictly
     ("closed_at <= '2026-01-01T00:05:00Z'", "T1"),
     ("closed_at <= '2026-01-01T01:05:00+01:00'", "T1"),  # the same instant in another zone
     ("closed_at = TIMESTAMP '2026-02-01T00:00:00Z'", "T2"),
     ("closed_at >= DATE '2026-02-01'", "T2"),  # a date is its midnight in UTC
     ("closed_at >= '2026-02-01'", "T2"),  # also without DATE
-    ("'2026-02-01' <= closed_at", "T2"),  # from the other side
     ("closed_at > opened_at", "T1"),
     ("archived_at IS NULL", "T1 T2 T3 T4"),
     # Case of words does not matter; case of values does.
@@ -88,7 +85,6 @@ MEANINGS = [
     # Attributes.
     ("attributes['tier'] = 'bronze'", "T1"),
     ("attributes['tier'] <> 'bronze'", "T2 T4"),  # without attributes (T3) unknown
-    ("attributes['none'] IS NOT NULL", ""),
     ("attributes['k''1'] = 'it''s'", "T4"),  # a doubled quote is a quote
     ("attributes['k\\'1'] = 'it\\'s'", "T4"),  # and so is an escaped one
     ("attributes['tier'] LIKE '%it''s%'", "T4"),  # the last of two values for a key counts
@@ -97,42 +93,25 @@ MEANINGS = [
     ("bytes IN (10, -5)", "T1 T4"),
     ("bytes NOT IN (10, -5)", "T2"),
     ("bytes IN (10.0)", "T1"),  # an integer beside a decimal becomes one
-    ("bytes IN (9.5)", ""),
-    ("closed_at IN ('2026-02-01', DATE '2026-03-01')", "T2"),
-    ("attributes['tier'] IN ('bronze', 'Silver')", "T1 T2"),
     ("bytes BETWEEN 10 AND 11", "T1"),  # both ends belong
-    ("bytes NOT BETWEEN 10 AND 11", "T2 T4"),
-    ("bytes BETWEEN 11 AND 10", ""),  # an empty range
-    ("bytes BETWEEN 0 AND 20 AND files = 3", "T1"),  # the first AND is BETWEEN's
     ("closed_at BETWEEN '2026-01-01' AND '2026-01-31'", "T1"),
     ("attributes['tier'] LIKE 'bron%'", "T1"), ("attributes['tier'] NOT LIKE 'bron%'", "T2 T4"),
-    ("attributes['tier'] LIKE '_ilver'", "T2"),
     ("attributes['tier'] LIKE '%bronze_'", "T4"),  # % also stands for a line break
-    ("attributes['tier'] LIKE 'bronze%'", "T1"),  # % may be nothing
     ("dataset LIKE '%100!%!_%' ESCAPE '!'", "T4"),
     ("dataset LIKE '%100\\\\%%'", "T4"),  # without ESCAPE a backslash escapes, and in a text it is doubled: as in Spark
     ("dataset LIKE '%\\\\\\\\x'", "T4"),  # so a backslash itself takes four
     ("dataset LIKE '%\\\\x' ESCAPE '!'", "T4"),  # and two with another escape
     ("dataset LIKE '%100_%' AND NOT dataset LIKE '%100!_%' ESCAPE '!'", "T4"),
     ("startswith(dataset, 'lake/100%_\\\\')", "T4"),  # no wildcards here
-    ("endswith(dataset, '%')", ""),
     ("contains(dataset, '%_')", "T4"),
     # Precedence.
-    ("bytes = 10 OR bytes = -5 AND files = 99", "T1"),  # AND before OR
-    ("(bytes = 10 OR bytes = -5) AND files = 2", "T4"),
-    ("NOT bytes = 10 AND files = 2", "T4"),  # NOT takes the comparison, not the AND
     ("NOT (bytes = 10 AND files = 2)", "T1 T2 T4"),  # T2: files = 2 is false, so the NOT is true
-    ("NOT NOT bytes = 10", "T1"),
-    ("files + 1 * 2 = 5", "T1"), ("(files + 1) * 2 = 8", "T1"), ("files - 1 - 1 = 1", "T1"), ("10 - files % 2 = 9", "T1"),
-    ("- files + 4 = 1", "T1"), ("- -5 = - bytes", "T4"), ("8 / 2 / 2 = 2 AND bytes = 10", "T1"),
     # Numbers.
     ("files / 2 = 1.5", "T1"),  # division is not of integers
-    ("bytes / files > 3 AND bytes / files < 4", "T1"),
     ("bytes / files > 0", "T1"),  # T2: x / 0 is null
     ("bytes % files IS NULL", "T2 T3"),
     ("bytes % 3 = -2", "T4"),  # the sign of what is divided
     ("bytes % -3 = -2", "T4"),
-    ("bytes % 3.5 = -1.5", "T4"),  # also of decimals
     ("bytes * 2 IS NULL", "T2 T3"),  # beyond 64 bits, not wrapped
     ("bytes + bytes < 0", "T4"), ("0 - bytes - bytes - bytes > 0", "T4"), ("bytes * 2.0 > 9e18", "T2"),
     ("abs(bytes) = 5", "T4"), ("-bytes = 5", "T4"), ("abs(-1.5) = 1.5 AND bytes = 10", "T1"),
@@ -142,7 +121,6 @@ MEANINGS = [
     ("lower(attributes['tier']) = 'silver'", "T2"), ("upper(attributes['tier']) = 'SILVER'", "T2"),
     ("lower('ÄÉ') = 'äé' AND upper('äé') = 'ÄÉ' AND bytes = 10", "T1"),  # beyond ASCII
     ("length(trim(attributes['tier'])) = 11", "T4"),  # characters
-    ("length(trim(attributes['tab'])) = 3", "T4"),  # only spaces go
     ("trim(attributes['tier']) LIKE 'it%bronze'", "T4"),
     ("coalesce(files, 99) = 99", "T3"), ("coalesce(files, bytes, 1.5) = 1.5", "T3"),
     ("coalesce(closed_at, '2026-02-01') = DATE '2026-02-01'", "T2 T3 T4"),
@@ -152,19 +130,16 @@ MEANINGS = [
     ("CAST(attributes['n'] AS DOUBLE) > 7", "T2"),
     ("CAST(attributes['n'] AS BIGINT) IS NULL", "T2 T3 T4"),
     ("CAST(attributes['done'] AS BOOLEAN)", "T1"), ("NOT CAST(attributes['done'] AS BOOLEAN)", "T2"),
-    ("CAST(attributes['done'] AS BOOLEAN) = FALSE", "T2"),
     ("CAST(attributes['on'] AS TIMESTAMP) = opened_at", "T1"),
     ("CAST(attributes['on'] AS TIMESTAMP) IS NULL", "T2 T3 T4"),  # there is no 30 February
     ("CAST(bytes AS STRING) = '-5'", "T4"), ("CAST(bytes / 4 AS BIGINT) = 2", "T1"), ("CAST(bytes / 4 AS BIGINT) = -1", "T4"),
     ("CAST(files / 2 AS BIGINT) = 1", "T1 T4"),  # towards zero
-    ("CAST(bytes * 4.0 AS BIGINT) IS NULL", "T2 T3"),  # 2^64 does not fit
     ("CAST(bytes * 2.0 AS BIGINT) IS NULL", "T2 T3"),  # nor does 2^63
     ("CAST(bytes * -2.0 AS BIGINT) = -9223372036854775808", "T2"),  # but its negative
     ("CAST(TIMESTAMP '1969-12-31T23:59:58.5Z' AS BIGINT) = -2 AND bytes = 10", "T1"),  # the whole second before
     ("CAST(closed_at AS BIGINT) - CAST(opened_at AS BIGINT) = 300", "T1"),  # seconds
     # Truths.
     ("(bytes = 10) = (files = 3)", "T1 T2 T4"), ("TRUE <> (bytes = 10)", "T2 T4"), ("(bytes = 10) IS NULL", "T3"),
-    ("(bytes = 10) IN (FALSE)", "T2 T4"),
 ]  # fmt: skip
 
 
