@@ -109,12 +109,6 @@ def test_realms_are_datasets_and_one_without_references_is_left_alone(tmp_path: 
     assert set(blobs.marks()) == {"r1/b"}
 
 
-def test_where_objects_have_no_realms_those_of_references_say_nothing(blobs: Blobs) -> None:
-    blobs.refers({"object": "a", "realm": "r1"}, {"object": "b", "realm": "r2"})
-    assert blobs.runs(MARKED).troubles == ()
-    assert set(blobs.marks()) == set(FIVE) - {"a", "b"}
-
-
 def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path: Path) -> None:
     blobs = (
         Blobs(tmp_path / "b", {"edges": [{"lines": "edges/*.jsonl"}]}).has("a", "b", "c", "d", "e", "f").refers("a", "e", "f")

@@ -123,14 +123,6 @@ def test_classes_come_in_the_order_of_a_scan(folder: LocalObjects) -> None:
     }
 
 
-def test_of_what_goes_with_its_realm_no_source_is_asked(folder: LocalObjects) -> None:
-    (folder.folder / "refs" / "a.jsonl").write_text("broken")
-    store = folder.store(realm="{0}")
-    assert set(classes(store, "a/one", "a/two", purging=("a",)).values()) == {"realm_purge"}
-    with pytest.raises(Refused, match=r"a\.jsonl"):
-        store.read_some({"blobs/a": ["a/one"]})
-
-
 def test_the_realm_of_a_dataset_is_that_of_its_objects(folder: LocalObjects) -> None:
     folder.put("b/one", b"b")
     store = folder.store(dataset=None, realm="{0}")

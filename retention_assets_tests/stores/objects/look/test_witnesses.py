@@ -41,26 +41,6 @@ def test_the_first_source_that_refers_to_a_key_is_its_witness() -> None:
     ]  # fmt: skip
 
 
-REALMS = {
-    "the same": ("r", "r", True),
-    "another": ("r", "s", False),
-    "a path above": ("r", "r/s", False),
-    "a reference without one": (None, "r", True),
-    "a key without one": ("r", None, True),
-    "neither": (None, None, True),
-    "an empty one": ("", "r", False),
-}
-
-
-@pytest.mark.parametrize(("named", "of_key", "is_named"), REALMS.values(), ids=REALMS)
-def test_a_reference_names_its_key_in_its_realm_and_without_one_in_all(
-    named: str | None, of_key: str | None, is_named: bool
-) -> None:
-    assert bool(found([Said([("k", named, None)])], (of_key, "k"))) == is_named
-    # However many others have the key.
-    assert bool([row for row in found([Said([("k", named, None)])], ("q", "k"), (of_key, "k")) if row[0] == of_key]) == is_named
-
-
 FOLDERS = {
     "a/": ["a/", "a/b", "a/b/c", "a//d", "a/b/"],
     "a/b/": ["a/b/c", "a/b/"],
@@ -92,13 +72,6 @@ def test_a_key_is_referred_to_over_edges_and_says_from_where() -> None:
     assert found([Said([("z", None, None)])], (None, "c"), over=over) == []
 
 
-def test_an_edge_holds_in_its_realm_and_without_one_in_all() -> None:
-    over = edges(("o1", "o2", "r1"), ("o2", "o3", None))
-    said = [Said([("o1", "r1", "m"), ("o1", "r2", "m")])]
-    names = [row[:2] for row in found(said, ("r1", "o2"), ("r1", "o3"), ("r2", "o2"), ("r2", "o3"), over=over)]
-    assert names == [("r1", "o2"), ("r1", "o3")]
-
-
 def test_a_witness_over_edges_may_be_a_folder() -> None:
     said = [Said([("t/", None, "table t")], names_folders=True)]
     assert found(said, (None, "b"), over=edges(("t/m", "b", None))) == [
@@ -116,11 +89,6 @@ def test_one_source_that_is_not_whole_tells_nothing(broken: str) -> None:
     over = Said([("a", "b", None)], schema=EDGES, proof=proof.get("edges", list))
     with pytest.raises(SourceNotWhole, match="told to"):
         find_witnesses([good, bad], asked((None, "a")), [over])
-
-
-def test_a_source_that_never_comes_to_rest_is_not_whole() -> None:
-    with pytest.raises(SourceNotWhole, match="said changed each of the 5 times"):
-        find_witnesses([Said([("a", None, None)], proof=lambda: ["all"])], asked((None, "a")))
 
 
 def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, files, parquet
-from retention_assets_tests.stores.files.environments import S3
+from retention_assets.stores.objects.references import SourceNotWhole, parquet
 from retention_assets_tests.stores.objects.references.sources import edge_source, ends_of, objects_of, rows_of, source
 
 
@@ -103,21 +102,6 @@ def test_columns_that_cannot_be_keys_are_refused(tmp_path: Path) -> None:
             rows_of(source(tmp_path, {"parquet": "refs", "key": key}))
 
 
-def test_files_that_change_come_back_and_one_that_vanishes_fails(tmp_path: Path) -> None:
-    one, two = (write(tmp_path / "refs" / name, object=[name]) for name in "12")
-    given = source(tmp_path, {"parquet": "refs/*"})
-    ends = ends_of(given, given.shares(1))
-    assert given.finish(ends) == []
-    write(one, object=["changed"])
-    write(tmp_path / "refs" / "3", object=["3"])
-    again = given.finish(ends)
-    assert sorted(Path(share.file.path).name for share in again) == ["1", "3"]
-    assert given.finish([*ends, *ends_of(given, again)]) == []
-    two.rename(tmp_path / "2")
-    with pytest.raises(SourceNotWhole, match="refs/2 was there and is gone"):
-        given.finish(ends)
-
-
 def test_a_file_of_other_groups_that_takes_the_place_of_one_is_read_again(tmp_path: Path) -> None:
     file = write(tmp_path / "refs", 2, object=[str(one) for one in range(8)])
     given = source(tmp_path, {"parquet": "refs"})
@@ -128,29 +112,6 @@ def test_a_file_of_other_groups_that_takes_the_place_of_one_is_read_again(tmp_pa
     again = given.finish(ends)
     assert [end.rows for end in ends_of(given, again)] == [8]
     assert given.finish([*ends, *ends_of(given, again)]) == []
-
-
-def test_a_file_that_was_in_the_middle_of_being_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write(tmp_path / "refs", object=["a"])
-    given = source(tmp_path, {"parquet": "refs"})
-    shares, content = given.shares(1), file.read_bytes()
-    file.write_bytes(content[:-10])
-    ends = ends_of(given, shares)
-    # What is known of it comes back: only what was read to its end counts.
-    monkeypatch.setattr(files, "files_matching", lambda _: (shares[0].file,))
-    file.write_bytes(content)
-    assert [share.file for share in given.finish(ends)] == [shares[0].file]
-    assert [end.rows for end in ends_of(given, given.finish(ends))] == [1]
-
-
-def test_a_file_that_vanishes_before_it_is_read_fails(tmp_path: Path) -> None:
-    file = write(tmp_path / "refs" / "1", object=["a"])
-    write(tmp_path / "refs" / "2", object=["b"])
-    given = source(tmp_path, {"parquet": "refs/*"})
-    shares = given.shares(1)
-    file.rename(tmp_path / "gone")
-    with pytest.raises(SourceNotWhole, match="refs/1 was there and is gone"):
-        given.finish(ends_of(given, shares))
 
 
 def test_rows_that_are_fewer_than_the_footer_says_are_not_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,12 +125,3 @@ def test_rows_that_are_fewer_than_the_footer_says_are_not_all(tmp_path: Path, mo
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", ends_early)
     with pytest.raises(SourceNotWhole, match="refs can't be read: it says that it has 3 rows, and has 2"):
         rows_of(source(tmp_path, {"parquet": "refs"}))
-
-
-def test_parquet_in_a_bucket(tmp_path: Path, s3: S3) -> None:
-    s3.put("refs/1.parquet", write(tmp_path / "1", object=["a", "b"]).read_bytes())
-    given = source(tmp_path, {"parquet": f"s3://{s3.bucket}/refs/*.parquet"})
-    assert objects_of(given) == ["a", "b"]
-    ends = ends_of(given, given.shares(1))
-    s3.put("refs/1.parquet", write(tmp_path / "1", object=["c", "d"]).read_bytes())
-    assert [end.rows for end in ends_of(given, given.finish(ends))] == [2]

@@ -3,12 +3,16 @@
 Belongs here: the cases, on objects and references in memory. What they become in a log is below; Spark is test_scan_stage.py's.
 """
 
-from dataclasses import replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import Refused
@@ -16,7 +20,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.model import Policy
 from retention_assets.policy.purge import purge_of
-from retention_assets.stores.objects.references import rounds
+from retention_assets.stores.objects.references import ShareEnd, rounds
 from retention_assets.stores.objects.scan import listed as listed_objects
 from retention_assets.stores.objects.scan import match, read_references
 from retention_assets.stores.objects.scan import scan as scans
@@ -28,8 +32,10 @@ from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
     OLD,
     Listed,
+    Source,
     edge,
     edges,
+    finished,
     judge,
     listed,
     named,
@@ -76,11 +82,6 @@ def test_bytes_are_counted_beyond_those_of_32_bits() -> None:
     )
     assert {str(one.name): one.bytes for one in found.result.classes} == {"unreferenced": 12 << 30, "referenced": 5 << 40}
     assert found.result.scanned_bytes == (12 << 30) + (5 << 40)
-
-
-def test_realm_and_key_are_kept_apart() -> None:
-    found = judge(scan_of(listed(stored("bc", "a"), stored("c", "ab")), source(named("c", "ab"), named("x", "a"))))
-    assert (found["a:bc"], found["ab:c"]) == ("unreferenced", "referenced")
 
 
 @pytest.mark.parametrize(
@@ -218,11 +219,6 @@ def test_a_scan_that_is_not_whole_fails(scan: Scan, last: bool, words: str) -> N
     assert fault.value.store == "blobs"
 
 
-def test_a_source_that_changes_is_read_again() -> None:
-    found = judge(scan_of(_old("a", "b"), source(named("a"), changes=2)))
-    assert (found.counts, found.result.sources[0].rows) == ({"referenced": 1, "unreferenced": 1}, 3)
-
-
 def test_objects_are_listed_and_references_read_no_faster_than_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(rounds, "moment", lambda: SimpleNamespace(running=clock[0]))
@@ -262,6 +258,28 @@ def test_a_bloom_filter_says_what_is_referenced(monkeypatch: pytest.MonkeyPatch)
 def _judged(scan: Scan, last: ScanResult | None = None, refused: int | None = None) -> ScanResult:
     with scan_here(scan, last, refused) as (result, _):
         return result
+
+
+@dataclass(frozen=True)
+class Meddling(Source):
+    """References during whose reading the list is written anew."""
+
+    folder: str = ""
+
+    def read(self, share: int) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        there = pq.read_table(f"{self.folder}/list.parquet")
+        pq.write_table(there.take(pa.array(range(len(there))[::-1])), f"{self.folder}/list.parquet", row_group_size=4)
+        return (yield from super().read(share))
+
+
+def test_a_list_that_changes_while_references_are_read_is_judged_as_it_was(tmp_path: Path) -> None:
+    rows = [stored(f"k{number}", "r") for number in range(20)]
+    meddling = Meddling(source(named("k3", "r")).rows, folder=str(tmp_path))
+    scan = scan_of(listed(*rows), meddling, dataset="{realm}")
+    judged = judge(finished(scan, rows, tmp_path))
+    assert pq.read_table(tmp_path / "list.parquet")["key"].to_pylist() == [row["key"] for row in rows[::-1]]
+    assert judged.counts == {"referenced": 1, "unreferenced": 19}
+    assert judged["r:k3"] == "referenced"
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
