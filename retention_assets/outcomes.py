@@ -1,5 +1,6 @@
 """Outcomes of a transaction in a sweep, shared by stores, the ledger and reports."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -17,3 +18,17 @@ class Outcome(StrEnum):
     EXPIRING = "EXPIRING"
     # the permit was refused before it was done: it stays begun, and whoever resumes checks what is there
     WITHHELD = "WITHHELD"
+
+
+@dataclass(frozen=True)
+class SweptTarget:
+    """Outcome of one target, and the bytes freed. `error` says why it failed or was spared."""
+
+    transaction: str
+    outcome: Outcome
+    bytes: int = 0
+    error: str | None = None
+    # if HIDDEN: bytes that can still be read
+    bytes_hidden: int = 0
+    # files of it that stay, because the dataset does not own them
+    left: int = 0

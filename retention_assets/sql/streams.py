@@ -63,7 +63,7 @@ def _fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> I
     with _cursor(connection, query) as cursor:
         # Without SQLAlchemy, which builds an object per row and value.
         while rows := cursor.fetchmany(BATCH):
-            yield _batch_of(rows, schema)
+            yield batch_of(rows, schema)
 
 
 def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -75,7 +75,7 @@ def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Sch
     with _cursor(connection, lines) as cursor:
         while rows := cursor.fetchmany(BATCH):
             batch = _parsed_lines("\n".join(chain.from_iterable(rows)), schema, types)
-            yield _batch_of([json.loads(line)[1:-1] for (line,) in rows], schema) if batch is None else batch
+            yield batch_of([json.loads(line)[1:-1] for (line,) in rows], schema) if batch is None else batch
 
 
 def _parsed_lines(text: str, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
@@ -95,7 +95,7 @@ def _parsed_lines(text: str, schema: pa.Schema, types: Mapping[str, pa.DataType]
         return None
 
 
-def _batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
     columns = [_array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
     return pa.record_batch(columns, schema=schema)
 

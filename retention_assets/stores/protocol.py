@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.outcomes import Outcome
+from retention_assets.outcomes import SweptTarget as SweptTarget
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import mask_text
@@ -85,20 +85,6 @@ class Target:
     ended_refs: tuple[str, ...] = ()
     # a sweep of it began and did not finish: what is gone by now was deleted by that sweep
     begun_earlier: bool = False
-
-
-@dataclass(frozen=True)
-class SweptTarget:
-    """Outcome of one target, and the bytes freed. `error` says why it failed or was spared."""
-
-    transaction: str
-    outcome: Outcome
-    bytes: int = 0
-    error: str | None = None
-    # if HIDDEN: bytes that can still be read
-    bytes_hidden: int = 0
-    # files of it that stay, because the dataset does not own them
-    left: int = 0
 
 
 @runtime_checkable

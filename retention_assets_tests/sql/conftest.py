@@ -11,7 +11,6 @@ from retention_assets.sql.foreign import ForeignDatabase
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[ForeignDatabase]:
-    """A database with one small table."""
     database = ForeignDatabase(Url(store_url), "s")
     database.write(make_table)
     yield database
@@ -19,6 +18,5 @@ def database(store_url: str) -> Iterator[ForeignDatabase]:
 
 
 def make_table(connection: Connection) -> None:
-    """Three rows of a key and a text."""
     connection.execute(text("CREATE TABLE t (k bigint PRIMARY KEY, v varchar(50))"))
     connection.execute(text("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')"))

@@ -22,7 +22,6 @@ from retention_assets_tests.sql.conftest import make_table
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks of others are waited for only a moment."""
     monkeypatch.setattr(engines, "LOCK_SECONDS", 1)
 
 

@@ -36,7 +36,6 @@ class Work:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that were made, each in no time; of what chance may leave out, nothing is."""
     made: list[float] = []
     monkeypatch.setattr(retries, "sleep", made.append)
     monkeypatch.setattr(random, "uniform", lambda _, most: most)

@@ -13,7 +13,6 @@ from retention_assets_tests.stores.records.environments import Units
 
 @pytest.fixture
 def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    """The server, empty and well, which fails where a test tells it to, and the environment in which drivers find it."""
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(delete_remote, "PATIENCE", replace(delete_remote.PATIENCE, pause=0))
@@ -24,7 +23,6 @@ def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
 
 @pytest.fixture
 def units(store_url: str) -> Iterator[Units]:
-    """Units of work that nobody expires, in a database of each kind."""
     units = Units(store_url, pooled=True)
     yield units
     units.close()
@@ -32,7 +30,6 @@ def units(store_url: str) -> Iterator[Units]:
 
 @pytest.fixture
 def table(store_url: str) -> Iterator[Table]:
-    """DataHub's table in each kind of database, empty."""
     table = Table(store_url)
     yield table
     table.database.close()

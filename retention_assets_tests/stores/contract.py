@@ -96,7 +96,6 @@ class Contract:
 
     @pytest.fixture
     def ids(self, environment: Environment) -> dict[str, str]:
-        """What the datasets of the tests are written with. Where writing takes long, a subclass may put back what was written."""
         return write_chains(environment)
 
     def test_it_speaks_the_protocol(self, environment: Environment) -> None:
@@ -333,7 +332,6 @@ class Permits:
 
 
 def _with_data(store: Store, dataset: str) -> set[str]:
-    """What the log lists and the store finds data of."""
     names = sound_log(store.read([dataset])).transactions["transaction"].to_pylist()
     return set(data_finder(store, dataset)(names))
 
@@ -341,6 +339,5 @@ def _with_data(store: Store, dataset: str) -> set[str]:
 def _sweep(
     store: Store, dataset: str, transactions: list[str], parallelism: int = 2, permit: Permit = always
 ) -> list[SweptTarget]:
-    """As the engine does it: what was prepared comes back with the target."""
     notes = {one.transaction: one.note for one in store.prepare(dataset, transactions)}
     return store.sweep(dataset, [Target(name, notes[name]) for name in transactions], parallelism, permit)

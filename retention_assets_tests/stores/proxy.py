@@ -26,7 +26,6 @@ class Proxy:
         Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """No more connections."""
         self._door.close()
 
     def _accept(self) -> None:
@@ -72,7 +71,6 @@ def _copy(server: socket.socket, client: socket.socket) -> None:
 
 @contextmanager
 def proxied(url: str) -> Iterator[tuple[Proxy, str]]:
-    """A proxy, and the URL of a schema through it."""
     parsed = make_url(url)
     proxy = Proxy(str(parsed.query["host"]))
     query = {name: value for name, value in parsed.query.items() if name != "host"}

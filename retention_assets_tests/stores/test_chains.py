@@ -52,7 +52,6 @@ _POLICIES = [
 
 @pytest.fixture(autouse=True)
 def in_twos(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two marks are a slice, and few names are in one question."""
     monkeypatch.setattr(share_rounds, "SLICE", 2)
     monkeypatch.setattr(aspects_store, "_URNS", 3)
     monkeypatch.setattr(records_log, "NAMED", 3)
@@ -68,7 +67,6 @@ def urn(number: int) -> str:
 def assert_judged_alike(
     store: ChainReadingStore, dataset: str, chance: random.Random, policies: Sequence[Policy] = _POLICIES
 ) -> None:
-    """Verdicts and reasons of some transactions are the same by their chains as by the whole log."""
     whole = sound_log(store.read([dataset]))
     names = whole.transactions["transaction"].to_pylist()
     asked = chance.sample(names, chance.randint(1, len(names)))
@@ -115,7 +113,6 @@ def test_keys_that_a_database_holds_to_be_equal_are_told_apart(units: Units) -> 
 
 @pytest.fixture
 def hub(table: Table, tmp_path: Path) -> DataHub:
-    """Six urns of four versions, of which the older two are marked."""
     for number in range(6):
         table.chain(urn(number), "status", {0: 1, 1: 50, 2: 40, 3: 30})
     hub = DataHub(tmp_path / "hub", {STORE: table})

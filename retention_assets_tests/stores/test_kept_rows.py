@@ -32,7 +32,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, place: str) -> str:
-    """How a trigger keeps rows."""
     if request.param == "commit" and place.startswith("sqlite"):
         pytest.skip("nothing waits for the commit there")
     return str(request.param)
@@ -40,7 +39,6 @@ def way(request: pytest.FixtureRequest, place: str) -> str:
 
 @pytest.fixture
 def units(place: str) -> Iterator[Units]:
-    """Five units of work."""
     made = Units(place).has("u1", "u2", "u3", "u4", "u5")
     yield made
     made.close()
@@ -125,7 +123,6 @@ def test_a_time_that_a_trigger_takes_away_again_is_not_set(place: str, table: st
 
 @pytest.fixture
 def table(place: str) -> Iterator[Table]:
-    """Versions of five urns."""
     made = Table(place)
     for number in range(5):
         made.chain(URN.format(number), "status", {0: 1, 1: 5, 2: 4})
@@ -152,7 +149,6 @@ def test_a_version_that_is_kept_fails_alone(table: Table, way: str) -> None:
 
 @pytest.fixture
 def blobs(place: str, tmp_path: Path) -> Iterator[SqlObjects]:
-    """Five objects that nobody refers to."""
     (tmp_path / "blobs").mkdir()
     made = SqlObjects(tmp_path / "blobs", place)
     for number in range(5):

@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
 
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
 from retention_assets.sql import foreign
 from retention_assets.sql.errors import RETRY_TRANSIENT
+from retention_assets.sql.guarded_delete import GuardedDelete
 from retention_assets.stores.protocol import LocatedStore, Remains, Store, SweptTarget, Target
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
@@ -68,7 +71,6 @@ KINDS: dict[str, Callable[[str, str, Path], tuple[Store, str, list[str], int]]] 
 
 @pytest.fixture(params=KINDS)
 def deleting(request: pytest.FixtureRequest, server: str, tmp_path: Path) -> Iterator[Deleting]:
-    """Of each kind of store over SQL."""
     schema = new_schema(server)
     with proxied(schema) as (proxy, url):
         made = Deleting(proxy, *KINDS[request.param](schema, url, tmp_path))
@@ -104,6 +106,40 @@ def test_what_nobody_knows_to_be_deleted_stays_begun_and_counts_when_it_is_looke
     again = deleting.swept([replace(one, begun_earlier=True) for one in targets])
     assert {one.outcome for one in again.values()} == {Outcome.ALREADY_GONE}
     assert {one.bytes for one in again.values()} == {deleting.size}
+
+
+ROWS = {
+    "records": ("unit_of_work", "kind", "id = 'u2'"),
+    "aspects": ("metadata_aspect_v2", "createdby", "version = 2"),
+    "objects": ("objs", "weight", "id = 'a/2'"),
+}
+
+
+@pytest.mark.parametrize("store_url", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize("kind", ROWS)
+def test_nobody_changes_a_row_between_its_comparison_and_the_commit(
+    store_url: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, dataset, names, _ = KINDS[kind](store_url, store_url, tmp_path)
+    targets = [Target(one.transaction, one.note) for one in store.prepare(dataset, names)]
+    name, column, condition = ROWS[kind]
+    refused, look = list[str](), GuardedDelete.surely_gone
+
+    def meanwhile(deletion: GuardedDelete[Any, Any], connection: Connection, *others: Any) -> list[str]:
+        with deletion.database.engine.connect() as writer:
+            is_postgresql = connection.dialect.name == "postgresql"
+            writer.exec_driver_sql(f"SET {'lock_timeout = 100' if is_postgresql else 'innodb_lock_wait_timeout = 0'}")
+            with pytest.raises(OperationalError) as fault:
+                writer.exec_driver_sql(f"UPDATE {name} SET {column} = {column} WHERE {condition}")
+            refused.append(str(fault.value))
+            writer.invalidate()
+        return look(deletion, connection, *others)
+
+    monkeypatch.setattr(GuardedDelete, "surely_gone", meanwhile)
+    assert {one.outcome for one in store.sweep(dataset, targets, 1)} == {Outcome.DELETED}
+    assert len(refused) == 1
+    assert "lock" in refused[0].lower()
+    store.close()  # type: ignore[attr-defined]
 
 
 LOSES = """

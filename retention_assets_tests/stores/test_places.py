@@ -109,7 +109,6 @@ def test_in_a_root_table_without_a_row_nothing_is_taken_for_gone_and_no_child_fo
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
-    """A catalog in a folder of its own."""
     (tmp_path / "one").mkdir()
     with Warehouse(tmp_path / "one") as opened:
         yield opened
@@ -182,7 +181,6 @@ def test_what_is_left_of_a_snapshot_is_said_by_its_manifest_list(warehouse: Ware
 
 @pytest.fixture
 def lake(s3: S3) -> S3Files:
-    """A bucket with one dataset in its log, and nothing of its data."""
     made = S3Files(s3)
     made.put_log("0.jsonl", line() + line(transaction="T2") + line(dataset="lake/b"))
     return made

@@ -35,7 +35,6 @@ ONE = "main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d"
 
 
 def given(tmp_path: Path, realm: Any, own: dict[str, str] | None = None) -> Store:
-    """A store of some datasets, of which some say their own realm."""
     lake = Lake(tmp_path / "lake")
     for name in ("acme.raw", "acme-eu.raw", "other"):
         lake.has(ONE, f"lake/{name}")
@@ -48,14 +47,12 @@ def given(tmp_path: Path, realm: Any, own: dict[str, str] | None = None) -> Stor
 
 
 def realms_of(log: Log) -> dict[str, str | None]:
-    """By dataset what its realm is, or the fault."""
     return {
         row["dataset"]: row["fault"] or dict(row["attributes"] or ()).get("realm") for row in log.datasets.to_pylist()
     }  # fmt: skip
 
 
 def read_everywhere(store: Store) -> list[dict[str, str | None]]:
-    """The realms by each way on which a log is read."""
     names = store.datasets()
     alone: dict[str, str | None] = {}
     for name in names:
@@ -160,7 +157,6 @@ class Logged:
         self.name, self.settings = settings.name, settings
 
     def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
-        """One for all but what is not there."""
         return {name: "t" for name in datasets if name != "s/gone"}
 
 

@@ -45,7 +45,6 @@ class Site:
         self.folder = folder
 
     def install(self, package: str, source: str, kind: str = "lance") -> str:
-        """Write a package with one module and one entry point, and return the module's name."""
         module = f"{package.replace('-', '_')}_{abs(hash(self.folder))}"
         info = self.folder / f"{package.replace('-', '_')}-1.0.dist-info"
         info.mkdir()

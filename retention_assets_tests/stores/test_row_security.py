@@ -39,7 +39,6 @@ REMEDY = "row level security would hide rows of the table {} from the user of th
 
 @pytest.fixture
 def schema(server: str) -> str:
-    """An empty schema of PostgreSQL."""
     return new_schema(server)
 
 

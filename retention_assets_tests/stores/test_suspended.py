@@ -60,7 +60,6 @@ class Stoppable:
         (self.folder / "retention.yaml").write_text(json.dumps(settings).replace("$", "$$"))
 
     def marks(self, ledger: Ledger) -> str:
-        """Evaluate; the one dataset."""
         settings = load_settings(self.folder / "retention.yaml")
         (store,) = Environment(settings).stores().values()
         (dataset,) = store.datasets()
@@ -69,7 +68,6 @@ class Stoppable:
 
 
 def sweep(settings: Settings, ledger: Ledger, holder: str, seconds: float) -> str | None:
-    """Sweep the one dataset; why it was not, or not to the end."""
     stores = Environment(settings).stores()
     sweeper = Sweeper(ledger, stores, load_rulebook(ledger, settings, holder), DUE, holder, lease_seconds=seconds)
     (result,) = sweeper.run(ledger.marks.datasets_to_sweep(DUE))
@@ -195,12 +193,10 @@ STORES: dict[str, tuple[Callable[[Path, pytest.FixtureRequest], Stoppable], tupl
 
 @pytest.fixture
 def stoppable(request: pytest.FixtureRequest, tmp_path: Path) -> Stoppable:
-    """Everything that is to be swept."""
     return STORES[request.param][0](tmp_path / "w", request)
 
 
 def stopped(process: Any) -> None:
-    """Come back when a program is stopped."""
     stat = Path(f"/proc/{process.pid}/stat")
     while stat.read_text().rpartition(")")[2].split()[0] != "T":
         assert process.is_alive()

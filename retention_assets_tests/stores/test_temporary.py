@@ -17,14 +17,12 @@ DAY = 24 * 3600
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of all programs, but for what starting them needs."""
     get_temp_dir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
 def dies(here: Path) -> None:
-    """In a program of its own."""
     tempfile.tempdir = str(here)
     with temporary_folder("look") as folder:
         (Path(folder) / "hits").mkdir()
@@ -34,7 +32,6 @@ def dies(here: Path) -> None:
 
 @pytest.fixture
 def left(here: Path) -> Path:
-    """What a killed program has left, just now."""
     killed = forking().Process(target=dies, args=(here,))
     killed.start()
     killed.join()

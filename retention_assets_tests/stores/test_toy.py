@@ -20,7 +20,6 @@ from retention_assets_tests.stores.contract import Contract, Environment
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A settings file with one such store, and the package that brings the kind, as pip would leave it."""
     info = tmp_path / "site" / "toy-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
@@ -77,7 +76,6 @@ class Toys(Environment):
 
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:
-        """A folder stands in place of the file, and cannot be unlinked."""
         file, aside = self.file(dataset, transaction), self.root.parent / "aside"
         file.rename(aside)
         file.mkdir()
@@ -98,7 +96,6 @@ class Toys(Environment):
 class TestToyStore(Contract):
     @pytest.fixture
     def environment(self, settings: Settings) -> Environment:
-        """A box of its own."""
         return Toys(settings)
 
 

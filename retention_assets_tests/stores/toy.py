@@ -29,7 +29,6 @@ class ToySettings(StoreSettings):
 
     @property
     def data_root(self) -> str:
-        """Everything is below the root."""
         return str(self.root)
 
 
@@ -38,36 +37,28 @@ class ToyStore(LazyStore[ToySettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        """No more than what all stores can."""
         return Capabilities()
 
     @property
     def log(self) -> Path:
-        """Its log."""
         return self.settings.root / "log.jsonl"
 
     def datasets(self) -> list[str]:
-        """The names of all datasets."""
         return sorted(datasets_in(self.log))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """One log, one share."""
         return [tuple(datasets)] if datasets else []
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """The lines of some datasets."""
         return read_file(self.log, datasets) if datasets else LINES.empty_table()
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """The log's content."""
         return dict.fromkeys(set(datasets) & set(self.datasets()), hashlib.sha256(self.log.read_bytes()).hexdigest())
 
     def warnings(self) -> list[str]:
-        """None."""
         return []
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        """The size of each file."""
         found = {name: self._file(dataset, name) for name in transactions}
         return [PreparedTarget(name, file.stat().st_size if file.is_file() else 0) for name, file in found.items()]
 
@@ -78,7 +69,6 @@ class ToyStore(LazyStore[ToySettings]):
         parallelism: int,  # noqa: ARG002 - the protocol's
         permit: Permit = always,
     ) -> list[SweptTarget]:
-        """Delete the file of each."""
         return [self._sweep(target.transaction, self._file(dataset, target.transaction), permit) for target in targets]
 
     def _sweep(self, transaction: str, file: Path, permit: Permit) -> SweptTarget:

@@ -83,26 +83,12 @@ def prepared_of(transaction: str, note: RowNote | None) -> PreparedTarget:
     return PreparedTarget(transaction, note.bytes, note.written()) if note else PreparedTarget(transaction)
 
 
-def reason_to_keep(one: WantedRow, urn: UrnRows | None, sent: Mapping[Row, int]) -> SweptTarget | None:
-    """Return an outcome if the row must stay or is gone. `sent`: bytes that a commit without an answer may have deleted."""
-    version, note = one.row[1], one.note
-    if urn is None or version not in urn.versions:
-        if one.row in sent:
-            return SweptTarget(one.transaction, Outcome.DELETED, sent[one.row])
-        return SweptTarget(one.transaction, Outcome.ALREADY_GONE, note.bytes if note and one.begun_earlier else 0)
-    if note is None:
-        why = _UNPLANNED
-    elif urn.versions[version] != (note.moment, note.bytes):
-        why = _ANOTHER
-    elif 0 not in urn.versions:
-        why = _NO_CURRENT
-    elif urn.newest < note.newest:
-        why = _ROLLED_BACK.format(newest=note.newest)
-    else:
-        return None
-    return SweptTarget(one.transaction, Outcome.SPARED, error=why)
-
-
-def failure_of(one: WantedRow, why: str) -> SweptTarget:
-    """No visible reason for keeping it: FAILED, and the next sweep looks again."""
-    return SweptTarget(one.transaction, Outcome.FAILED, error=why)
+def reason_to_spare(one: WantedRow, urn: UrnRows) -> str | None:
+    """Compare a row that is there with its note; None if it may go."""
+    if one.note is None:
+        return _UNPLANNED
+    if urn.versions[one.row[1]] != (one.note.moment, one.note.bytes):
+        return _ANOTHER
+    if 0 not in urn.versions:
+        return _NO_CURRENT
+    return _ROLLED_BACK.format(newest=one.note.newest) if urn.newest < one.note.newest else None

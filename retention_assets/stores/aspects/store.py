@@ -8,7 +8,6 @@ a time in it is impossible. Where people's policies are read, `datasets` and `re
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -19,14 +18,15 @@ from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.outside import OutsideEntry
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import indexes_of, location_of, writes_ahead
-from retention_assets.stores.aspects.delete import Deletion
+from retention_assets.sql.foreign_keys import Cascades, DeletedTable
+from retention_assets.sql.reflection import has_rows, indexes_of, location_of, writes_ahead
+from retention_assets.stores.aspects.delete import delete_versions
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import VERSION_AT, Key, dataset_of, key_of, row_of
+from retention_assets.stores.aspects.notes import Row, RowNote, prepared_of
 from retention_assets.stores.aspects.policies import read_policies
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
-from retention_assets.stores.cascades import Cascades, DeletedTable
 from retention_assets.stores.protocol import (
     Capabilities,
     Permit,
@@ -152,7 +152,19 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Record each row's present state, so that another row in its place is not deleted, and its bytes."""
         self._cascades().check()
-        return self._deletion(dataset).prepare(transactions)
+        entity, aspect = key_of(self.name, dataset)
+        rows = {name: row for name in transactions if (row := row_of(name, entity)) is not None}
+        planned: dict[str, set[int]] = {}
+        for urn, version in rows.values():
+            planned.setdefault(urn, set()).add(version)
+        with self._database.reading() as connection:
+            urns = self._table().read_versions(connection, sorted(planned), aspect)
+        notes: dict[Row, RowNote] = {}
+        for urn, present in urns.items():
+            newest = max((version for version in present.versions if version not in planned[urn]), default=0)
+            for version in planned[urn] & present.versions.keys():
+                notes[urn, version] = RowNote(*present.versions[version], newest)
+        return [prepared_of(name, notes.get(rows[name]) if name in rows else None) for name in transactions]
 
     def accepted_cascades(self) -> str | None:
         return self._cascades().accepted_paths
@@ -160,8 +172,8 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete rows by key that match their notes."""
         try:
-            cascades = self._cascades().check()
-            return replace(self._deletion(dataset), cascades=cascades).delete_rows(targets, parallelism, permit)
+            cascades, key = self._cascades().check(), key_of(self.name, dataset)
+            return delete_versions(self._database, self._table(), key, targets, parallelism, permit, cascades)
         except Refused as fault:
             # more would go, or the table can't be inspected: all targets fail
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
@@ -173,7 +185,19 @@ class AspectsStore(LazyStore[AspectsSettings]):
         return self.place("", claim)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        return self._deletion(dataset).remains(targets)
+        """In an empty table the state is unknown."""
+        entity, aspect = key_of(self.name, dataset)
+        rows = {one.transaction: row for one in targets if (row := row_of(one.transaction, entity)) is not None}
+        with self._database.reading() as connection:
+            if not has_rows(connection, self._table().table):
+                return {}
+            urns = self._table().read_versions(connection, sorted({urn for urn, _ in rows.values()}), aspect)
+        there = {(urn, version) for urn, one in urns.items() for version in one.versions}
+        noted = {one.transaction for one in targets if one.note}
+        return {
+            name: Remains.ALL if row in there else Remains.FREED if name in noted else Remains.NOTHING
+            for name, row in rows.items()
+        }
 
     def close(self) -> None:
         self._database.close()
@@ -184,9 +208,6 @@ class AspectsStore(LazyStore[AspectsSettings]):
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             # one impossible time ends the whole stream; a second one, of texts, shows whose it is
             return lines_of_texts(self._database.batches(self._table().texts(which), TEXTS), wanted)
-
-    def _deletion(self, dataset: str) -> Deletion:
-        return Deletion(self._database, self._table(), *key_of(self.name, dataset))
 
     def _cascades(self) -> Cascades:
         return Cascades.of(self._database, self.settings.cascades, [DeletedTable(self._table().table)])

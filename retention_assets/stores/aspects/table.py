@@ -13,6 +13,7 @@ from sqlalchemy import (
     CHAR,
     BigInteger,
     ColumnElement,
+    Connection,
     DateTime,
     Integer,
     LargeBinary,
@@ -38,11 +39,14 @@ from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import table_of
 from retention_assets.stores.aspects.names import PREFIX, Key
+from retention_assets.stores.aspects.notes import UrnRows
 
 KEY = ("urn", "aspect", "version")
 _NEEDED = (*KEY, "metadata", "createdon")
 # above this, one scan of all rows is cheaper than a condition on each
 _MOST_ENTITIES = 50
+# urns whose versions are read by one statement
+_URNS = 1_000
 # last day of PostgreSQL whose microseconds surely fit a bigint, and the value for later days
 _LAST_DAY = "'290000-01-01'"
 _FOREVER = 9_200_000_000_000_000_000
@@ -190,6 +194,15 @@ class AspectsTable:
         # one parameter, however many urns, where a database takes an array
         mine = self.urn == any_(cast(list(urns), ARRAY(Text))) if self.dialect == "postgresql" else self.urn.in_(urns)
         return and_(self.aspect == aspect, mine)
+
+    def read_versions(self, connection: Connection, urns: Sequence[str], aspect: str) -> dict[str, UrnRows]:
+        found: dict[str, dict[int, tuple[int | str, int]]] = {}
+        for at in range(0, len(urns), _URNS):
+            query = select(self.urn, self.version, self.moment, self.size).where(self.of_urns(urns[at : at + _URNS], aspect))
+            # all at once: fetching rows one by one costs as much as deleting them
+            for urn, version, moment, size in connection.execute(query).all():
+                found.setdefault(urn, {})[version] = (moment, size)
+        return {urn: UrnRows(versions) for urn, versions in found.items()}
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
         """Match the rows of these entities and aspects, and perhaps others, by ranges of the key where the database can walk

@@ -89,8 +89,8 @@ class ObjectDeletion:
 
     def _delete_noted(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         if self.rows is not None:
-            rows = self.rows
-            return self._with_plans(targets, lambda objects: rows.delete(objects, permit, self.pace))
+            rows, known = self.rows, {one.transaction for one in targets if one.place_known}
+            return self._with_plans(targets, lambda objects: rows.delete(objects, known, permit, self.pace))
         if self.root is None:
             raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
         if "::" in self.root:

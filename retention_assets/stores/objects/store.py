@@ -86,7 +86,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return open_listing(self.settings)
 
     def datasets(self) -> list[str]:
-        """Datasets of the store; may have to list all objects."""
+        """Datasets of the store, unless a sweep would be refused; may have to list all objects."""
+        if self._rows is not None:
+            self._rows.cascades().check()
         known = self.listing.distinct_names(self.settings)
         if known is not None:
             return sorted(known)
@@ -218,6 +220,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Targets as they were judged; those not read before, as they are now."""
+        if self._rows is not None:
+            self._rows.cascades().check()
         names = pa.array(transactions, pa.string())
         reading = self._read.get(dataset)
         if reading is None or not pc.all(pc.is_in(names, reading.asked)).as_py():

@@ -38,11 +38,9 @@ class DataHub(Lake):
 
     @property
     def settings_file(self) -> Path:
-        """Above the folder, so that the databases are below the folder of the settings."""
         return self.folder.with_name(f"{self.folder.name}.yaml")
 
     def retains(self, file: str, entries: Sequence[Mapping[str, Any]]) -> None:
-        """A file of DataHub's in the folder of policies."""
         (self.folder / "policies" / f"{file}.yaml").write_text(json.dumps(list(entries)))
 
 

@@ -42,20 +42,16 @@ class Table:
         )
 
     def store(self, **settings: Any) -> AspectsStore:
-        """The store over it, opened anew."""
         given = {"name": STORE, "kind": "aspects", "url": self.url, "table": self.name, **settings}
         return AspectsStore(AspectsSettings.model_validate(given))
 
     def do(self, statement: str, **values: Any) -> None:
-        """One statement of somebody else."""
         self.database.write(lambda connection: connection.execute(text(statement), values))
 
     def add(self, urn: str, aspect: str, version: int, at: datetime, metadata: str = "{}") -> None:
-        """One row."""
         self.add_all([(urn, aspect, version, at, metadata)])
 
     def add_all(self, rows: Sequence[tuple[str, str, int, datetime, str]]) -> None:
-        """Many rows."""
         statement = text(
             f"INSERT INTO {self.name} (urn, aspect, version, metadata, createdon, createdby)"
             " VALUES (:urn, :aspect, :version, :metadata, :at, 'urn:li:corpuser:datahub')"
@@ -84,7 +80,6 @@ class Table:
         )  # fmt: skip
 
     def trade(self, urn: str, aspect: str, one: int, other: int) -> None:
-        """Two versions get each other's place."""
         for old, new in ((one, -1), (other, one), (-1, other)):
             self.do(
                 f"UPDATE {self.name} SET version = {new} WHERE urn = :urn AND aspect = :aspect AND version = {old}",
@@ -92,11 +87,9 @@ class Table:
             )  # fmt: skip
 
     def versions(self, urn: str, aspect: str) -> set[int]:
-        """The versions of an urn that are there."""
         return {version for found, of, version in self.rows() if (found, of) == (urn, aspect)}
 
     def rows(self) -> dict[tuple[str, str, int], tuple[Any, ...]]:
-        """Everything that is there, by its key."""
         # Not as a writer, who would wait for a sweep that is in the middle of a transaction.
         with self.database.reading() as connection:
             found = connection.execute(text(f"SELECT urn, aspect, version, metadata, createdon, createdby FROM {self.name}"))
@@ -152,7 +145,6 @@ class Table:
         assert told
 
     def _lost(self, connection: Any) -> Exception:
-        """What the driver says when an answer does not come."""
         if self.database.dialect == "sqlite":
             busy = sqlite3.OperationalError("database is locked")
             busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
@@ -165,7 +157,6 @@ class Table:
 
     @contextmanager
     def undeletable(self, urn: str, version: int) -> Iterator[None]:
-        """While open, the database refuses to delete this row."""
         assert "'" not in urn
         condition = f"OLD.urn = '{urn}' AND OLD.version = {version}"
         made = {

@@ -12,11 +12,10 @@ from sqlalchemy import Connection, text
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.sql import engines
 from retention_assets.sql.errors import RETRY_TRANSIENT
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.guarded_delete import GuardedDelete
 from retention_assets.sql.locks import LOCKED
-from retention_assets.stores.aspects.delete import Deletion
 from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import STORE, Table
@@ -51,7 +50,6 @@ def refers(table: Table, action: str) -> None:
 
 
 def left(table: Table) -> list[int]:
-    """Rows of the other table that still refer to a version."""
 
     def asked(connection: Connection) -> list[int]:
         return list(connection.execute(text("SELECT version FROM audit WHERE version IS NOT NULL ORDER BY 1")).scalars())
@@ -112,7 +110,6 @@ def test_a_view_of_the_table_is_refused_by_name(table: Table) -> None:
 
 @contextmanager
 def holding(table: Table, *numbers: int) -> Iterator[None]:
-    """Somebody has changed rows and not committed."""
     with table.database.engine.connect() as connection, connection.begin() as writing:
         for number in numbers:
             held = f"UPDATE {table.name} SET createdby = 'somebody' WHERE urn = :urn AND version = 1"
@@ -206,14 +203,13 @@ def test_a_held_row_fails_alone_also_for_a_user_who_may_not_lock_rows(deleter: t
 
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """How many rows each transaction was tried with."""
-    found, tried = list[Any](), Deletion._tried
+    found, attempt = list[Any](), GuardedDelete._try
 
-    def counted(deletion: Deletion, wanted: Any, *others: Any) -> Any:
-        found.append(len(wanted))
-        return tried(deletion, wanted, *others)
+    def counted(deletion: GuardedDelete[Any, Any], names: Any, *others: Any) -> Any:
+        found.append(len(names))
+        return attempt(deletion, names, *others)
 
-    monkeypatch.setattr(Deletion, "_tried", counted)
+    monkeypatch.setattr(GuardedDelete, "_try", counted)
     return found
 
 
@@ -243,19 +239,18 @@ def test_a_lock_on_the_whole_table_costs_a_few_waits_and_not_one_for_each_row(
 ) -> None:
     table, other = deleter
     targets, store = planned(other, *range(50)), other.store()
-    monkeypatch.setattr("retention_assets.stores.aspects.delete._MOST_WAITS", 5)
+    monkeypatch.setattr(GuardedDelete, "most_waits", 5)
     with table.database.engine.connect() as connection, connection.begin():
         # Reading goes on.
         connection.execute(text(f"LOCK TABLE {table.name} IN SHARE MODE"))
         found = store.sweep(STATUS, targets, 1)
     assert {(one.outcome, one.error) for one in found} == {(FAILED, LOCKED)}
     assert len(found) == 50
-    assert tries == [50, 50, 25, 12, 6, 3, 50]
+    assert tries == [50, 50, 25, 12, 6, 3]
 
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails for a passing reason is not tried again."""
     monkeypatch.setattr("retention_assets.sql.foreign.RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=1))
 
 
@@ -285,7 +280,7 @@ def test_a_file_that_somebody_writes_to_is_not_waited_for_row_by_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     (tmp_path / "s.db").touch()
-    monkeypatch.setattr(engines, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr("retention_assets.sql.engines.LOCK_SECONDS", 0.01)
     url, names = f"sqlite:///{tmp_path / 's.db'}", [f"{number:02}" for number in range(20)]
     store: Store
     if kind == "records":

@@ -124,7 +124,6 @@ def _entries(case: Case, file: int) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
 def swept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Table]]:
-    """Both stores after one cycle over all cases: `plain`, and `counting` where the current version is one of maxVersions."""
     folder = tmp_path_factory.mktemp("hub")
     if request.param == "sqlite":
         urls = [f"sqlite:///{folder / name}" for name in ("one.db", "two.db")]

@@ -38,7 +38,6 @@ def postgresql(server: str) -> Iterator[Table]:
 
 @pytest.fixture
 def datahub(table: Table, tmp_path: Path) -> DataHub:
-    """One store, and a rule that keeps one version of each aspect."""
     datahub = DataHub(tmp_path / "hub", {STORE: table})
     datahub.retains("retention", [entry("*", "*", "v1")])
     return datahub

@@ -56,7 +56,6 @@ class Policies:
         self.table.do(f"DELETE FROM {self.table.name} WHERE urn = :urn", urn=urn)
 
     def loads(self) -> tuple[list[str], dict[str, str]]:
-        """What an evaluation has to say, and the stores that it can't judge."""
         environment = self.datahub.environment
         with self.datahub.opened() as ledger:
             found = load_rules(ledger, environment, "evaluation")
@@ -77,7 +76,6 @@ class Policies:
 
 @pytest.fixture
 def policies(table: Table, tmp_path: Path) -> Policies:
-    """In each kind of database."""
     return Policies(table, tmp_path)
 
 

@@ -15,11 +15,13 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import Settings
 from retention_assets.stores.aspects import store as aspects
+from retention_assets.stores.aspects.delete import VersionDeletion
 from retention_assets.stores.aspects.names import dataset_of, key_of, row_of
 from retention_assets.stores.aspects.notes import RowNote, WantedRow
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target, always
+from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.environments import STORE, Aspects, Table
 from retention_assets_tests.stores.contract import Contract, Environment
@@ -226,11 +228,7 @@ def test_an_infinite_time_is_in_the_way_of_no_sweep(table: Table) -> None:
 
 
 def test_a_table_in_another_schema_is_read(server: str) -> None:
-    from retention_assets.settings.urls import Url
-    from retention_assets.sql.foreign import ForeignDatabase
-
-    ForeignDatabase(Url(server), STORE).write(lambda connection: connection.exec_driver_sql("CREATE SCHEMA IF NOT EXISTS hub"))
-    table = Table(server, "hub.metadata_aspect_v2")
+    table = Table(server, f"{new_schema(server).rpartition('%3D')[2]}.metadata_aspect_v2")
     table.chain(URN, "status", {0: 1, 1: 2})
     assert len(sound_log(table.store().read([STATUS])).transactions) == 2
     assert {one.outcome for one in swept(table, planned(table, 1)).values()} == {Outcome.DELETED}
@@ -322,7 +320,17 @@ def test_no_statement_deletes_a_current_version_even_if_somebody_asks_it_to(tabl
     current, history = (
         WantedRow(f"{URN}@{at}", (URN, at), RowNote.read_all([str(planned(table, at)[0].note)])[0]) for at in (0, 1)
     )
-    found = table.store()._deletion(STATUS)._delete_part([current, history], always)
+    store = table.store()
+    deletion = VersionDeletion(
+        database=table.database,
+        table=store._table().table,
+        cascades=store._cascades(),
+        permit=always,
+        items={one.transaction: one for one in (current, history)},
+        rows=store._table(),
+        aspect="status",
+    )
+    found = deletion.run([[current.transaction, history.transaction]], 1)
     assert [one.transaction for one in found if one.outcome is Outcome.DELETED] == [history.transaction]
     assert table.versions(URN, "status") == {0}
 

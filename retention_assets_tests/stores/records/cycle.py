@@ -48,7 +48,6 @@ class Cycle:
 
     @property
     def settings_file(self) -> Path:
-        """Where the settings are written."""
         return self.folder.with_name(f"{self.folder.name}.yaml")
 
     def says(self, *policies: dict[str, Any]) -> "Cycle":
@@ -60,20 +59,16 @@ class Cycle:
 
     @property
     def settings(self) -> Settings:
-        """As a run reads them."""
         return load_settings(self.settings_file)
 
     def ledger(self) -> Ledger:
-        """Opened."""
         return open_simulated(self.settings.ledger)
 
     def marks(self, as_of: datetime) -> int:
-        """Evaluate everything; how many are new."""
         with self.ledger() as ledger:
             return evaluate(ledger, Environment(self.settings).stores().values(), self.settings, as_of)
 
     def sweeps(self, as_of: datetime, **sweeper: Any) -> dict[str, SweepResult]:
-        """Sweep what is due; the result of each dataset."""
         with self.ledger() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
             stores = sweeper.pop("stores", None) or Environment(self.settings).stores()
@@ -81,23 +76,19 @@ class Cycle:
             return {result.dataset: result for result in done}
 
     def runs(self, as_of: datetime) -> dict[str, SweepResult]:
-        """Mark and sweep."""
         self.marks(as_of)
         return self.sweeps(as_of)
 
     def report(self, day: date) -> DayReport:
-        """Of a day."""
         with self.ledger() as ledger:
             return day_report(ledger, day)
 
     def statuses(self, dataset: str) -> dict[str, str]:
-        """Where the newest mark of each transaction is."""
         with self.ledger() as ledger:
             rows = ledger.marks.table([dataset]).to_pylist()
         return {row["transaction"]: row["status"] for row in rows}
 
     def why(self, dataset: str, transaction: str) -> str:
-        """Why the newest mark of a transaction is where it is, or what its last error was."""
         with self.ledger() as ledger:
             rows = [row for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] == transaction]
         return str(rows[-1]["why"] or rows[-1]["last_error"])

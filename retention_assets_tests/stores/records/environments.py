@@ -107,7 +107,6 @@ class Units:
         return self
 
     def at(self, time: str | None) -> Any:
-        """A time as the database has it."""
         if time is None or self.dialect == "sqlite":
             return time
         found = datetime.fromisoformat(time)
@@ -115,7 +114,6 @@ class Units:
         return found if self.dialect == "postgresql" else found.astimezone(UTC).replace(tzinfo=None)
 
     def becomes(self, unit: Any, **values: str | None) -> "Units":
-        """Somebody writes a unit of work's root row."""
         table = self.tables[self.root]
         written = {name: self.at(value) if name in TIMES else value for name, value in values.items()}
         with self.engine.begin() as connection:
@@ -123,14 +121,12 @@ class Units:
         return self
 
     def loses(self, table: str, unit: Any) -> "Units":
-        """Somebody deletes rows of one table."""
         found = self.tables[table]
         with self.engine.begin() as connection:
             connection.execute(delete(found).where((found.c.id if table == self.root else found.c.unit) == unit))
         return self
 
     def there(self, table: str | None = None) -> list[str]:
-        """The units of work that have rows in a table, one for each row, sorted."""
         found = self.tables[table or self.root]
         column = found.c.id if found.name == self.root else found.c.unit
         with self.engine.connect() as connection:
@@ -142,7 +138,6 @@ class Units:
         return self.there() == sorted(map(str, units)) and all(self.there(name) == twice for name in self.children)
 
     def expires(self, unit: Any) -> set[str | None]:
-        """When the rows of a unit of work expire, over all tables, as text in UTC."""
         found: set[str | None] = set()
         with self.engine.connect() as connection:
             for name, table in self.tables.items():
@@ -152,7 +147,6 @@ class Units:
 
     @contextmanager
     def broken(self, unit: Any, table: str | None = None) -> Iterator[None]:
-        """While open, rows of a unit of work can't be deleted from a table."""
         name = table or self.children[-1]
         column = "id" if name == self.root else "unit"
         quoted, mine = self.quoted(name), f"OLD.{column} = '{str(unit).replace(chr(39), chr(39) * 2)}'"
@@ -180,12 +174,10 @@ class Units:
                 connection.execute(text(end))
 
     def quoted(self, name: str) -> str:
-        """A name as the database wants it written."""
         return self.engine.dialect.identifier_preparer.quote(name)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """As somebody writes them."""
         root = {
             "table": self.root,
             "key": "id",
@@ -199,26 +191,21 @@ class Units:
         return {"name": self.store_name, "kind": "records", "url": self.url, "root": root, "children": children, **ttl}
 
     def store(self) -> RecordsStore:
-        """The store, opened anew."""
         return RecordsStore(RecordsSettings.model_validate({**self.settings, "url": Url(self.url)}))
 
     @cached_property
     def opened(self) -> RecordsStore:
-        """One store for what a run does one after the other: it has looked at the tables."""
         return self.store()
 
     def close(self) -> None:
-        """Give back all connections, those of the stores too."""
         self.opened.close()
         self.engine.dispose()
 
     @property
     def dataset(self) -> str:
-        """The name of the one dataset."""
         return f"{self.store_name}/{self.root}"
 
     def everything(self) -> dict[str, bytes]:
-        """Every row of every table, by its place."""
         with self.engine.connect() as connection:
             return {
                 f"{name}/{row[1] if name != self.root else row[0]}/{row[0]}": repr(tuple(row)).encode()
@@ -244,35 +231,28 @@ class Records(Environment):
         self.has_clock = not url.startswith("sqlite")
 
     def store(self) -> RecordsStore:
-        """The store, opened anew."""
         return self.units.store()
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
-        """Every transaction that is drawn is a unit of work that closed when it was drawn to."""
         names = [row["transaction"] for row in history(drawing, dataset=dataset).transactions]
         for day, name in enumerate(names, 1):
             self.units.has(name, opened=f"2021-05-{day:02}", closed=f"2021-05-{day:02}")
         return {name: name for name in names}
 
     def commit(self, dataset: str) -> str:  # noqa: ARG002 - the contract's
-        """One more."""
         self.units.has("T99", opened="2021-06-01", closed="2021-06-02")
         return "T99"
 
     def data(self) -> dict[str, bytes]:
-        """Every row. What a row weighs nobody knows cheaply, so that none of them is said to free anything."""
         return dict.fromkeys(self.everything(), b"")
 
     def everything(self) -> dict[str, bytes]:
-        """Every row."""
         return self.units.everything()
 
     def owned(self, dataset: str, transaction: str) -> set[str]:  # noqa: ARG002 - the contract's
-        """Its rows in all tables."""
         return {place for place in self.everything() if place.split("/")[1] == transaction}
 
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
-        """While open, its rows in one of the children can't be deleted."""
         with self.units.broken(transaction):
             yield

@@ -201,7 +201,6 @@ def is_attacked(units: Units, name: str) -> Attack:
 
 @pytest.fixture
 def units(units: Units) -> Units:
-    """One that is due, and three that are not."""
     return units.has("due").has("open", closed=None).has("young", closed="2026-01-01").has("held")
 
 

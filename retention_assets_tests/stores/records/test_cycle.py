@@ -192,7 +192,6 @@ def invoices(units: Units) -> int:
 
 
 def looked_at(cycle: Cycle, **store: Any) -> RetentionPlan:
-    """The dry run, with what is added to the settings of the store from now on."""
     file = cycle.settings_file
     settings = json.loads(file.read_text())
     settings["stores"][0] |= store

@@ -40,15 +40,13 @@ from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
-from retention_assets.sql.engines import LOCK_SECONDS
+from retention_assets.sql.guarded_delete import GuardedDelete
 from retention_assets.sql.locks import LOCKED
-from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
 from retention_assets.stores.records import units
 from retention_assets.stores.records.log import lines_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.stores.records.tables import RecordTables
 from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
@@ -299,17 +297,6 @@ def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_ur
 # --- what is deleted, and what is not ---
 
 
-@pytest.mark.parametrize(
-    ("amount", "parts", "sizes"),
-    [(500, 8, [63] * 4 + [62] * 4), (40, 8, [5] * 8), (3, 8, [1, 1, 1]), (0, 8, []), (9, 1, [9]), (16, 5, [4, 3, 3, 3, 3])],
-)
-def test_a_batch_is_cut_into_equal_parts_and_nothing_is_lost(amount: int, parts: int, sizes: list[int]) -> None:
-    batch = [Target(str(number)) for number in range(amount)]
-    cut = equal_parts(batch, parts)
-    assert [len(part) for part in cut] == sizes
-    assert [one for part in cut for one in part] == batch
-
-
 def test_a_child_that_fails_keeps_its_root_and_everything_else_of_it(units: Units) -> None:
     """One of two hundred: the others go, and what was kept is whole, so that nobody finds half of a unit of work."""
     names = [f"u{number:03}" for number in range(200)]
@@ -437,7 +424,6 @@ def test_a_writer_that_has_a_child_and_waits_for_the_root_gets_it(postgresql: Un
 
 @pytest.fixture
 def racing(units: Units) -> Units:
-    """Where another can write between a look at the roots and what follows from it."""
     if units.dialect == "sqlite":
         pytest.skip("SQLite has one writer at a time")
     return units
@@ -463,17 +449,16 @@ def test_what_other_parts_of_a_batch_kept_from_being_done_is_done_when_they_are(
     names = [f"u{number}" for number in range(9)]
     racing.has(*names)
     planned = targets(racing, *names)
-    part = units._UnitRunner.part
+    once_more = GuardedDelete._once_more
     with racing.engine.connect() as neighbour, neighbour.begin() as deleting:
         neighbour.execute(text("UPDATE summary SET content = 'new' WHERE unit = 'u4'"))
 
-        def ended(runner: units._UnitRunner, some: Sequence[Target]) -> list[SweptTarget]:
-            if runner.children is None:
-                assert "u4" in {one.transaction for one in some}
+        def ended(deletion: GuardedDelete[Any, Any], names: Sequence[str]) -> list[SweptTarget]:
+            if names == ["u4"]:
                 deleting.rollback()
-            return part(runner, some)
+            return once_more(deletion, names)
 
-        monkeypatch.setattr(units._UnitRunner, "part", ended)
+        monkeypatch.setattr(GuardedDelete, "_once_more", ended)
         assert set(outcomes(racing, planned).values()) == {DELETED}
     assert racing.whole()
 
@@ -506,7 +491,7 @@ def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, mo
         racing.loses(racing.root, name)
     look = units.present_of
 
-    def comes_back(connection: Connection, tables: RecordTables, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
+    def comes_back(connection: Connection, tables: Any, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
         found = look(connection, tables, ids, locked)
         # Both looks have been: at the roots that are free, and at those that somebody holds.
         if not locked and "a" not in racing.there():
@@ -593,7 +578,7 @@ def test_connections_that_go_back_wait_for_locks_as_long_as_before(units: Units)
     assert [one.outcome for one in store.sweep(units.dataset, planned, 2)] == [DELETED, DELETED]
     with ExitStack() as stack:
         opened = [stack.enter_context(store.database.engine.connect()) for _ in range(8)]
-        assert {one.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one() for one in opened} == {LOCK_SECONDS}
+        assert {one.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one() for one in opened} == {10}
     store.close()
 
 

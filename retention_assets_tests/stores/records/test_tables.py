@@ -19,7 +19,6 @@ from retention_assets_tests.stores.records.environments import Units
 
 @pytest.fixture
 def expiring(store_url: str) -> Iterator[Units]:
-    """Units of work that the database expires."""
     units = Units(store_url, ttl={"document_ttl": "180d"})
     yield units
     units.store().close()
@@ -30,7 +29,6 @@ def store_of(units: Units, **parts: Any) -> RecordsStore:
 
 
 def refused(units: Units, **parts: Any) -> str:
-    """What it says to nobody's harm, before anything is read."""
     with pytest.raises(Refused) as fault:
         store_of(units, **parts).datasets()
     return str(fault.value)
@@ -43,7 +41,6 @@ def does(units: Units, *statements: str) -> None:
 
 
 def schema_of(units: Units) -> str:
-    """The name by which a schema of its own can be written before each of its tables."""
     with units.engine.connect() as connection:
         asked = {"sqlite": "SELECT 'main'", "postgresql": "SELECT current_schema()", "mysql": "SELECT database()"}
         return str(connection.exec_driver_sql(asked[units.dialect]).scalar())

@@ -8,7 +8,7 @@ rows; nobody has asked whether any other row may go.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Literal, Self
 
 from sqlalchemy import Connection, Table
 
@@ -17,7 +17,6 @@ from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.references import DeleteHook, ForeignKey, References, references_of
 from retention_assets.sql.reflection import Place
-from retention_assets.stores.settings import Cascading
 
 # paths that a refusal names; there may be hundreds
 _MOST = 5
@@ -61,7 +60,7 @@ class Cascades:
     is_filtered: bool = False
 
     @classmethod
-    def of(cls, database: ForeignDatabase, accepting: Cascading, tables: Sequence[DeletedTable]) -> Self:
+    def of(cls, database: ForeignDatabase, accepting: Literal["refused", "accepted"], tables: Sequence[DeletedTable]) -> Self:
         """Read the catalog. Raises Refused where the database can't be reached."""
         references = references_of(database, [one.table for one in tables])
         return cls(database.store, tuple(tables), references, accepting == "accepted", not database.sees_all)

@@ -1,0 +1,208 @@
+"""Guarded deletion: rows go in parts of a batch, each in one transaction, and only as long as they are what was planned.
+
+A transaction locks rows, compares them with their notes, deletes them and looks whether they are gone. A part that fails is
+repeated in halves until what can't go is alone. Rows that somebody holds are not waited for long; they are tried once more when
+all parts are done, since parts of one batch get in each other's way as well, where a database locks gaps between rows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from threading import Event
+from time import sleep
+from typing import ClassVar, Generic, TypeVar
+
+from sqlalchemy import Connection, Delete, Table
+
+from retention_assets.errors import Withheld
+from retention_assets.outcomes import Outcome, SweptTarget
+from retention_assets.sql.errors import WriteFailed
+from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign_keys import Cascades
+from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
+from retention_assets.sql.reflection import has_rows
+
+SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."
+# seconds in which somebody who holds a row may commit
+_PAUSE = 0.1
+
+Item = TypeVar("Item")
+State = TypeVar("State")
+
+
+class Attempt(Enum):
+    """Attempts at the rows of a part: at all, at all again without those that somebody holds, or at a piece of it."""
+
+    FIRST = "FIRST"
+    SKIPPING = "SKIPPING"
+    PIECE = "PIECE"
+
+    @property
+    def lock_wait(self) -> float:
+        return BLINK if self is Attempt.PIECE else MOMENT
+
+
+@dataclass(kw_only=True)
+class GuardedDelete(ABC, Generic[Item, State]):
+    """A batch of items, known by their names: rows of one table, with whatever goes with each."""
+
+    empty: ClassVar[str] = (
+        "The table has no row at all. Is it the right database? Nothing is taken for gone without a sign of the data."
+    )
+
+    # waits for locks per part: with the whole table locked, each of its pieces would wait
+    most_waits: ClassVar[int] = 50
+
+    database: ForeignDatabase
+    table: Table
+    cascades: Cascades
+    permit: Callable[[], None]
+    items: Mapping[str, Item]
+    # items that are gone if they are not there, even from an empty table
+    known: Collection[str] = ()
+    # of items done
+    outcome: Outcome = Outcome.DELETED
+    # bytes of what a commit without an answer may have deleted
+    _sent: dict[str, int] = field(default_factory=dict, init=False)
+    # items that failed because of others
+    _blocked: set[str] = field(default_factory=set, init=False)
+    # set once any part has seen a row: another part may have deleted the last one since
+    _seen: Event = field(default_factory=Event, init=False)
+
+    @abstractmethod
+    def lock(
+        self, connection: Connection, names: Sequence[str], attempt: Attempt
+    ) -> tuple[Mapping[str, State], Collection[str]]:
+        """Lock the rows that are there and read them; also return the names of those that somebody holds."""
+
+    @abstractmethod
+    def reason_to_spare(self, item: Item, state: State) -> str | None:
+        """Compare an item with its row; None if it may go."""
+
+    @abstractmethod
+    def delete(self, connection: Connection, going: Sequence[str], gone: Sequence[str], attempt: Attempt) -> None:
+        """Delete, and look whether it is gone; of what is `gone` already, delete what is left. Raises WriteFailed."""
+
+    def size(self, item: Item) -> int:  # noqa: ARG002 - many tables don't tell
+        """Bytes that become free."""
+        return 0
+
+    def freed_before(self, item: Item) -> int:  # noqa: ARG002 - see above
+        """Bytes that an earlier sweep has freed if the item is gone."""
+        return 0
+
+    @property
+    def why_kept(self) -> str:
+        return self.cascades.about_kept()
+
+    def run(self, parts: Sequence[Sequence[str]], at_once: int) -> list[SweptTarget]:
+        """Delete in parts, several at once, and then what parts or others were in the way of; one outcome for each name."""
+        with ThreadPoolExecutor(max(1, at_once)) as threads:
+            swept = {one.transaction: one for done in threads.map(self._part, parts) for one in done}
+        if blocked := [name for part in parts for name in part if name in self._blocked]:
+            sleep(_PAUSE)
+            swept |= {one.transaction: one for one in self._once_more(blocked)}
+        return [*swept.values()]
+
+    def _part(self, names: Sequence[str]) -> list[SweptTarget]:
+        done = self._try(names, Attempt.FIRST)
+        if isinstance(done, RowsLocked):
+            # skipping locked rows may need a right that the user lacks: it goes on in pieces
+            done = self._once_more(names) or done
+        return self._halve(names, done, _LockWaits(self.most_waits)) if isinstance(done, WriteFailed) else done
+
+    def _once_more(self, names: Sequence[str]) -> list[SweptTarget]:
+        """Leave out what somebody holds; nothing is returned if that fails for another reason than others."""
+        done = self._try(names, Attempt.SKIPPING)
+        if not isinstance(done, WriteFailed):
+            return done
+        return self._halve(names, done, _LockWaits(self.most_waits)) if _is_by_others(done) else []
+
+    def _halve(self, names: Sequence[str], fault: WriteFailed, waits: "_LockWaits") -> list[SweptTarget]:
+        waits.left = max(0, waits.left - isinstance(fault, RowsLocked))
+        # pieces would fail too if the database is lost, or a SQLite file has another writer
+        as_one = fault.is_lost or (fault.is_transient and self.database.dialect == "sqlite")
+        if as_one or len(names) == 1:
+            if not as_one and waits.left and _is_by_others(fault):
+                self._blocked.update(names)
+            return [SweptTarget(name, Outcome.FAILED, error=str(fault)) for name in names]
+        swept: list[SweptTarget] = []
+        for piece in (names[: len(names) // 2], names[len(names) // 2 :]):
+            done = self._try(piece, Attempt.PIECE) if waits.left else RowsLocked()
+            swept += self._halve(piece, done, waits) if isinstance(done, WriteFailed) else done
+        return swept
+
+    def _try(self, names: Sequence[str], attempt: Attempt) -> list[SweptTarget] | WriteFailed:
+        def work(connection: Connection) -> list[SweptTarget]:
+            swept = self.act(connection, names, attempt)
+            # only the commit is left: what fails before it deletes nothing
+            self._sent.update({one.transaction: one.bytes for one in swept if one.outcome is Outcome.DELETED})
+            return swept
+
+        try:
+            swept = self.database.write(work, self.permit)
+        except Withheld as fault:
+            return [SweptTarget(name, Outcome.WITHHELD, error=str(fault)) for name in names]
+        except WriteFailed as fault:
+            return fault
+        self._blocked.update(one.transaction for one in swept if one.error == LOCKED)
+        return swept
+
+    def act(self, connection: Connection, names: Sequence[str], attempt: Attempt) -> list[SweptTarget]:
+        """One transaction, which may be repeated."""
+        present, held = self.lock(connection, names, attempt)
+        reasons = {name: self.reason_to_spare(self.items[name], state) for name, state in present.items()}
+        going = [name for name in names if name in reasons and reasons[name] is None]
+        missing = [name for name in names if name not in present and name not in held]
+        gone = self.surely_gone(connection, missing, bool(present))
+        if going or gone:
+            self.delete(connection, going, gone, attempt)
+        spared = {name: SweptTarget(name, Outcome.SPARED, error=why) for name, why in reasons.items() if why}
+        return self.outcomes(names, going, gone, spared, held)
+
+    def surely_gone(self, connection: Connection, missing: Sequence[str], has_seen: bool) -> list[str]:
+        """Names that are gone. An empty table may be another one, in which nothing counts as gone and no row as left over."""
+        if has_seen:
+            self._seen.set()
+        known = self._sent.keys() | set(self.known) if missing else set[str]()
+        # rows first: a part that deletes the last one has already set the event
+        if known.issuperset(missing) or has_rows(connection, self.table) or self._seen.is_set():
+            return [*missing]
+        return [name for name in missing if name in known]
+
+    def outcomes(
+        self,
+        names: Sequence[str],
+        done: Collection[str],
+        gone: Collection[str],
+        others: Mapping[str, SweptTarget],
+        held: Collection[str],
+    ) -> list[SweptTarget]:
+        swept = {name: SweptTarget(name, self.outcome, self.size(self.items[name])) for name in done}
+        swept |= {name: SweptTarget(name, Outcome.FAILED, error=LOCKED) for name in held} | {**others}
+        for name in gone:
+            if name in self._sent:
+                swept[name] = SweptTarget(name, Outcome.DELETED, self._sent[name])
+            else:
+                swept[name] = SweptTarget(name, Outcome.ALREADY_GONE, self.freed_before(self.items[name]))
+        return [swept.get(name) or SweptTarget(name, Outcome.FAILED, error=self.empty) for name in names]
+
+    def delete_exactly(self, connection: Connection, statement: Delete, count: int, attempt: Attempt) -> None:
+        """Raise WriteFailed if a statement deletes fewer rows than were locked and compared, or more."""
+        with short_lock_wait(connection, attempt.lock_wait):
+            deleted = connection.execute(statement).rowcount
+        if deleted != count:
+            raise WriteFailed(self.why_kept if deleted < count else SEVERAL, is_lost=False, is_transient=False)
+
+
+def _is_by_others(fault: WriteFailed) -> bool:
+    return fault.is_transient or isinstance(fault, RowsLocked)
+
+
+@dataclass
+class _LockWaits:
+    """Waits for locks that are left to a part."""
+
+    left: int
