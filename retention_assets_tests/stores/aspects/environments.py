@@ -4,16 +4,12 @@ Belongs here: making the table as DataHub does, writing rows, looking at them pa
 """
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import psycopg
-import pymysql
-import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.settings.urls import Url
@@ -119,41 +115,6 @@ class Table:
                     urn=urn, aspect=aspect,
                 )  # fmt: skip
             self.do(f"DELETE FROM {self.name} WHERE urn = :urn AND aspect = :aspect AND {condition}", urn=urn, aspect=aspect)
-
-    @contextmanager
-    def without_an_answer(self) -> Iterator[None]:
-        """While open, the first transaction that deletes is committed, and who did it is told that it may not have been."""
-        engine = self.database.engine
-        commit, deleted, told = engine.dialect.do_commit, False, False
-
-        def executed(_: Any, __: Any, statement: str, *___: Any) -> None:
-            nonlocal deleted
-            deleted |= "DELETE FROM" in statement
-
-        def committed(connection: Any) -> None:
-            nonlocal told
-            commit(connection)
-            if deleted and not told:
-                told = True
-                raise self._lost(connection.dbapi_connection)
-
-        event.listen(engine, "before_cursor_execute", executed)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine.dialect, "do_commit", committed)
-            yield
-        event.remove(engine, "before_cursor_execute", executed)
-        assert told
-
-    def _lost(self, connection: Any) -> Exception:
-        if self.database.dialect == "sqlite":
-            busy = sqlite3.OperationalError("database is locked")
-            busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
-            return busy
-        if self.database.dialect == "postgresql":
-            connection.close()
-            return psycopg.OperationalError("server closed the connection unexpectedly")
-        lost: Exception = pymysql.err.OperationalError(2013, "Lost connection to server during query")
-        return lost
 
     @contextmanager
     def undeletable(self, urn: str, version: int) -> Iterator[None]:

@@ -1,25 +1,21 @@
 """What a database would do besides with rows of DataHub's table, and rows of it that somebody holds."""
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import RETRY_TRANSIENT
-from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.guarded_delete import GuardedDelete
 from retention_assets.sql.locks import LOCKED
-from retention_assets.stores.protocol import Permit, Store, SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import STORE, Table
-from retention_assets_tests.stores.records.environments import Units
 
 STATUS = f"{STORE}/dataset.status"
 DELETED, FAILED = Outcome.DELETED, Outcome.FAILED
@@ -36,63 +32,6 @@ def planned(table: Table, *numbers: int) -> list[Target]:
 
 def swept(table: Table, targets: list[Target], parallelism: int = 1) -> dict[str, SweptTarget]:
     return {one.transaction.rpartition("@")[0]: one for one in table.store().sweep(STATUS, targets, parallelism)}
-
-
-# --- foreign keys ---
-
-
-def refers(table: Table, action: str) -> None:
-    table.do(
-        "CREATE TABLE audit (n INTEGER PRIMARY KEY, urn varchar(500), aspect varchar(200), version bigint, CONSTRAINT of_row"
-        f" FOREIGN KEY (urn, aspect, version) REFERENCES {table.name} (urn, aspect, version) {action})"
-    )
-    table.do(f"INSERT INTO audit VALUES (1, '{urn(1)}', 'status', 1), (2, '{urn(1)}', 'status', 0)".replace(":", "\\:"))
-
-
-def left(table: Table) -> list[int]:
-
-    def asked(connection: Connection) -> list[int]:
-        return list(connection.execute(text("SELECT version FROM audit WHERE version IS NOT NULL ORDER BY 1")).scalars())
-
-    return table.database.write(asked)
-
-
-@pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
-def test_a_table_whose_rows_would_go_or_change_with_a_version_is_refused_until_that_is_accepted(
-    table: Table, action: str
-) -> None:
-    table.chain(urn(1), "status", {0: 1, 1: 5})
-    targets = planned(table, 1)
-    refers(table, f"ON DELETE {action}")
-    path = f"{table.name} -> audit by of_row (urn, aspect, version, ON DELETE {action})"
-    store, before = table.store(), table.rows()
-    for question in (store.datasets, lambda: store.prepare(STATUS, [targets[0].transaction])):
-        with pytest.raises(Refused) as fault:
-            question()
-        assert path in str(fault.value)
-    assert [(one.outcome, path in str(one.error)) for one in store.sweep(STATUS, targets, 1)] == [(FAILED, True)]
-    assert path in store.warnings()[0]
-    assert (table.rows(), left(table)) == (before, [0, 1])
-
-    accepting = table.store(cascades="accepted")
-    assert accepting.datasets() == [STATUS]
-    effect = "deletes" if action == "CASCADE" else "changes"
-    assert str(accepting.accepted_cascades()).endswith(f"the database also {effect} rows of audit: {path}.")
-    assert accepting.warnings()[0] == accepting.accepted_cascades()
-    assert [one.outcome for one in accepting.sweep(STATUS, targets, 1)] == [DELETED]
-    assert left(table) == [0]
-
-
-def test_a_row_that_refers_without_an_action_keeps_that_version_alone(table: Table) -> None:
-    for number in range(5):
-        table.chain(urn(number), "status", {0: 1, 1: 5})
-    refers(table, "")
-    assert table.store().datasets() == [STATUS]
-    found = swept(table, planned(table, *range(5)))
-    assert {name for name, one in found.items() if one.outcome is FAILED} == {urn(1)}
-    assert "foreign key" in str(found[urn(1)].error).lower()
-    assert {one.outcome for name, one in found.items() if name != urn(1)} == {DELETED}
-    assert left(table) == [0, 1]
 
 
 def test_a_view_of_the_table_is_refused_by_name(table: Table) -> None:
@@ -126,18 +65,6 @@ def servers(table: Table) -> Table:
     for number in range(50):
         table.chain(urn(number), "status", {0: 1, 1: 5})
     return table
-
-
-def test_rows_that_somebody_holds_fail_alone_and_go_with_the_next_sweep(servers: Table) -> None:
-    targets = planned(servers, *range(50))
-    with holding(servers, 7, 31):
-        found = swept(servers, targets, 2)
-    assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == dict.fromkeys(
-        (urn(7), urn(31)), LOCKED
-    )
-    again = swept(servers, targets)
-    assert {name for name, one in again.items() if one.outcome is DELETED} == {urn(7), urn(31)}
-    assert {version for _, _, version in servers.rows()} == {0}
 
 
 def test_held_rows_are_not_tried_again_once_the_permit_is_withdrawn(servers: Table) -> None:
@@ -272,36 +199,3 @@ def test_a_row_at_which_a_transaction_always_loses_fails_alone(servers: Table) -
         servers.do(statement)
     found = swept(servers, targets)
     assert {name: "lost" in str(one.error) for name, one in found.items() if one.outcome is not DELETED} == {urn(7): True}
-
-
-@pytest.mark.usefixtures("once")
-@pytest.mark.parametrize("kind", ["aspects", "records"])
-def test_a_file_that_somebody_writes_to_is_not_waited_for_row_by_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    (tmp_path / "s.db").touch()
-    monkeypatch.setattr("retention_assets.sql.engines.LOCK_SECONDS", 0.01)
-    url, names = f"sqlite:///{tmp_path / 's.db'}", [f"{number:02}" for number in range(20)]
-    store: Store
-    if kind == "records":
-        units = Units(url).has(*names)
-        store, dataset = units.store(), units.dataset
-    else:
-        table = Table(url)
-        for number in range(20):
-            table.chain(urn(number), "status", {0: 1, 1: 5})
-        store, dataset, names = table.store(), STATUS, [f"{urn(number)}@1" for number in range(20)]
-    targets = [Target(one.transaction, one.note) for one in store.prepare(dataset, names)]
-    written, write = [], ForeignDatabase.write
-
-    def counted(database: ForeignDatabase, work: Callable[[Connection], Any], *permit: Permit) -> Any:
-        written.append(work)
-        return write(database, work, *permit)
-
-    monkeypatch.setattr(ForeignDatabase, "write", counted)
-    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as somebody:
-        somebody.execute("BEGIN IMMEDIATE")
-        found = store.sweep(dataset, targets, 1)
-    assert {(one.outcome, one.error) for one in found} == {(FAILED, "database is locked")}
-    assert (len(found), len(written)) == (20, 1)
-    assert {one.outcome for one in store.sweep(dataset, targets, 1)} == {DELETED}

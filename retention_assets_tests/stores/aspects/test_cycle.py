@@ -198,33 +198,6 @@ def _urn(number: int) -> str:
     return f"urn:li:dataset:{number:04}"
 
 
-def test_a_connection_that_is_lost_in_the_middle_of_a_batch_loses_nothing(postgresql: Table, server: str) -> None:
-    """Somebody holds a row, so that the batch waits in its middle, and there its connection is ended."""
-    targets = _planned(postgresql, 20)
-    with ThreadPoolExecutor(1) as threads, psycopg.connect(postgresql.url) as holder:
-        holder.execute("UPDATE metadata_aspect_v2 SET createdby = 'me' WHERE urn = %s AND version = 2", (_urn(9),))
-        sweeping = threads.submit(postgresql.store().sweep, STATUS, targets, 1)
-        ended = _end_who_waits(server)
-        holder.rollback()
-        swept = sweeping.result()
-    assert ended == 1
-    assert {one.outcome for one in swept} == {Outcome.DELETED}
-    assert {version for _, _, version in postgresql.rows()} == {0, 3}
-
-
-def _end_who_waits(server: str) -> int:
-    """End the connections that wait for the lock of another one, as soon as there is one. Returns how many."""
-    with psycopg.connect(server, autocommit=True) as connection:
-        for _ in range(1000):
-            waiting = (
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE%'"
-            )
-            if ended := connection.execute(waiting).fetchall():
-                return len(ended)
-            connection.execute("SELECT pg_sleep(0.01)")
-    return 0
-
-
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_writers_keep_writing_during_a_sweep(postgresql: Table, parallelism: int) -> None:
     targets = _planned(postgresql, 300)
@@ -255,13 +228,3 @@ def test_writers_keep_writing_during_a_sweep(postgresql: Table, parallelism: int
     rows = postgresql.rows()
     assert {version for _, _, version in rows} == {0, 3, 4}
     assert {row[3] for (_, _, version), row in rows.items() if version == 0} == {"new"}
-
-
-def test_a_long_read_keeps_no_writer_waiting(postgresql: Table) -> None:
-    _planned(postgresql, 3)
-    with postgresql.database.reading() as connection:
-        before = connection.exec_driver_sql("SELECT count(*) FROM metadata_aspect_v2").scalar()
-        with psycopg.connect(postgresql.url) as writer:
-            writer.execute("SET lock_timeout = '1s'")
-            writer.execute("DELETE FROM metadata_aspect_v2")
-        assert connection.exec_driver_sql("SELECT count(*) FROM metadata_aspect_v2").scalar() == before == 12

@@ -434,37 +434,6 @@ def test_a_batch_is_cut_in_equal_parts_and_nothing_is_lost(table: Table) -> None
     assert sum(one.bytes for one in found.values()) == 2 * sum(len(f"{number}") for number in range(250))
 
 
-def test_only_the_row_that_cannot_go_fails(table: Table) -> None:
-    for number in range(9):
-        table.chain(f"urn:li:dataset:{number}", "status", {0: 1, 1: 5, 2: 4})
-    names = [f"urn:li:dataset:{number}@{version}" for number in range(9) for version in (1, 2)]
-    targets = [Target(one.transaction, one.note) for one in table.store().prepare(STATUS, names)]
-    with table.undeletable("urn:li:dataset:4", 1):
-        found = swept(table, targets)
-    failed = [one for one in found.values() if one.outcome is not Outcome.DELETED]
-    assert [(one.transaction, one.outcome) for one in failed] == [("urn:li:dataset:4@1", Outcome.FAILED)]
-    assert "kept by a trigger" in str(failed[0].error)
-    assert {key for key in table.rows() if key[2]} == {("urn:li:dataset:4", "status", 1)}
-
-
-def test_what_a_commit_without_an_answer_deleted_is_deleted(table: Table) -> None:
-    table.chain(URN, "status", {0: 1, 1: 5, 2: 4, 3: 3})
-    store = table.store()
-    targets = [
-        Target(one.transaction, one.note) for one in store.prepare(STATUS, [f"{URN}@{version}" for version in (1, 2, 3)])
-    ]
-    table.do(f"DELETE FROM {table.name} WHERE version = 2")
-    with table.without_an_answer():
-        found = {one.transaction: one for one in store.sweep(STATUS, targets, 1)}
-    size = len(f"{URN} 1".encode())
-    assert {name.rpartition("@")[2]: (one.outcome, one.bytes) for name, one in found.items()} == {
-        "1": (Outcome.DELETED, size),
-        "2": (Outcome.ALREADY_GONE, 0),
-        "3": (Outcome.DELETED, size),
-    }
-    assert table.versions(URN, "status") == {0}
-
-
 def test_reading_is_in_batches_of_the_lines_schema(table: Table) -> None:
     table.chain(URN, "status", {0: 1, 1: 5})
     lines = table.store().read([STATUS])

@@ -1,20 +1,17 @@
 """Deleting objects that are rows: in one transaction with the look, in each kind of database."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, delete, insert, select, text, update
+from sqlalchemy import Connection, insert, select, text, update
 
-from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.guarded_delete import GuardedDelete
-from retention_assets.sql.locks import LOCKED
 from retention_assets.stores.objects import delete_sql
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.objects.conftest import KEYS
@@ -51,29 +48,6 @@ def test_a_row_that_can_not_go_is_found_by_halves(table: SqlObjects) -> None:
         found = swept(store, targets)
     assert [found[key].outcome for key in keys] == [*[Outcome.DELETED] * 4, Outcome.FAILED, *[Outcome.DELETED] * 2]
     assert "told to fail" in (found["a/4"].error or "")
-
-
-def test_a_row_that_somebody_holds_fails_alone_and_goes_with_the_next_sweep(table: SqlObjects) -> None:
-    if table.dialect == "sqlite":
-        pytest.skip("SQLite has one writer at a time")
-    store = table.store()
-    targets = planned(store, *KEYS)
-    with table.engine.connect() as writer, writer.begin() as writing:
-        writer.execute(update(table.table).where(table.table.c.id == "a/two").values(weight=1))
-        found = swept(store, targets)
-        writing.rollback()
-    assert {key: one.error for key, one in found.items() if one.outcome is not Outcome.DELETED} == {"a/two": LOCKED}
-    assert swept(store, targets)["a/two"].outcome is Outcome.DELETED
-
-
-def test_nothing_is_taken_for_gone_from_an_empty_table_unless_it_is_known_to_be_the_right_one(table: SqlObjects) -> None:
-    store = table.store()
-    targets = planned(store, *KEYS)
-    with table.engine.begin() as connection:
-        connection.execute(delete(table.table))
-    found = swept(store, [replace(one, place_known=False) for one in targets])
-    assert {(one.outcome, "no row at all" in (one.error or "")) for one in found.values()} == {(Outcome.FAILED, True)}
-    assert {one.outcome for one in swept(store, targets).values()} == {Outcome.ALREADY_GONE}
 
 
 @pytest.fixture
@@ -167,26 +141,6 @@ def test_several_rows_of_one_key_stay(lite: SqlObjects, comes: str, monkeypatch:
     assert found.outcome is (Outcome.SPARED if comes == "before the batch" else Outcome.FAILED)
     assert "Several rows" in (found.error or "")
     assert "a/one" in lite.data()
-
-
-def test_rows_that_would_go_as_well_are_refused_in_the_plan_and_in_the_batch_until_they_are_accepted(lite: SqlObjects) -> None:
-    lite.put("a/one", b"x")
-    store = lite.store()
-    targets = planned(store, "a/one")
-    with lite.engine.begin() as connection:
-        connection.execute(
-            text("CREATE TABLE tags (n INTEGER PRIMARY KEY, obj VARCHAR(60) REFERENCES objs (id) ON DELETE CASCADE)")
-        )
-    for question in (store.datasets, lambda: planned(store, "a/one")):
-        with pytest.raises(Refused, match="tags by"):
-            question()
-    refused = swept(store, targets)["a/one"]
-    assert (refused.outcome, "tags by" in (refused.error or "")) == (Outcome.FAILED, True)
-    assert any("tags" in sentence for sentence in store.warnings())
-    assert store.accepted_cascades() is None
-    accepting = lite.store(listing={"sql": {**lite.listing["sql"], "cascades": "accepted"}})
-    assert "deletes rows of tags: objs -> tags by (obj, ON DELETE CASCADE)." in str(accepting.accepted_cascades())
-    assert swept(accepting, planned(accepting, "a/one"))["a/one"].outcome is Outcome.DELETED
 
 
 def test_many_rows_are_many_transactions(lite: SqlObjects, monkeypatch: pytest.MonkeyPatch) -> None:

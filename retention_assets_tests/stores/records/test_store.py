@@ -388,18 +388,6 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
 # --- others at work ---
 
 
-def test_a_root_row_that_a_writer_holds_is_left_to_the_next_sweep_and_nobody_waits(postgresql: Units) -> None:
-    postgresql.has("a", "b")
-    planned = targets(postgresql, "a", "b")
-    with postgresql.engine.begin() as writer:
-        writer.execute(text("UPDATE unit_of_work SET kind = 'RECALL' WHERE id = 'a'"))
-        found = swept(postgresql, planned)
-    assert {name: one.outcome for name, one in found.items()} == {"a": FAILED, "b": DELETED}
-    assert found["a"].error == LOCKED
-    assert outcomes(postgresql, planned) == {"a": SPARED, "b": GONE}
-    assert postgresql.whole("a")
-
-
 def test_a_writer_that_has_a_child_and_waits_for_the_root_gets_it(postgresql: Units) -> None:
     """No database sees this circle: the sweep has the root and waits for the child in another connection. It lets go."""
     postgresql.has("a", "b")

@@ -89,45 +89,6 @@ def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled
         assert store.cascades().is_entangled is entangled
 
 
-# --- foreign keys ---
-
-TO_ITSELF = "ALTER TABLE unit_of_work ADD CONSTRAINT itself FOREIGN KEY (parent) REFERENCES unit_of_work (id) ON DELETE"
-
-
-def refers_to_itself(units: Units, action: str) -> None:
-    if units.dialect == "sqlite":
-        # Nothing can be added to a table there but a column, with its key.
-        does(units, f"ALTER TABLE unit_of_work ADD COLUMN parent TEXT REFERENCES Unit_Of_Work (id) ON DELETE {action}")
-    else:
-        does(units, "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)", f"{TO_ITSELF} {action}")
-
-
-def test_a_root_of_which_the_database_deletes_more_than_is_asked_is_refused(units: Units) -> None:
-    refers_to_itself(units, "CASCADE")
-    assert "unit_of_work -> unit_of_work by " in refused(units)
-
-
-@pytest.mark.parametrize("action", ["NO ACTION", "RESTRICT"])
-def test_a_root_that_refers_to_itself_in_another_way_is_not(units: Units, action: str) -> None:
-    refers_to_itself(units, action)
-    assert units.store().datasets() == [units.dataset]
-
-
-def test_a_root_that_goes_with_a_row_of_another_table_is_not_refused(units: Units) -> None:
-    """Nothing is deleted from that table."""
-    added = "ALTER TABLE unit_of_work ADD COLUMN parent "
-    if units.dialect == "sqlite":
-        made = ["CREATE TABLE customer (id TEXT PRIMARY KEY)", f"{added} TEXT REFERENCES customer (id) ON DELETE CASCADE"]
-    else:
-        made = [
-            "CREATE TABLE customer (id VARCHAR(60) PRIMARY KEY)",
-            f"{added} VARCHAR(60)",
-            TO_ITSELF.replace("REFERENCES unit_of_work", "REFERENCES customer") + " CASCADE",
-        ]
-    does(units, *made)
-    assert units.store().datasets() == [units.dataset]
-
-
 # --- columns ---
 
 NOT_EMPTY = {
