@@ -182,8 +182,6 @@ def test_another_realm_by_the_settings_is_another_log_of_those_datasets_alone(ki
     by_pattern, by_name = tokens({"pattern": r"^(acme)\."}), tokens("acme")
     assert by_pattern == {**tokens("acme"), "s/b": "t"}
     assert tokens("acme/eu")["s/b"] not in ("t", by_name["s/b"])
-    if made.has_realm_column:
-        assert tokens({"column": "c"})["s/b"] not in ("t", tokens({"column": "d"})["s/b"], tokens("c")["s/b"])
 
 
 def test_a_run_notes_the_same_tokens_as_whoever_asks_what_has_changed(tmp_path: Path) -> None:

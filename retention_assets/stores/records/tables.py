@@ -19,6 +19,7 @@ from sqlalchemy import (
     case,
     cast,
     func,
+    literal_column,
     null,
     true,
 )
@@ -74,7 +75,10 @@ class RecordTables:
     @property
     def realm(self) -> ColumnElement[Any] | None:
         """Realm of a root row as text, where a column names it; an empty one is none."""
-        return func.nullif(attribute_text(self.log_columns["realm"], self.dialect), "") if "realm" in self.log_columns else None
+        if "realm" not in self.log_columns:
+            return None
+        # no parameter: PostgreSQL would not take the same text in GROUP BY for the one that is selected
+        return func.nullif(attribute_text(self.log_columns["realm"], self.dialect), literal_column("''"))
 
     def of_realm(self, realm: str | None) -> ColumnElement[bool]:
         """Match the rows of a realm, and perhaps others that the database holds to be equal."""
