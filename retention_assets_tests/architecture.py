@@ -165,12 +165,12 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_090,
+    "(top)": 1_100,
     "settings": 1_530,
     "policy": 3_070,
     "frames": 3_740,
     "exchange": 660,
-    "sql": 1_920,
+    "sql": 2_380,
     "ledger": 7_000,
     "stores": 1_230,
     "stores.places": 410,
@@ -187,7 +187,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_410,
     "dagster": 3_930,
     "demo": 780,
-    "retention_assets_tests": 66_170,
+    "retention_assets_tests": 65_900,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
 OPENINGS, ARROWS = 51, 1_421
