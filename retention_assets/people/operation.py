@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue
-from retention_assets.policy.durations import EXPECTED_DURATION, EXPECTED_MOMENT, Duration, parse_duration, parse_moment
+from retention_assets.policy.durations import EXPECTED_MOMENT, Duration, as_duration, parse_moment
 from retention_assets.policy.errors import problems_of
 from retention_assets.settings.yaml import Document
 
@@ -86,21 +86,16 @@ def _actor(value: str) -> str:
 
 
 def _instant(value: datetime | str) -> datetime:
-    return value if isinstance(value, datetime) else _parsed(value, lambda text: parse_moment(text, now()), EXPECTED_MOMENT)
+    if isinstance(value, datetime):
+        return value
+    try:
+        return parse_moment(value.strip(), now())
+    except (ValueError, OverflowError) as fault:
+        raise InvalidValue(str(fault), EXPECTED_MOMENT) from None
 
 
 def _duration(value: Duration | str) -> Duration:
-    return value if isinstance(value, Duration) else _parsed(value, parse_duration, EXPECTED_DURATION)
-
-
-V = TypeVar("V")
-
-
-def _parsed(text: str, parse: Callable[[str], V], expected: str) -> V:
-    try:
-        return parse(text.strip())
-    except (ValueError, OverflowError) as fault:
-        raise InvalidValue(str(fault), expected) from None
+    return as_duration(value.strip() if isinstance(value, str) else value)
 
 
 Text = Annotated[str, AfterValidator(_text)]

@@ -200,11 +200,14 @@ def is_always_longer(length: Duration, *others: Duration) -> bool:
     return all(length.after(day) > end(day) for day in _DAYS)
 
 
-def _length(value: object) -> Duration:
+def as_duration(value: object) -> Duration:
+    """Read the value of a key. Raise InvalidValue otherwise."""
     if isinstance(value, Duration):
         return value
+    if not isinstance(value, str):
+        raise InvalidValue("is not a duration", EXPECTED_DURATION, "Write a number and its unit, for example 30d.")
     try:
-        return parse_duration(value if isinstance(value, str) else "")
+        return parse_duration(value)
     except ValueError as fault:
         raise InvalidValue(str(fault), EXPECTED_DURATION) from None
 
@@ -213,7 +216,7 @@ def some_time(example: str) -> Callable[[object], Duration]:
     """Validator of lengths above zero; `example` goes into its error."""
 
     def read(value: object) -> Duration:
-        length = _length(value)
+        length = as_duration(value)
         if not length:
             raise InvalidValue("is no time at all", f"a duration longer than 0s, such as {example}")
         return length
@@ -221,5 +224,5 @@ def some_time(example: str) -> Callable[[object], Duration]:
     return read
 
 
-Length = Annotated[Duration, PlainValidator(_length), PlainSerializer(str)]
+Length = Annotated[Duration, PlainValidator(as_duration), PlainSerializer(str)]
 Interval = Annotated[Duration, PlainValidator(some_time("15m")), PlainSerializer(str)]

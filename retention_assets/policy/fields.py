@@ -13,7 +13,7 @@ from retention_assets.policy.durations import (
     EXPECTED_DURATION,
     EXPECTED_INSTANT,
     Duration,
-    parse_duration,
+    as_duration,
     parse_instant,
     text_of,
 )
@@ -34,19 +34,8 @@ Status = Literal["OPEN", "COMMITTED", "ABORTED"]
 Clock = Literal["closed", "opened", "closed_or_opened", "superseded", "archived"]
 
 
-def _duration(value: object) -> Duration:
-    if isinstance(value, Duration):
-        return value
-    if not isinstance(value, str):
-        raise InvalidValue("is not a duration", EXPECTED_DURATION, "Write a number and its unit, for example 30d.")
-    try:
-        return parse_duration(value)
-    except ValueError as fault:
-        raise InvalidValue(str(fault), EXPECTED_DURATION) from None
-
-
 def _age(value: object) -> Duration:
-    age = _duration(value)
+    age = as_duration(value)
     if not age:
         raise InvalidValue(
             "an age of zero does not narrow", "an age longer than zero", "For every transaction write `select: all`."
@@ -132,7 +121,7 @@ _AMOUNT = "[0-9]{1,12}"
 _DATE, _TIME = ("".join(f"({_AMOUNT}{unit})?" for unit in units) for units in ("YMWD", "HMS"))
 _DURATION_PATTERN = f"^({_AMOUNT}(s|m|h|d|w|mo|y)|P(?=.){_DATE}(T(?=.){_TIME})?)$"
 DURATION_JSON = Annotated[str, Field(description=EXPECTED_DURATION, pattern=_DURATION_PATTERN, examples=["30d", "P2Y"])]
-Span = Annotated[Duration, PlainValidator(_duration, json_schema_input_type=DURATION_JSON), PlainSerializer(str)]
+Span = Annotated[Duration, PlainValidator(as_duration, json_schema_input_type=DURATION_JSON), PlainSerializer(str)]
 Age = Annotated[Duration, PlainValidator(_age, json_schema_input_type=DURATION_JSON), PlainSerializer(str)]
 Instant = Annotated[datetime, PlainValidator(_instant, json_schema_input_type=str), PlainSerializer(text_of)]
 Where = Annotated[Condition, PlainValidator(_condition, json_schema_input_type=str), PlainSerializer(lambda c: c.text)]
