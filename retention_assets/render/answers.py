@@ -32,35 +32,35 @@ _KEEP = "To keep something of it for good, launch `keep` with its dataset and, i
 # --- what goes next ---------------------------------------------------------------------------------------------------
 
 
-def upcoming_answer(found: Upcoming) -> Answer:
+def upcoming_answer(upcoming: Upcoming) -> Answer:
     """Upcoming deletions, by name and size."""
-    if found.note:
-        return Answer(f"Nothing goes: {found.note}.")
-    when = f"until {minute_in_utc(found.until)}"
-    held = [f"{amount:,} that fall due as well are kept by the hold {code(name)}." for name, amount in found.held.items()]
+    if upcoming.note:
+        return Answer(f"Nothing goes: {upcoming.note}.")
+    when = f"until {minute_in_utc(upcoming.until)}"
+    held = [f"{amount:,} that fall due as well are kept by the hold {code(name)}." for name, amount in upcoming.held.items()]
     held += [
         f"The hold {code(name)} asks for attributes of datasets: what it keeps is counted here, and the sweep spares it."
-        for name in found.unclear
+        for name in upcoming.unclear
     ]
-    if not found.transactions:
+    if not upcoming.transactions:
         return Answer(f"Nothing goes {when}.", (bullets(held),))
-    many = count(found.transactions, "transaction")
-    datasets = count(len(found.datasets), "dataset")
-    size = "" if found.bytes is None else f" ({size_of(found.bytes)})"
-    goes = "goes" if found.transactions == 1 else "go"
-    days = ((_day(day, found.as_of), f"{amount:,}", _size(total)) for day, amount, total in found.days[:_MOST])
+    many = count(upcoming.transactions, "transaction")
+    datasets = count(len(upcoming.datasets), "dataset")
+    size = "" if upcoming.bytes is None else f" ({size_of(upcoming.bytes)})"
+    goes = "goes" if upcoming.transactions == 1 else "go"
+    days = ((_day(day, upcoming.as_of), f"{amount:,}", _size(total)) for day, amount, total in upcoming.days[:_MOST])
     rows = [
         (
-            code(one.dataset), f"{one.transactions:,}", _size(one.bytes), minute_in_utc(one.first_due),
-            ", ".join(map(code, sorted(one.policies))),
+            code(each.dataset), f"{each.transactions:,}", _size(each.bytes), minute_in_utc(each.first_due),
+            ", ".join(map(code, sorted(each.policies))),
         )
-        for one in found.datasets[:_MOST]
+        for each in upcoming.datasets[:_MOST]
     ]  # fmt: skip
     return Answer(
         f"{many}{size} of {datasets} {goes} {when}.",
         (
             markdown_table(("dataset", "transactions", "size", "first due", "policies"), rows),
-            _more(len(found.datasets) - _MOST, "dataset"),
+            _more(len(upcoming.datasets) - _MOST, "dataset"),
             markdown_table(("due", "transactions", "size"), days),
             bullets(held),
             "That is what is marked now; what is marked from now on waits out a grace of its own. Each is looked at once more"
@@ -72,67 +72,67 @@ def upcoming_answer(found: Upcoming) -> Answer:
 # --- why it is kept or marked -----------------------------------------------------------------------------------------
 
 
-def transaction_answer(found: ExplainedTransaction) -> Answer:
+def transaction_answer(explained: ExplainedTransaction) -> Answer:
     """Reason why a transaction is kept or marked."""
-    life, explained = found.life, found.explanation
-    name = f"{life.transaction} of {found.dataset}"
+    life, explanation = explained.life, explained.explanation
+    name = f"{life.transaction} of {explained.dataset}"
     ledger = f"In the ledger: {plain(life.words)}." if life.marks else ""
     if life.said is not None:
         headline, details = f"{name}: {life.said.message}", with_code(life.said.details)
-    elif explained is not None:
-        headline, details = f"{name}: {explained.summary}", ""
+    elif explanation is not None:
+        headline, details = f"{name}: {explanation.summary}", ""
     else:
         return Answer(f"{name} is in no log any more.", (ledger,))
     # For a deleted transaction it does not matter any more which branch would have protected it.
     is_over = life.said is not None and life.said.message == DELETED
-    return Answer(headline, (details, ledger, *(_explained(explained, life) if explained and not is_over else ())))
+    return Answer(headline, (details, ledger, *(_explained(explanation, life) if explanation and not is_over else ())))
 
 
-def _explained(found: Explanation, life: TransactionLife) -> Iterable[str]:
-    closed = f"closed {found.closed_at}" if found.closed_at else "not closed"
-    by = f" by policy {code(found.policy)}" if found.policy else ""
-    judged = f"Judged at {found.as_of}: **{found.verdict}**{by}. "
+def _explained(explanation: Explanation, life: TransactionLife) -> Iterable[str]:
+    closed = f"closed {explanation.closed_at}" if explanation.closed_at else "not closed"
+    by = f" by policy {code(explanation.policy)}" if explanation.policy else ""
+    judged = f"Judged at {explanation.as_of}: **{explanation.verdict}**{by}. "
     if life.said is not None:
-        yield judged + plain(found.summary)
+        yield judged + plain(explanation.summary)
     else:
-        yield judged + (plain(found.summary) if life.marks else "")
-    yield bullets(plain(one["text"]) for one in found.reasons if one["text"])
-    yield f"{found.type}, {found.status}, {closed}, {size_of(found.bytes)}."
-    branches = [f"Branch {code(one.branch)}: {plain(one.words)}." for one in found.branches[:_MOST]]
-    yield bullets([*branches, *(f"Pinned by the tag {code(tag)}." for tag in found.tags)])
+        yield judged + (plain(explanation.summary) if life.marks else "")
+    yield bullets(plain(each["text"]) for each in explanation.reasons if each["text"])
+    yield f"{explanation.type}, {explanation.status}, {closed}, {size_of(explanation.bytes)}."
+    branches = [f"Branch {code(each.branch)}: {plain(each.words)}." for each in explanation.branches[:_MOST]]
+    yield bullets([*branches, *(f"Pinned by the tag {code(tag)}." for tag in explanation.tags)])
     yield bullets(
-        f"Policy {code(one.policy)} {'selects it' if one.selects else 'does not select it'}: {plain(one.sentence)}"
-        for one in found.policies[:_MOST]
+        f"Policy {code(each.policy)} {'selects it' if each.selects else 'does not select it'}: {plain(each.sentence)}"
+        for each in explanation.policies[:_MOST]
     )
 
 
-def dataset_answer(found: DatasetSummary) -> Answer:
+def dataset_answer(summary: DatasetSummary) -> Answer:
     """Summary of a dataset: what is kept or marked, and why."""
     due = [
         (
             code(row["transaction"]), _size(row["bytes"]),
-            f"{minute_in_utc(row['due_at'])} ({until_of(row['due_at'], found.as_of)})", code(row["policy"]),
+            f"{minute_in_utc(row['due_at'])} ({until_of(row['due_at'], summary.as_of)})", code(row["policy"]),
         )
-        for row in found.next_due
+        for row in summary.next_due
     ]  # fmt: skip
     next_due = (
         f"{SCHEDULED} That is said of these, which fall due next:" if due else "",
         markdown_table(("transaction", "size", "due", "policy"), due),
     )
-    if not found.in_log:
-        return Answer(f"{found.dataset} is in no store any more: {_states(found.states)}.", next_due)
-    many = count(found.transactions, "transaction")
+    if not summary.in_log:
+        return Answer(f"{summary.dataset} is in no store any more: {_states(summary.states)}.", next_due)
+    many = count(summary.transactions, "transaction")
     return Answer(
-        f"{found.dataset} has {many} ({size_of(found.bytes)}): {_states(found.states)}.",
+        f"{summary.dataset} has {many} ({size_of(summary.bytes)}): {_states(summary.states)}.",
         (
-            f"As of {minute_in_utc(found.as_of)}.",
-            bullets(f"**{_STATES[name]}**: {words}." for name, words in _MEANINGS.items() if name in found.states),
+            f"As of {minute_in_utc(summary.as_of)}.",
+            bullets(f"**{_STATES[name]}**: {words}." for name, words in _MEANINGS.items() if name in summary.states),
             *next_due,
-            *_titled("The newest", found.newest),
-            *_titled("The oldest that are there", found.oldest),
-            bullets(f"Policy {code(name)}: {plain(words)}" for name, words in found.policies[:_MOST])
+            *_titled("The newest", summary.newest),
+            *_titled("The oldest that are there", summary.oldest),
+            bullets(f"Policy {code(name)}: {plain(words)}" for name, words in summary.policies[:_MOST])
             or "No policy is about this dataset: nothing of it is marked.",
-            bullets(f"Held by {code(name)}." for name in found.holds[:_MOST]),
+            bullets(f"Held by {code(name)}." for name in summary.holds[:_MOST]),
             "For the complete answer about one transaction, launch this job again with its id.",
         ),
     )
@@ -160,10 +160,10 @@ def history_answer(
 ) -> Answer:
     """History of a dataset's transactions: the first of `lives`; `counts` are of all, by status."""
     total = sum(counts.values())
-    known = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
-    headline = f"{dataset}: {', '.join(known)}." if total else f"{dataset}: nothing is known of it."
-    rows = ((code(one.transaction), _size(one.bytes), _life(one)) for one in lives[:_MOST])
-    said = {one.said.message for one in lives[:_MOST] if one.said}
+    counted = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
+    headline = f"{dataset}: {', '.join(counted)}." if total else f"{dataset}: nothing is known of it."
+    rows = ((code(each.transaction), _size(each.bytes), _life(each)) for each in lives[:_MOST])
+    messages = {each.said.message for each in lives[:_MOST] if each.said}
     return Answer(
         headline,
         (
@@ -172,7 +172,7 @@ def history_answer(
             markdown_table(("transaction", "size", "what happened"), rows),
             _more(total - _MOST, "transaction"),
             f"{hidden:,} more are older than the visibility mark: name them to see them." if hidden else "",
-            _KEEP if SCHEDULED in said else "What is deleted can't be recovered." if DELETED in said else "",
+            _KEEP if SCHEDULED in messages else "What is deleted can't be recovered." if DELETED in messages else "",
         ),
     )
 

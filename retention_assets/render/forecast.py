@@ -35,61 +35,61 @@ class ForecastPeriod:
     bytes_deleted: int
 
 
-def periods_of(one: ForecastDays) -> list[ForecastPeriod]:
+def periods_of(foreseen: ForecastDays) -> list[ForecastPeriod]:
     """Group the days in few rows: single days, weeks, or four weeks."""
-    found, length = [], _period_length(one)
-    for begin in range(0, len(one.days), length):
-        days = one.days[begin : begin + length]
+    periods, length = [], _period_length(foreseen)
+    for begin in range(0, len(foreseen.days), length):
+        days = foreseen.days[begin : begin + length]
         sums = (sum(getattr(day, name) for day in days) for name in ("marked", "deleted", "bytes_deleted"))
-        found.append(ForecastPeriod(days[-1], *sums))
-    return found
+        periods.append(ForecastPeriod(days[-1], *sums))
+    return periods
 
 
-def _period_length(one: ForecastDays) -> int:
-    count = len(one.days)
+def _period_length(foreseen: ForecastDays) -> int:
+    count = len(foreseen.days)
     return 1 if count <= _DAILY else 7 if count <= _WEEKLY else 28
 
 
-def policies_words(one: ForecastDays) -> str:
-    return "With the policies in force" if one.policies == IN_FORCE else f"With {one.policies}"
+def policies_words(foreseen: ForecastDays) -> str:
+    return "With the policies in force" if foreseen.policies == IN_FORCE else f"With {foreseen.policies}"
 
 
-def summary(one: ForecastDays, currency: str | None) -> str:
+def summary(foreseen: ForecastDays, currency: str | None) -> str:
     """Sum up the days in a few sentences."""
-    first, last, count = one.start, one.days[-1], len(one.days)
+    first, last, count = foreseen.start, foreseen.days[-1], len(foreseen.days)
     length = "1 day" if count == 1 else f"{count:,} days"
-    found = [
-        f"{policies_words(one)}, {size_of(first.bytes)} become {size_of(last.bytes)} in {length}:"
-        f" {size_of(one.total('bytes_deleted'))} in {one.total('deleted'):,} transactions are deleted."
+    sentences = [
+        f"{policies_words(foreseen)}, {size_of(first.bytes)} become {size_of(last.bytes)} in {length}:"
+        f" {size_of(foreseen.total('bytes_deleted'))} in {foreseen.total('deleted'):,} transactions are deleted."
     ]
     if currency:
-        found.append(
+        sentences.append(
             f"A month of storage costs {money_of(first.month, currency)} now and {money_of(last.month, currency)} then."
         )
-        requests, early = one.total("requests"), one.total("early")
-        found += [f"The requests that delete it cost {money_of(requests, currency)}."] if requests else []
-        found += [f"Deleted early, and billed all the same: {money_of(early, currency)}."] if early else []
-    return " ".join(found)
+        requests, early = foreseen.total("requests"), foreseen.total("early")
+        sentences += [f"The requests that delete it cost {money_of(requests, currency)}."] if requests else []
+        sentences += [f"Deleted early, and billed all the same: {money_of(early, currency)}."] if early else []
+    return " ".join(sentences)
 
 
-def forecast_texts(found: Forecast) -> "Iterator[Table | Text]":
+def forecast_texts(forecast: Forecast) -> "Iterator[Table | Text]":
     """Render all of it for a terminal, with the same scale under all policies."""
     from rich.text import Text
 
-    if not found.in_force.datasets:
+    if not forecast.in_force.datasets:
         yield Text("There is no dataset whose days could be foreseen.")
         return
-    highest = max(day.bytes for one in found.sets for day in (one.start, *one.days))
-    for number, one in enumerate(found.sets):
-        yield Text(("\n" if number else "") + visible_line(summary(one, found.currency)))
+    highest = max(day.bytes for foreseen in forecast.sets for day in (foreseen.start, *foreseen.days))
+    for number, foreseen in enumerate(forecast.sets):
+        yield Text(("\n" if number else "") + visible_line(summary(foreseen, forecast.currency)))
         if highest:
-            ends = one.days[0].date, one.days[-1].date
-            yield Text("\n".join(["", *blocks([day.bytes for day in one.days], highest, *ends), ""]))
-        yield _days_table(one, found.currency)
+            ends = foreseen.days[0].date, foreseen.days[-1].date
+            yield Text("\n".join(["", *blocks([day.bytes for day in foreseen.days], highest, *ends), ""]))
+        yield _days_table(foreseen, forecast.currency)
     yield Text(ASSUMPTION)
 
 
-def _days_table(one: ForecastDays, currency: str | None) -> "Table":
+def _days_table(foreseen: ForecastDays, currency: str | None) -> "Table":
     from retention_assets.render.terminal import Count, Number, Size, table
 
     columns = ("until", Count("marked"), Count("deleted"), Size("freed"), Size("stored"), Number(f"{currency} a month"))
@@ -98,10 +98,10 @@ def _days_table(one: ForecastDays, currency: str | None) -> "Table":
             part.last.date, part.marked, part.deleted, part.bytes_deleted, part.last.bytes,
             f"{part.last.month:,.2f}" if currency else None,
         )
-        for part in periods_of(one)
+        for part in periods_of(foreseen)
     ]  # fmt: skip
-    words = policies_words(one)
-    each = {1: "Day by day", 7: "Week by week"}.get(_period_length(one), "Every four weeks")
+    words = policies_words(foreseen)
+    each = {1: "Day by day", 7: "Week by week"}.get(_period_length(foreseen), "Every four weeks")
     return table(f"{each}, {words[0].lower()}{words[1:]}", columns, rows)
 
 
@@ -125,20 +125,20 @@ def _ends(count: int, most: int) -> Sequence[int]:
     return range(size, count + size, size)
 
 
-def forecast_plot(found: Forecast) -> Plot:
+def forecast_plot(forecast: Forecast) -> Plot:
     """Stored bytes by day: bars under the policies in force, a line under each of the others."""
-    one = found.in_force
-    ends = [min(end, len(one.days)) - 1 for end in _ends(len(one.days), _BARS)]
-    days = [one.days[end] for end in ends]
+    foreseen = forecast.in_force
+    ends = [min(end, len(foreseen.days)) - 1 for end in _ends(len(foreseen.days), _BARS)]
+    days = [foreseen.days[end] for end in ends]
     waiting = tuple(day.bytes_waiting for day in days)
     stays = tuple(day.bytes - day.bytes_waiting for day in days)
-    length = count(len(one.days), "day")
+    length = count(len(foreseen.days), "day")
     return Plot(
-        title=f"{size_of(one.start.bytes)} become {size_of(days[-1].bytes)} in {length}",
-        note=f"What is stored, and what of it is marked, {period_of(one.days[0].date, days[-1].date)}",
+        title=f"{size_of(foreseen.start.bytes)} become {size_of(days[-1].bytes)} in {length}",
+        note=f"What is stored, and what of it is marked, {period_of(foreseen.days[0].date, days[-1].date)}",
         labels=tuple(day_of_month(day.date) for day in days),
         series=(Series("not marked", stays), Series("marked", waiting)),
         in_bytes=True,
-        trends=tuple(Series(other.policies, tuple(other.days[end].bytes for end in ends)) for other in found.others),
+        trends=tuple(Series(other.policies, tuple(other.days[end].bytes for end in ends)) for other in forecast.others),
         is_stock=True,
     )

@@ -53,14 +53,14 @@ def since(day: date) -> datetime:
 def freed_days(freed: Sequence[FreedGroup], last: date) -> FreedDays:
     """Bytes by day and policy, up to a day, from the first day on which something was freed."""
     sums: Counter[tuple[str, date]] = Counter()
-    for one in freed:
-        sums[one.policy, one.as_of.astimezone(UTC).date()] += one.bytes
+    for group in freed:
+        sums[group.policy, group.as_of.astimezone(UTC).date()] += group.bytes
     with_bytes = [day for (_, day), size in sums.items() if size and day <= last]
     first = min([*with_bytes, last - timedelta(days=_AT_LEAST - 1)])
     days = tuple(first + timedelta(days=number) for number in range((last - first).days + 1))[-DAYS:]
     policies = sorted({policy for policy, _ in sums})
     series = [Series(policy, tuple(sums[policy, day] for day in days)) for policy in policies]
-    return FreedDays(days, largest([one for one in series if any(one.values)]))
+    return FreedDays(days, largest([each for each in series if any(each.values)]))
 
 
 def freed_plot(freed: FreedDays) -> Plot:
@@ -90,13 +90,13 @@ def freed_words(freed: FreedDays) -> str:
 def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
     """Open marks by age, with due marks and marks that do not go apart."""
     due, in_grace, kept = Counter[str](), Counter[str](), Counter[str]()
-    for one in waiting:
-        ages = due if one.is_due(as_of) else in_grace if one.goes else kept
-        ages[age_of(one.marked_at, as_of)] += one.marks
+    for group in waiting:
+        ages = due if group.is_due(as_of) else in_grace if group.goes else kept
+        ages[age_of(group.marked_at, as_of)] += group.marks
     labels = (*(label for _, label in _AGES), _OLDER)
     title = "No mark waits"
     if total := due.total() + in_grace.total() + kept.total():
-        days = (as_of - min(one.marked_at for one in waiting)).days
+        days = (as_of - min(group.marked_at for group in waiting)).days
         oldest = count(days, "day") if days > 0 else "less than a day"
         are_due = f"{due.total():,} {'is' if due.total() == 1 else 'are'}" if due.total() else "none is"
         title = f"{count(total, 'mark')} {'waits' if total == 1 else 'wait'}, the oldest for {oldest}; {are_due} due"

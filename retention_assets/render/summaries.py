@@ -200,12 +200,12 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], a
     """Verdicts on a dataset, with an example of what is `marked`, else of what is spared and kept."""
     amounts = (f"{amount:,} {word}" for word, verdict in _CLASSES.items() if (amount := state.transactions(verdict)))
     log = f"{_sized(count(state.transactions(), 'transaction'), state.bytes())}: {', '.join(amounts)}" if state.counts else ""
-    said: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, Mapping[str, Any]] = {}
     for row in examples:
         if row["code"]:
-            said.setdefault(row["verdict"], row)
+            first.setdefault(row["verdict"], row)
     words = (("spare", "It is spared."), ("keep", "It is kept."))
-    shown = [marked, *(example_of(said[verdict], word) for verdict, word in words if verdict in said)]
+    shown = [marked, *(example_of(first[verdict], word) for verdict, word in words if verdict in first)]
     sweep = sweep_words(state.last_sweep, as_of)
     return paragraph((waiting_words(state.waiting, as_of), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
 
@@ -239,7 +239,7 @@ def state_numbers(state: DatasetState) -> dict[str, Any]:
 
 
 def _objections(state: DatasetState) -> Iterable[str]:
-    return (f"**Not swept**: {plain(said)}" for said in state.objections[:_NAMED])
+    return (f"**Not swept**: {plain(objection)}" for objection in state.objections[:_NAMED])
 
 
 # --- what is said of a day --------------------------------------------------------------------------------------------
