@@ -117,17 +117,17 @@ def datasets_to_evaluate(
             return ChangeReason.TIME
         return None if oldest < looked <= newest else ChangeReason.LONG_AGO
 
-    found = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := why(name, digest))}
-    return dict(sorted(found.items(), key=lambda one: known[one[0]][2] if one[0] in known else NEVER))
+    reasons = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := why(name, digest))}
+    return dict(sorted(reasons.items(), key=lambda one: known[one[0]][2] if one[0] in known else NEVER))
 
 
 def as_globs(names: Sequence[str], present: Listing) -> list[str]:
     """Shorten a selection for a run: a whole store becomes one glob, everything becomes `*`."""
     if len(names) == len(present.names) and not present.away:
         return ["*"]
-    mine, there = by_store(names), by_store(present.names)
+    wanted, there = by_store(names), by_store(present.names)
     globs: list[str] = []
-    for store, chosen in sorted(mine.items()):
+    for store, chosen in sorted(wanted.items()):
         is_whole = len(chosen) == len(there[store]) > 1
         globs += [f"{escape_glob(store)}/*"] if is_whole else [escape_glob(name) for name in sorted(chosen)]
     return globs

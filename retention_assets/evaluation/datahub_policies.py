@@ -53,25 +53,27 @@ def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) 
     store = environment.stores([name])[name]
     if not isinstance(store, AspectsStore):
         return []
-    found = call_store(store, store.policies)
+    entries = call_store(store, store.policies)
     files = read_policies(environment.settings)
     everything = environment.settings.overwrite_user_policies
     forced = {entry.name for entry in files.entries if entry.force_overwrite or everything}
-    decisions = ledger.policy_book.take_over(found, f"datahub:{name}", actor, forced)
+    decisions = ledger.policy_book.take_over(entries, f"datahub:{name}", actor, forced)
     return [one.decision.reason for one in decisions if one.decision.outcome is not LoadOutcome.SKIPPED]
 
 
 def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], environment: Environment) -> list[str]:
     """Warn of entries whose entity or aspect occurs in no row of the `aspects` stores: it is probably misspelt."""
     stores = {one.name for one in environment.settings.stores if isinstance(one, AspectsSettings)}
-    names = [name.partition("/")[2] for store, mine in by_store(datasets).items() if store in stores for name in mine]
+    names = [name.partition("/")[2] for store, own in by_store(datasets).items() if store in stores for name in own]
     words = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
     if not names:
         return []
-    found = []
+    warnings = []
     for entry in entries:
         for kind, word in (("entity", entry.entity), ("aspect", entry.aspect)):
             if word != ALL and word not in words[kind]:
                 remedy = suggest(word, sorted(words[kind])) or ""
-                found.append(f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}".rstrip())
-    return found
+                warnings.append(
+                    f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}".rstrip()
+                )
+    return warnings

@@ -103,8 +103,8 @@ def only_dataset(log: Log, dataset: str) -> Log:
     if row["fault"]:
         where = f"transaction {row['fault_transaction']}"
         raise UnsoundLog(f"{dataset} is refused: {row['fault']} ({where}). Mend its log first.")
-    mine = pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)
-    return Log(log.transactions.filter(mine).combine_chunks(), described)
+    own = pc.equal(log.transactions["dataset"].cast(pa.string()), dataset)
+    return Log(log.transactions.filter(own).combine_chunks(), described)
 
 
 def no_dataset(environment: Environment, dataset: str) -> BadInput:
@@ -120,12 +120,12 @@ def no_dataset(environment: Environment, dataset: str) -> BadInput:
 
 
 def _all_datasets(environment: Environment) -> list[str]:
-    found: list[str] = []
+    datasets: list[str] = []
     for settings in environment.settings.stores:
         with suppress(Refused, BadInput):
             (store,) = environment.stores([settings.name]).values()
-            found += call_store(store, store.datasets)
-    return found[:_MOST_COMPARED]
+            datasets += call_store(store, store.datasets)
+    return datasets[:_MOST_COMPARED]
 
 
 def _not_there(dataset: str, where: str, known: Sequence[str]) -> BadInput:

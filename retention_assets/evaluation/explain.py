@@ -210,21 +210,21 @@ _OF_CLASS = {
 def _summary_of_object(kind: str, attributes: Mapping[str, str]) -> str | None:
     if kind != "OBJECT":
         return None
-    if said := attributes.get(WITNESS):
-        first, *others = said.splitlines()
-        return f"It is referenced by {first}{f', and {len(others)} more' if others else ''}: as long as that is so it stays."
+    if witnesses := attributes.get(WITNESS):
+        first, *more = witnesses.splitlines()
+        return f"It is referenced by {first}{f', and {len(more)} more' if more else ''}: as long as that is so it stays."
     return _OF_CLASS.get(attributes.get("class", ""))
 
 
-def _summary_of_marked(found: Explanation, life: TransactionLife) -> str:
+def _summary_of_marked(explanation: Explanation, life: TransactionLife) -> str:
     status = life.mark.status if life.mark else ""
     if status not in ("MARKED", "SWEEPING", "SWEPT"):
-        return found.summary
-    if found.verdict != "mark":
+        return explanation.summary
+    if explanation.verdict != "mark":
         again = " It is marked: the sweep looks once more, and spares it if that is still so."
-        return found.summary + (again if status == "MARKED" else "")
+        return explanation.summary + (again if status == "MARKED" else "")
     where = {"MARKED": "it is marked, and swept when its grace is over", "SWEEPING": "it is being swept"}
-    return f"Policy '{found.policy}' selects it and nothing protects it: {where.get(status, 'it was swept')}."
+    return f"Policy '{explanation.policy}' selects it and nothing protects it: {where.get(status, 'it was swept')}."
 
 
 def _holders(history: History, position: int) -> Ints:
@@ -271,10 +271,10 @@ def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, 
         value = own.words() if own and line.key == "select.from_table" else _written(policy, line)
         if value is None and not refused:
             continue
-        said = ExplainedLine(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)
-        known = answers.setdefault((line.key, line.branches), said)
-        if known.holds and refused:
-            answers[line.key, line.branches] = said
+        explained = ExplainedLine(line.key, not refused, line.reason.text(policy.name) if refused else "", value, line.branches)
+        first = answers.setdefault((line.key, line.branches), explained)
+        if first.holds and refused:
+            answers[line.key, line.branches] = explained
     lines = tuple(answers.values())
     return PolicyAnswer(policy.name, sentence(policy), all(line.holds for line in lines), lines)
 

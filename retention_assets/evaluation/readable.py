@@ -122,20 +122,20 @@ def readable(
     The answer holds until its `until`: whoever reads later asks again. `as_of` asks as if it were then. Raises Refused
     where the log is not sound or can't be read.
     """
-    found = read_dataset(environment, dataset, log)
+    lines = read_dataset(environment, dataset, log)
     with environment.ledger_if_any() as ledger:
         now = as_of or (ledger.clock.present() if ledger else environment.present())
-        known = _KnownMarks.of(ledger.marks.table([dataset], _MARKS) if ledger else None, found.transactions)
+        marks = _KnownMarks.of(ledger.marks.table([dataset], _MARKS) if ledger else None, lines.transactions)
         # Read last: a sweep raises the visibility mark before it deletes.
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        holds, _ = holds_about(dataset, found, holds_in_force(ledger, environment.settings, now), now)
+        holds, _ = holds_about(dataset, lines, holds_in_force(ledger, environment.settings, now), now)
     instant = at or now
     branches = []
-    for view in views_at(found.transactions, instant, branch):
-        until = min((known.due[row.transaction] for row in view.rows if row.transaction in known.due), default=None)
-        why = _why_not(view, instant, visible_from, known, until, lasting.after(now), dataset)
+    for view in views_at(lines.transactions, instant, branch):
+        until = min((marks.due[row.transaction] for row in view.rows if row.transaction in marks.due), default=None)
+        why = _why_not(view, instant, visible_from, marks, until, lasting.after(now), dataset)
         branches.append(ReadableBranch(view.branch, view.current, why is None, why, until, view.rows))
-    named = () if visible_from is None else tuple(_by_name(found.transactions, holds, known, now))
+    named = () if visible_from is None else tuple(_by_name(lines.transactions, holds, marks, now))
     return Readable(dataset, instant, visible_from, tuple(branches), named)
 
 
@@ -166,7 +166,7 @@ def _why_not(
     view: BranchAsOf,
     at: datetime,
     visible_from: datetime | None,
-    known: _KnownMarks,
+    marks: _KnownMarks,
     until: datetime | None,
     needed_until: datetime,
     dataset: str,
@@ -174,10 +174,10 @@ def _why_not(
     if visible_from is not None and at < visible_from and not view.current:
         return hidden_sentence(dataset, visible_from)
     for row in view.rows:
-        if row.transaction in known.gone:
+        if row.transaction in marks.gone:
             return f"{row.transaction} of it is deleted, or is being deleted."
     newest = max((row.closed_at for row in view.rows), default=None)
-    if not view.current and any((newest is None or newest < closed) and closed <= at for closed in known.unlisted):
+    if not view.current and any((newest is None or newest < closed) and closed <= at for closed in marks.unlisted):
         return f"A transaction that may have been current at {text_of(at)} is deleted."
     if until is not None and until <= needed_until and not view.current:
         return f"Some of it is due to be deleted at {text_of(until)}."
@@ -198,13 +198,13 @@ def refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, vie
     raise Refused(hidden_sentence(dataset, visible_from))
 
 
-def _by_name(rows: pa.Table, holds: Sequence[Hold], known: _KnownMarks, now: datetime) -> Iterator[NamedState]:
+def _by_name(rows: pa.Table, holds: Sequence[Hold], marks: _KnownMarks, now: datetime) -> Iterator[NamedState]:
     names, tags, expiries = (rows[name].to_pylist() for name in ("transaction", "tags", "tag_expiries"))
     held = held_rows(rows, holds)
-    for name, mine, ends, is_held in zip(names, tags, expiries, held, strict=True):
-        if name in known.gone:
+    for name, own, ends, is_held in zip(names, tags, expiries, held, strict=True):
+        if name in marks.gone:
             continue
-        for tag, end in zip(mine or (), ends or (None,) * len(mine or ()), strict=True):
+        for tag, end in zip(own or (), ends or (None,) * len(own or ()), strict=True):
             if end is None or now < end:
                 yield NamedState(name, f"tag {tag}")
         if is_held:
@@ -257,8 +257,8 @@ def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Boo
     current = in_view & flags(pc.equal(views["view"], 0))
     since = in_view & (as_micros(views["superseded_at"]) > mark)
     loose = ~in_view & (as_micros(pc.coalesce(rows["closed_at"], rows["opened_at"])) >= mark)
-    found: Bools = current | since | loose | flags(pc.is_valid(views["protected_by"])) | _is(rows["status"], "OPEN")
-    return found
+    visible: Bools = current | since | loose | flags(pc.is_valid(views["protected_by"])) | _is(rows["status"], "OPEN")
+    return visible
 
 
 def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[str, datetime]) -> pa.Table:
@@ -266,17 +266,17 @@ def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[s
     visibility mark. Only a policy that says so can take what is in a latest view.
     """
     old = views.filter(pc.greater(views["view"], 0)).select(["dataset", "transaction", "superseded_at"])
-    mine = old.filter(pc.is_in(keys_of(old), value_set=keys_of(swept)))
-    marks = [visible_from.get(name) for name in mine["dataset"].to_pylist()]
-    return mine.filter(pc.greater(mine["superseded_at"], pa.array(marks, mine.schema.field("superseded_at").type)))
+    again = old.filter(pc.is_in(keys_of(old), value_set=keys_of(swept)))
+    marks = [visible_from.get(name) for name in again["dataset"].to_pylist()]
+    return again.filter(pc.greater(again["superseded_at"], pa.array(marks, again.schema.field("superseded_at").type)))
 
 
 def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
-    found: Bools = np.zeros(len(rows), dtype=bool)
+    held: Bools = np.zeros(len(rows), dtype=bool)
     names = rows["transaction"].to_pylist() if any(hold.transactions is not None for hold in holds) else []
     for hold in holds:
-        found |= True if hold.transactions is None else np.array(protecting(names, hold.transactions), dtype=bool)
-    return found
+        held |= True if hold.transactions is None else np.array(protecting(names, hold.transactions), dtype=bool)
+    return held
 
 
 def _is(column: pa.ChunkedArray, word: str) -> Bools:

@@ -45,13 +45,13 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
     guessed: list[str] = []
     if policies.entries:
         for store, names in by_store(datasets).items():
-            found = settings.store(store)
-            if isinstance(found, AspectsSettings):
-                own += policies_for(policies.entries, names, found.current_counts)
-            elif found is None:
-                mine = policies_for(policies.entries, names)
-                guessed += [name for policy in mine for name in policy.datasets.include]
-                own += mine
+            store_settings = settings.store(store)
+            if isinstance(store_settings, AspectsSettings):
+                own += policies_for(policies.entries, names, store_settings.current_counts)
+            elif store_settings is None:
+                applied = policies_for(policies.entries, names)
+                guessed += [name for policy in applied for name in policy.datasets.include]
+                own += applied
     return RulesInForce(tuple(own), policies.holds, tuple(guessed), visibility=policies.visibility)
 
 

@@ -50,8 +50,8 @@ class TransactionLives:
     def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
         """Lives of the named transactions, in the order of the names."""
         listed = self._listed()
-        mine = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
-        rows = {row["transaction"]: row for row in mine.to_pylist()}
+        table = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
+        rows = {row["transaction"]: row for row in table.to_pylist()}
         lives = {life.transaction: life for life in self._lives(rows.get(name, {"transaction": name}) for name in names)}
         unknown = [name for name, life in lives.items() if name not in rows and not life.marks]
         if unknown:
@@ -102,12 +102,12 @@ class TransactionLives:
 
     def _lives(self, rows: Iterable[dict[str, Any]]) -> Iterator[TransactionLife]:
         left = iter(rows)
-        while some := list(islice(left, _AT_ONCE)):
-            names = [row["transaction"] for row in some]
+        while batch := list(islice(left, _AT_ONCE)):
+            names = [row["transaction"] for row in batch]
             histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
             swept = [name for name, marks in histories.items() if marks[-1].is_deleted]
             there = frozenset(self.find_data(swept)) if self.find_data else ()
-            for row in some:
+            for row in batch:
                 life = TransactionLife(**row, in_log="type" in row, marks=histories.get(row["transaction"], ()))
                 again = life.in_log and life.mark is not None and life.transaction in there
                 life = replace(life, there_again=again)

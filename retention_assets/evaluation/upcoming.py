@@ -62,8 +62,8 @@ class Upcoming:
     @property
     def bytes(self) -> int | None:
         """Sum of the known sizes; None where none is known."""
-        known = [one.bytes for one in self.datasets if one.bytes is not None]
-        return sum(known) if known or not self.datasets else None
+        sizes = [one.bytes for one in self.datasets if one.bytes is not None]
+        return sum(sizes) if sizes or not self.datasets else None
 
 
 def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:

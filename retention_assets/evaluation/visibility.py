@@ -50,18 +50,18 @@ class VisibilityRules:
         return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
 
     def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
-        mine = [one for one in self.versions if selects_dataset(one.rule.datasets, dataset, dict(attributes))]
-        since = self._in_force_since(mine)
+        about = [one for one in self.versions if selects_dataset(one.rule.datasets, dataset, dict(attributes))]
+        since = self._in_force_since(about)
         if since is None:
             return None
         begin = WAIT.before(self.at)
-        counting = [one for one in mine if one.begin <= self.at and (one.end is None or one.end > begin)]
+        counting = [one for one in about if one.begin <= self.at and (one.end is None or one.end > begin)]
         longest = min(counting, key=lambda one: one.rule.retention.before(self.at))
         return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
 
-    def _in_force_since(self, mine: Iterable[RuleInTime]) -> datetime | None:
+    def _in_force_since(self, about: Iterable[RuleInTime]) -> datetime | None:
         since: datetime | None = None
-        for one in sorted(mine, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
+        for one in sorted(about, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
             if one.begin > self.at:
                 continue
             reaches = one.end is None or one.end > self.at if since is None else one.end is None or one.end >= since
@@ -85,8 +85,10 @@ def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]],
     Each part is some datasets with their `newest_closes`. Nothing is read where the book has no entry.
     """
     rules = VisibilityRules.of(ledger, at)
-    found = (one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest))
-    raises = {one.dataset: one.to for one in found if one.to is not None}
+    proposed = (
+        one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest)
+    )
+    raises = {one.dataset: one.to for one in proposed if one.to is not None}
     before = ledger.visibility.of_all(raises)
     after = ledger.visibility.raise_to(raises, actor)
     return sum(before.get(name) != visible_from for name, visible_from in after.items())
@@ -108,7 +110,7 @@ def propose_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table)
     closes = dict(zip(newest["dataset"].to_pylist(), newest["closed_at_max"].to_pylist(), strict=True))
     for row in datasets.select(["dataset", "attributes"]).to_pylist():
         name = row["dataset"]
-        found = rules.for_dataset(name, dict(row["attributes"] or ())) if closes.get(name) else None
-        if found is not None:
-            to = raise_by(found.rule.retention, rules.at, closes[name], f" ({found.rule.name})")
-            yield ProposedRaise(name, None if found.waits_until else to, found.waits_until)
+        readable = rules.for_dataset(name, dict(row["attributes"] or ())) if closes.get(name) else None
+        if readable is not None:
+            to = raise_by(readable.rule.retention, rules.at, closes[name], f" ({readable.rule.name})")
+            yield ProposedRaise(name, None if readable.waits_until else to, readable.waits_until)
