@@ -178,7 +178,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_180,
     "stores.records": 1_360,
-    "stores.objects": 7_970,
+    "stores.objects": 7_940,
     "evaluation": 2_410,
     "sweep": 2_910,
     "pipeline": 2_820,
@@ -190,7 +190,7 @@ BUDGETS: Mapping[str, int] = {
     "retention_assets_tests": 65_900,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 51, 1_421
+OPENINGS, ARROWS = 51, 1_420
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -63,20 +63,21 @@ class SettingsPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
 
 
-def _one_group(text: str) -> str:
+def one_group(text: str, *, meaning: str = "realm") -> str:
+    """Check that a text is a regular expression with one group."""
     try:
         groups = re.compile(text).groups
     except re.error as fault:
         raise InvalidValue(f"is not a regular expression: {fault}") from None
     if groups != 1:
-        raise InvalidValue(f"has {groups} groups", "a regular expression with one group, which is the realm")
+        raise InvalidValue(f"has {groups} groups", f"a regular expression with one group, which is the {meaning}")
     return text
 
 
 class RealmPattern(SettingsPart):
     """The realm is what the one group finds in the name of a dataset, without its store; none where it finds nothing."""
 
-    pattern: Annotated[str, AfterValidator(_one_group)]
+    pattern: Annotated[str, AfterValidator(one_group)]
 
 
 class RealmColumn(SettingsPart):

@@ -22,7 +22,7 @@ from retention_assets.stores.objects.source_settings import (
     one_of,
 )
 from retention_assets.stores.records.settings import ColumnName
-from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, tuple_of
+from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSettings, one_group, tuple_of
 
 # Younger objects are never judged, whatever the settings: clocks differ, and writers take time.
 FLOOR = Duration(seconds=300)
@@ -45,16 +45,6 @@ def _part_template(text: str) -> str:
     return _template(text)
 
 
-def _pattern(text: str) -> str:
-    try:
-        groups = re.compile(text).groups
-    except re.error as fault:
-        raise InvalidValue(f"is not a regular expression: {fault}") from None
-    if groups != 1:
-        raise InvalidValue(f"has {groups} groups", "a regular expression with one group, which is the kind")
-    return text
-
-
 def _min_age(value: Duration) -> Duration:
     if is_always_longer(FLOOR, value):
         raise InvalidValue(
@@ -72,7 +62,7 @@ class FromColumn(RealmColumn):
 class FromPattern(SettingsPart):
     """What the one group of a regular expression finds in the key; nothing where it does not match."""
 
-    pattern: Annotated[str, AfterValidator(_pattern)]
+    pattern: Annotated[str, AfterValidator(lambda text: one_group(text, meaning="kind"))]
 
 
 class FingerprintFilter(SettingsPart):

@@ -1,9 +1,9 @@
 """A list that was finished before it is read, and the place of its objects: only the place knows what exists now."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,20 @@ class ObjectList(Protocol):
 class ObjectPlace(Protocol):
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Objects present now under the given keys."""
+
+
+P = TypeVar("P")
+
+
+def packed(parts: Iterable[P], weight: Callable[[P], int], shares: int) -> list[tuple[P, ...]]:
+    """Pack parts into this many shares of about equal weight; heavy parts should come first."""
+    packs: list[list[P]] = [[] for _ in range(max(1, shares))]
+    weights = [0] * len(packs)
+    for part in parts:
+        least = weights.index(min(weights))
+        packs[least].append(part)
+        weights[least] += weight(part)
+    return [tuple(pack) for pack in packs]
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import has_scheme, mask_secrets, without_scheme
 from retention_assets.stores.objects.listings.columns import objects_of, some_roles
+from retention_assets.stores.objects.listings.finished import packed
 from retention_assets.stores.places.file_systems import FileSystem, is_s3, open_file_system
 
 _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
@@ -82,13 +83,7 @@ class InventoryObjects:
             self.begin()
         assert self._delivery is not None, "begin sets it"
         files = sorted(self._delivery.files, key=lambda one: (-one.size, one.place))
-        shares: list[list[InventoryFile]] = [[] for _ in range(max(1, min(wanted, len(files))))]
-        sizes = [0] * len(shares)
-        for file in files:
-            least = sizes.index(min(sizes))
-            shares[least].append(file)
-            sizes[least] += file.size
-        return [tuple(share) for share in shares]
+        return packed(files, lambda one: one.size, min(wanted, len(files)))
 
     def read(self, share: tuple[InventoryFile, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         for file in share:

@@ -13,6 +13,7 @@ from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.listing import LogFile, files_matching
 from retention_assets.stores.objects.listings.columns import ColumnRoles, objects_of, some_roles
+from retention_assets.stores.objects.listings.finished import packed
 from retention_assets.stores.objects.source_settings import ParquetFiles
 from retention_assets.stores.places.file_systems import is_local, open_file_system
 
@@ -44,13 +45,8 @@ class ParquetObjects:
             raise Refused(f"No file is at {mask_secrets(self.files.files)}. Check `listing.parquet.files` in the settings.")
         if len(parts) < wanted:
             parts = [group for part in parts for group in self._groups(part)]
-        shares: list[list[FileRows]] = [[] for _ in range(min(max(1, wanted), len(parts)))]
-        sizes = [0] * len(shares)
-        for part in sorted(parts, key=lambda one: (-one.weight, one.file.path, one.groups or ())):
-            least = sizes.index(min(sizes))
-            shares[least].append(part)
-            sizes[least] += part.weight
-        return [tuple(share) for share in shares]
+        parts.sort(key=lambda one: (-one.weight, one.file.path, one.groups or ()))
+        return packed(parts, lambda one: one.weight, min(wanted, len(parts)))
 
     def read(self, share: tuple[FileRows, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         for part in share:

@@ -26,8 +26,7 @@ from retention_assets.stores.objects.look.due import (
     within_realms,
 )
 from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, FindLeading, FollowEdges
-from retention_assets.stores.objects.look.hits import WITNESSES, Hits, witness_words, witnesses_among
-from retention_assets.stores.objects.look.references import FindReferences
+from retention_assets.stores.objects.look.hits import WITNESSES, FindReferences, Hits, witness_words, witnesses_among
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
 from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, ShareRows, count_sources, read_whole
 from retention_assets.stores.objects.scan.brakes import find_losses

@@ -1,23 +1,196 @@
-"""Judges listed objects: assigns classes, counts groups and writes both."""
+"""Judges listed objects: matches them with references, assigns classes, and counts and writes both. Objects and references are
+matched range by range of fingerprints, each small enough for a CPU cache. So the cost of an object stays the same however many
+there are, and no task holds all references."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Small, integers
+from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
 from retention_assets.stores.objects.scan.classes import CLASSES as NAMES
 from retention_assets.stores.objects.scan.classes import ClassRules, classes_of, words_of
-from retention_assets.stores.objects.scan.folder import CLASS, CLASSES, ScanFolder
+from retention_assets.stores.objects.scan.filters import BloomSize, Filter, SortedFingerprints, read_bloom
+from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
+from retention_assets.stores.objects.scan.folder import CLASS, CLASSES, RANGES, RangedValues, Run, ScanFolder
 from retention_assets.stores.objects.scan.listed import ListedObjects
-from retention_assets.stores.objects.scan.match import Matches
+from retention_assets.stores.objects.scan.read_references import distinct_of, read_sources
 from retention_assets.stores.objects.scan_result import ObjectClass
 
+Rows = npt.NDArray[np.uint32]
+
+# objects per run
+_ASKED = 1 << 22
+# least references looked up together; for fewer, calls cost more than lookups
+_CELL = 1 << 16
 _COLUMNS = ("realm", "kind", "dataset", "size", "created_at")
 _WORDS = pa.array([str(name) for name in NAMES], pa.string())
 # most groups counted in a dense array
 _FEW = 1 << 16
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """A file of the fingerprints of consecutive objects; `rows` counts the objects, `values` the fingerprints."""
+
+    name: str
+    rows: int
+    values: int
+
+
+@dataclass(frozen=True)
+class AskObjects:
+    """Task that writes the fingerprints under which a part's objects may be named."""
+
+    listed: ListedObjects
+    named_by: NamedBy
+    has_realms: bool
+    salt: bytes
+    folder: ScanFolder
+
+    def __call__(self, number: int) -> list[AskedRun]:
+        runs, fingerprints = list[AskedRun](), Fingerprints(self.salt)
+        # If objects are named in one way and not by folders, their own fingerprints suffice.
+        bare = not (self.named_by.depths or (self.named_by.in_all and self.has_realms))
+        held: list[tuple[Hashes, Rows | None]] = []
+        rows = 0
+
+        def close() -> None:
+            nonlocal rows
+            if rows:
+                runs.append(self._write(f"asked/{number:05d}-{len(runs):04d}", held, rows))
+                held.clear()
+                rows = 0
+
+        for table in self.listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
+            own = join_chunks(table["fingerprint"]).to_numpy()
+            if bare:
+                held.append((own, None))
+            else:
+                every = np.arange(rows, rows + len(table), dtype=np.uint32)
+                ways = lookups(fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), self.named_by, own)
+                held += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
+            rows += len(table)
+            if rows >= _ASKED:
+                close()
+        close()
+        return runs
+
+    def _write(self, name: str, held: Sequence[tuple[Hashes, Rows | None]], rows: int) -> AskedRun:
+        values = np.concatenate([hashes for hashes, _ in held]) if held else np.zeros(0, dtype=np.uint64)
+        order = self.folder.write_ranges(name, values)
+        places = [some for _, some in held if some is not None]
+        self.folder.write_bytes(f"{name}.rows", np.concatenate(places)[order] if places else order.astype(np.uint32))
+        return AskedRun(name, rows, len(values))
+
+
+@dataclass(frozen=True)
+class MatchedRanges:
+    """Result of some ranges: the file of met fingerprints, and the numbers of distinct references in all, per source and
+    matched."""
+
+    name: str
+    distinct: int
+    of_sources: tuple[int, ...]
+    matched: int
+
+
+@dataclass(frozen=True)
+class MatchObjects:
+    """Task that matches all references and fingerprints of some ranges. With `bloom`, the filter says what is retained; the
+    references are still counted exactly."""
+
+    references: Sequence[Run]
+    sources: int
+    # retained over edges
+    over: Sequence[Run]
+    asked: Sequence[AskedRun]
+    folder: ScanFolder
+    bounds: Sequence[tuple[int, int]]
+    bloom: BloomSize | None
+
+    def __call__(self, number: int) -> MatchedRanges:
+        first, end = self.bounds[number]
+        references = read_sources(self.folder, self.references, self.sources, first, end)
+        beside = [self.folder.read_values(run.name, first, end) for run in self.over]
+        asked = [self.folder.read_values(run.name, first, end) for run in self.asked]
+        bloom = read_bloom(self.folder, self.bloom) if self.bloom else None
+        met = [np.zeros(len(one.values), dtype=bool) for one in asked]
+        places = [0] * len(asked)
+        distinct, matched, counts = 0, 0, [0] * self.sources
+        for low, high in _cells([one for some in references for one in some], first, end):
+            known, of_sources = distinct_of(references, low, high)
+            named = np.zeros(len(known), dtype=bool)
+            some = [one.between(low, high) for one in asked]
+            hashes = np.concatenate(some) if some else known[:0]
+            at = SortedFingerprints(known).find(hashes)
+            there = at >= 0
+            named[at[there]] = True
+            retained: list[Filter] = (
+                [bloom] if bloom else [SortedFingerprints(distinct_of([[one]], low, high)[0]) for one in beside]
+            )
+            for filter_ in retained:
+                there |= filter_.has(hashes)
+            begin = 0
+            for place, values in enumerate(some):
+                met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
+                places[place] += len(values)
+                begin += len(values)
+            distinct, matched = distinct + len(known), matched + int(np.count_nonzero(named))
+            counts = [one + more for one, more in zip(counts, of_sources, strict=True)]
+        name = f"matched/{number:05d}"
+        bits = [np.packbits(one) for one in met]
+        ends = np.cumsum([0, *map(len, bits)], dtype=np.int64)
+        self.folder.write_bytes(name, ends, *bits)
+        return MatchedRanges(name, distinct, tuple(counts), matched)
+
+
+def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Group ranges into cells of about _CELL references."""
+    sizes = np.zeros(RANGES, dtype=np.int64)
+    for one in references:
+        sizes += np.diff(one.begins)
+    begin, held = first, 0
+    for number in range(first, end):
+        if number > begin and held + sizes[number] > _CELL:
+            yield begin, number
+            begin, held = number, 0
+        held += sizes[number]
+    if begin < end:
+        yield begin, end
+
+
+@dataclass(frozen=True)
+class Matches:
+    """All asked runs, and which of their fingerprints tasks met."""
+
+    folder: ScanFolder
+    asked: Sequence[AskedRun]
+    met: Sequence[str]
+    bounds: Sequence[tuple[int, int]]
+
+    def hit(self, number: int) -> Bools:
+        """Mask of the rows of a run that something names."""
+        run = self.asked[number]
+        begins = self.folder.read_values(run.name, 0, 0).begins
+        met = [
+            self._met(name, number, int(begins[end] - begins[first]))
+            for name, (first, end) in zip(self.met, self.bounds, strict=True)
+        ]
+        rows: Ints = np.frombuffer(self.folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
+        hit = np.zeros(run.rows, dtype=bool)
+        hit[rows[np.concatenate(met)]] = True
+        return hit
+
+    def _met(self, name: str, number: int, asked: int) -> Bools:
+        files, path = self.folder.place(name)
+        with files.open_input_file(path) as source:
+            begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
+            bits = np.frombuffer(source.read_at(end - begin, 8 * (len(self.asked) + 1) + begin), dtype=np.uint8)
+        return np.unpackbits(bits, count=asked).view(bool)
+
 
 # realm, kind, dataset and class; "" for none
 Group = tuple[str, str, str, ObjectClass]

@@ -20,10 +20,9 @@ from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spo
 from retention_assets.stores.objects.scan.filters import BloomSize, FillBloom
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, ReferredNames
 from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
-from retention_assets.stores.objects.scan.judge import Group, JudgeObjects, add_groups
+from retention_assets.stores.objects.scan.judge import AskObjects, Group, JudgeObjects, Matches, MatchObjects, add_groups
 from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, WriteListing
 from retention_assets.stores.objects.scan.log_lines import log_lines
-from retention_assets.stores.objects.scan.match import AskObjects, Matches, MatchObjects
 from retention_assets.stores.objects.scan.read_edges import CloseEdges, FindKept, ReadEdges
 from retention_assets.stores.objects.scan.read_references import ReadReferences, ReferenceRuns
 from retention_assets.stores.objects.scan_result import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects.look import due, hits, references
+from retention_assets.stores.objects.look import due, hits
 from retention_assets.stores.objects.look.hits import WITNESSES
 from retention_assets.stores.objects.look.look import find_witnesses
 from retention_assets.stores.objects.references import SourceNotWhole
@@ -103,7 +103,7 @@ def test_any_random_sets_have_the_witnesses_that_sets_of_python_find(monkeypatch
         random_ = random.Random(seed)
         monkeypatch.setattr(due, "TOGETHER", random_.choice([1, 3, 1000]))
         monkeypatch.setattr(due, "_RUN", random_.choice([1, 1000]))
-        monkeypatch.setattr(references, "_HELD", random_.choice([1, 3, 1000]))
+        monkeypatch.setattr(hits, "_HELD", random_.choice([1, 3, 1000]))
         monkeypatch.setattr(hits, "_GROUP", random_.choice([1, 1000]))
         keys: list[str | None] = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
         realms: list[str | None] = random_.choice([[None], ["r"], ["r", "s"], [None, "r", "s", ""]])

@@ -21,8 +21,9 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.model import Policy
 from retention_assets.policy.purge import purge_of
 from retention_assets.stores.objects.references import ShareEnd, rounds
+from retention_assets.stores.objects.scan import judge as judging
 from retention_assets.stores.objects.scan import listed as listed_objects
-from retention_assets.stores.objects.scan import match, read_references
+from retention_assets.stores.objects.scan import read_references
 from retention_assets.stores.objects.scan import scan as scans
 from retention_assets.stores.objects.scan.filters import Bloom
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints
@@ -188,7 +189,7 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_TOGETHER", 40), (read_references, "_RUN", 20), (match, "_ASKED", 20), (match, "_CELL", 4),
+        (scans, "_TOGETHER", 40), (read_references, "_RUN", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
         # A part is read in two tables, each of which is asked about by itself.
         (listed_objects, "ROWS", 16), (rounds, "_MOST", 32),
     ):  # fmt: skip
