@@ -170,7 +170,7 @@ BUDGETS: Mapping[str, int] = {
     "policy": 3_070,
     "frames": 3_740,
     "exchange": 660,
-    "sql": 2_380,
+    "sql": 2_370,
     "ledger": 7_000,
     "stores": 1_230,
     "stores.places": 410,

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table
 from retention_assets.errors import Refused
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.references import DeleteHook, ForeignKey, References, references_of
+from retention_assets.sql.references import ForeignKey, References, references_of
 from retention_assets.sql.reflection import Place
 
 # paths that a refusal names; there may be hundreds
@@ -73,8 +73,13 @@ class Cascades:
 
     def warnings(self) -> list[str]:
         """Describe what is refused, what is accepted, and triggers, whose effects can't be foreseen."""
-        beyond = self._accepted() if self.is_accepted else self._beyond()
-        return self._wrong_tables() + beyond + [self._about_trigger(one.table, one.name) for one in self._triggers]
+        triggers = [
+            f"The trigger {one.name} of the table {self._name(one.table)} of the store {self.store} runs at each deletion; what"
+            " else it deletes or changes is not looked at."
+            for one in self.references.hooks
+            if not one.is_rule
+        ]
+        return self._wrong_tables() + self._beyond() + triggers
 
     @property
     def accepted_paths(self) -> str | None:
@@ -194,49 +199,33 @@ class Cascades:
         return faults
 
     def _beyond(self) -> list[str]:
+        """Describe what goes or may go beyond the rows of the store, with a remedy unless the settings accept it."""
+        accepts = " The store accepts that." if self.is_accepted else None
         faults = []
         if self.references.hidden:
-            faults.append(f"{self._about_hidden}. Or {_ACCEPT}.")
+            about = f"Which tables refer to those of the store {self.store} cannot be read: {self.references.hidden}."
+            faults.append(about + (accepts or f" Or {_ACCEPT}."))
         if self.paths:
-            more = f", and {len(self.paths) - _MOST} more" if len(self.paths) > _MOST else ""
-            listed = any(one.key is not None for one in self.tables)
-            remedy = (
-                "List a table under `children` by the column that holds the key of the unit of work, have" if listed else "Have"
-            )
-            faults.append(
-                f"The database of the store {self.store} would delete or change more than it is told to:"
-                f" {'; '.join(self._text(path) for path in self.paths[:_MOST])}{more}. {remedy} the foreign key changed to NO"
-                f" ACTION, or {_ACCEPT}."
-            )
-        faults += [f"{self._about_rule(one.table, one.name)} Drop the rule, or {_ACCEPT}." for one in self._rules]
+            faults.append(self.accepted_paths or self._about_paths())
+        faults += [
+            f"The rule {one.name} of the table {self._name(one.table)} of the store {self.store} does more at each deletion"
+            f" than is asked.{accepts or f' Drop the rule, or {_ACCEPT}.'}"
+            for one in self.references.hooks
+            if one.is_rule and not one.replaces
+        ]
         return faults
 
-    def _accepted(self) -> list[str]:
-        faults = [f"{self._about_hidden}. The store accepts that."] if self.references.hidden else []
-        faults += [self.accepted_paths] if self.accepted_paths else []
-        return faults + [f"{self._about_rule(one.table, one.name)} The store accepts that." for one in self._rules]
-
-    @property
-    def _about_hidden(self) -> str:
-        return f"Which tables refer to those of the store {self.store} cannot be read: {self.references.hidden}"
-
-    def _about_rule(self, place: Place, name: str) -> str:
-        table_name = f"{self._name(place)} of the store {self.store}"
-        return f"The rule {name} of the table {table_name} does more at each deletion than is asked."
-
-    def _about_trigger(self, place: Place, name: str) -> str:
-        return (
-            f"The trigger {name} of the table {self._name(place)} of the store {self.store} runs at each deletion; what else it"
-            " deletes or changes is not looked at."
+    def _about_paths(self) -> str:
+        more = f", and {len(self.paths) - _MOST} more" if len(self.paths) > _MOST else ""
+        listed = any(one.key is not None for one in self.tables)
+        remedy = (
+            "List a table under `children` by the column that holds the key of the unit of work, have" if listed else "Have"
         )
-
-    @property
-    def _rules(self) -> list[DeleteHook]:
-        return [one for one in self.references.hooks if one.is_rule and not one.replaces]
-
-    @property
-    def _triggers(self) -> list[DeleteHook]:
-        return [one for one in self.references.hooks if not one.is_rule]
+        return (
+            f"The database of the store {self.store} would delete or change more than it is told to:"
+            f" {'; '.join(self._text(path) for path in self.paths[:_MOST])}{more}. {remedy} the foreign key changed to NO"
+            f" ACTION, or {_ACCEPT}."
+        )
 
     def _text(self, path: CascadePath) -> str:
         steps = [f"{self._name(key.table)} by {_label(key, action)}" for key, action in path.steps]

@@ -91,21 +91,21 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
         if self.rows.dialect != "postgresql" or attempt is Attempt.SKIPPING:
             return super().act(connection, names, attempt)
         planned = [name for name in names if self.items[name].note]
-        done: list[str] = []
+        deleted = set[tuple[Any, ...]]()
         if planned:
             with short_lock_wait(connection, attempt.lock_wait):
                 deleted = set(map(tuple, connection.execute(self._statement, self._parameters(planned))))
-            done = [name for name in planned if self.items[name].row in deleted]
-            self._check_gone(connection, done)
-        present = self._read(connection, [name for name in names if name not in set(done)])
+        done = [name for name in planned if self.items[name].row in deleted]
+        self._check_gone(connection, done)
+        rest = [name for name in names if self.items[name].row not in deleted]
+        present = self._read(connection, rest)
         others = {
             name: SweptTarget(name, Outcome.SPARED, error=why)
             if (why := self.reason_to_spare(self.items[name], urn))
             else SweptTarget(name, Outcome.FAILED, error=self.why_kept)
             for name, urn in present.items()
         }
-        missing = [name for name in names if name not in present and name not in set(done)]
-        gone = self.surely_gone(connection, missing, bool(done or present))
+        gone = self.surely_gone(connection, [name for name in rest if name not in present], bool(done or present))
         return self.outcomes(names, done, gone, others, ())
 
     def lock(
@@ -119,8 +119,8 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
                 locked = set(map(tuple, connection.execute(query.with_for_update(skip_locked=attempt is Attempt.SKIPPING))))
                 free.update(name for name in part if self.items[name].row in locked)
         present = self._read(connection, names)
-        held = [name for name in noted if name in present and name not in free]
-        return {name: urn for name, urn in present.items() if name not in set(held)}, held
+        held = {name for name in noted if name in present and name not in free}
+        return {name: urn for name, urn in present.items() if name not in held}, held
 
     def delete(self, connection: Connection, going: Sequence[str], gone: Sequence[str], attempt: Attempt) -> None:  # noqa: ARG002 - no row has others
         # MariaDB: a statement about many rows may look at, and so wait for, other rows

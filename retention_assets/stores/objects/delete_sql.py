@@ -61,7 +61,7 @@ class ObjectRows:
         return Key(self._column(self.settings.key), self.database.dialect)
 
     def cascades(self) -> Cascades:
-        return Cascades.of(self.database, self.settings.cascades, [DeletedTable(self.table, self.settings.key)])
+        return Cascades.of(self.database, self.settings.cascades, [DeletedTable(self.table)])
 
     def delete(
         self, objects: Sequence[PlannedObject], known: Collection[str], permit: Permit, pace: DeletionPace
