@@ -10,7 +10,7 @@ from retention_assets.ledger.marks.history import TransactionLife
 from retention_assets.policy.deletion_message import DELETED, SCHEDULED
 from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain, with_code
-from retention_assets.render.text import minute_in_utc, size_of, until_of
+from retention_assets.render.text import cell_size, minute_in_utc, size_of, until_of
 
 # rows of a Markdown table; the table after it has more
 _MOST = 20
@@ -48,10 +48,10 @@ def upcoming_answer(upcoming: Upcoming) -> Answer:
     datasets = count(len(upcoming.datasets), "dataset")
     size = "" if upcoming.bytes is None else f" ({size_of(upcoming.bytes)})"
     goes = "goes" if upcoming.transactions == 1 else "go"
-    days = ((_day(day, upcoming.as_of), f"{amount:,}", _size(total)) for day, amount, total in upcoming.days[:_MOST])
+    days = ((_day(day, upcoming.as_of), f"{amount:,}", cell_size(total)) for day, amount, total in upcoming.days[:_MOST])
     rows = [
         (
-            code(each.dataset), f"{each.transactions:,}", _size(each.bytes), minute_in_utc(each.first_due),
+            code(each.dataset), f"{each.transactions:,}", cell_size(each.bytes), minute_in_utc(each.first_due),
             ", ".join(map(code, sorted(each.policies))),
         )
         for each in upcoming.datasets[:_MOST]
@@ -110,7 +110,7 @@ def dataset_answer(summary: DatasetSummary) -> Answer:
     """Summary of a dataset: what is kept or marked, and why."""
     due = [
         (
-            code(row["transaction"]), _size(row["bytes"]),
+            code(row["transaction"]), cell_size(row["bytes"]),
             f"{minute_in_utc(row['due_at'])} ({until_of(row['due_at'], summary.as_of)})", code(row["policy"]),
         )
         for row in summary.next_due
@@ -145,9 +145,12 @@ def _states(states: Counts) -> str:
 
 def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
     cells = (
-        (code(row.transaction), row.type, minute_in_utc(row.closed_at), _size(row.bytes), _STATES[row.state], plain(row.why))
+        (
+            code(row.transaction), row.type, minute_in_utc(row.closed_at), cell_size(row.bytes), _STATES[row.state],
+            plain(row.why),
+        )
         for row in rows
-    )
+    )  # fmt: skip
     table = markdown_table(("transaction", "type", "closed", "size", "state", "why"), cells)
     return (f"{title}:", table) if table else ()
 
@@ -162,7 +165,7 @@ def history_answer(
     total = sum(counts.values())
     counted = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
     headline = f"{dataset}: {', '.join(counted)}." if total else f"{dataset}: nothing is known of it."
-    rows = ((code(each.transaction), _size(each.bytes), _life(each)) for each in lives[:_MOST])
+    rows = ((code(each.transaction), cell_size(each.bytes), _life(each)) for each in lives[:_MOST])
     messages = {each.said.message for each in lives[:_MOST] if each.said}
     return Answer(
         headline,
@@ -188,11 +191,6 @@ def _day(day: date | None, as_of: datetime) -> str:
     days = (day - as_of.astimezone(UTC).date()).days
     near = {0: "today", 1: "tomorrow"}.get(days, f"in {days} days")
     return f"{day.isoformat()} ({near})"
-
-
-def _size(count: int | None) -> str:
-    # No spaces: a cell is broken at them.
-    return size_of(count).replace(" ", "\u00a0")
 
 
 def _more(number: int, word: str) -> str:

@@ -26,7 +26,7 @@ from retention_assets.render.markdown import readable
 from retention_assets.render.plots import FreedDays, freed_words
 from retention_assets.render.summaries import waiting_numbers
 from retention_assets.render.svg import Plot, data_uri, strip
-from retention_assets.render.text import size_of, visible_line
+from retention_assets.render.text import cell_size, visible_line
 
 # Longest table of a page: what matters stands first, and all of it is in the warehouse or the ledger.
 MOST_SHOWN = 1_000
@@ -111,11 +111,6 @@ def table(
     meanings = meanings or {}
     schema = dg.TableSchema([dg.TableColumn(name, kind, description=meanings.get(name)) for name, kind in columns.items()])
     return dg.MetadataValue.table([dg.TableRecord({name: row[name] for name in columns}) for row in rows], schema)
-
-
-def size(count: int) -> str:
-    """No spaces: a cell is broken at them."""
-    return size_of(count).replace(" ", "\u00a0")
 
 
 def bar(value: int, most: int) -> str:
@@ -230,7 +225,7 @@ def _column_row(row: Mapping[str, Any]) -> dict[str, Any]:
         **row,
         "least": _end_of_column(name, row["least"]),
         "most": _end_of_column(name, row["most"]),
-        "total": "" if total is None else size(total) if name == "bytes" else f"{total:,}",
+        "total": "" if total is None else cell_size(total) if name == "bytes" else f"{total:,}",
         # A few of thousands of dataset names say nothing.
         "words": "" if name == "dataset" else ", ".join(row["words"]),
     }
@@ -248,7 +243,7 @@ def _largest_datasets(largest: Iterable[Mapping[str, Any]]) -> dg.MetadataValue:
     most = rows[0]["bytes"] if rows else 0
     return table(
         {"dataset": "string", "transactions": "int", "size": "string", "share": "string", "bytes": "int"},
-        ({**row, "size": size(row["bytes"]), "share": bar(row["bytes"], most)} for row in rows),
+        ({**row, "size": cell_size(row["bytes"]), "share": bar(row["bytes"], most)} for row in rows),
     )
 
 
@@ -311,7 +306,7 @@ def _by_policy(counts: Iterable[VerdictCount]) -> dg.MetadataValue:
     columns = {"verdict": "string", "policy": "string", "transactions": "int", "bytes": "int", "size": "string"}
     return table(
         columns,
-        ({**one._asdict(), "size": size(one.bytes)} for one in rows[:MOST_SHOWN]),
+        ({**one._asdict(), "size": cell_size(one.bytes)} for one in rows[:MOST_SHOWN]),
         {"verdict": "mark, spare, keep or open; swept: selected and deleted before, and still in the log"},
     )
 
@@ -325,7 +320,8 @@ def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
             "bytes": "int",
         },
         (
-            {**row, "reason": row["code"], "size": size(row["bytes"]), "meaning": Reason[row["code"]].text("…")} for row in rows
+            {**row, "reason": row["code"], "size": cell_size(row["bytes"]), "meaning": Reason[row["code"]].text("…")}
+            for row in rows
         ),
         {"transactions": "one that has several reasons counts for each", "reason": "the code that programs go by"},
     )  # fmt: skip
@@ -376,7 +372,7 @@ def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> dg.MetadataValue:
                 "due": day,
                 "marks": sum(one.marks for one in groups),
                 "bytes": bytes_of[day],
-                "size": size(bytes_of[day]),
+                "size": cell_size(bytes_of[day]),
                 "share": bar(bytes_of[day], most),
                 "policies": ", ".join(sorted({one.policy for one in groups})),
             }

@@ -23,6 +23,11 @@ def size_of(count: int | None) -> str:
     return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
+def cell_size(count: int | None) -> str:
+    """`size_of` for a table in Markdown, whose cells are broken at spaces."""
+    return size_of(count).replace(" ", "\u00a0")
+
+
 def money_of(amount: float, currency: str) -> str:
     """Rounded to hundredths; an amount above zero is never 0.00."""
     return f"under 0.01 {currency}" if 0 < amount < 0.005 else f"{amount:,.2f} {currency}"

@@ -31,7 +31,6 @@ from retention_assets.render.dagster import (
     pending_metadata,
     policy_metadata,
     reason_metadata,
-    size,
     spared_metadata,
     table,
     verdict_metadata,
@@ -58,10 +57,6 @@ def rows(value: dg.MetadataValue) -> list[dict[str, Any]]:
 )
 def test_a_bar_is_as_long_as_its_value(value: int, most: int, shown: str) -> None:
     assert bar(value, most) == shown
-
-
-def test_a_size_is_not_broken_at_its_space() -> None:
-    assert size(1536) == "1.5\u00a0KiB"
 
 
 @pytest.mark.parametrize(
