@@ -15,7 +15,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_duration
-from retention_assets.policy.visibility import VisibilityRule, visibility_sentence
+from retention_assets.policy.visibility import VisibilityRule
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
@@ -97,17 +97,6 @@ def test_an_entry_chooses_by_attributes_and_leaves_out() -> None:
     assert said == {
         ("lake/d", "bronze"): "9d", ("lake/d", "gold"): None, ("lake/e", "bronze"): "9d", ("lake/e", "gold"): "5d",
     }  # fmt: skip
-
-
-def test_the_name_is_what_it_is_about_and_the_sentence_says_it() -> None:
-    one = VisibilityRule.model_validate(
-        {"datasets": {"include": ["b/*", "a/*"], "exclude": ["a/x"], "with": {"t": "1"}}, "retention": "30d"}
-    )
-    assert one.name == "visibility:a/*, b/* without a/x with t=1"
-    assert visibility_sentence(one) == (
-        "Keeps the last 30 days of the history of a/*, b/* without a/x with t=1 readable: each evaluation raises the visibility"
-        " mark of these datasets to that age, and never past what is current."
-    )
 
 
 # --- through the book -------------------------------------------------------------------------------------------------
