@@ -76,10 +76,10 @@ def _line(row: Mapping[str, Any]) -> str:
     size = str(row.get("size") or "") if row.get("bytes") else ""
     numbers = ", ".join(filter(None, [*amounts, size]))
     ends = f"{row['least']} to {row['most']}" if row.get("least") else ""
-    said = "; ".join(plain(str(one)) for one in (ends, *(row.get(name) for name in _SAID)) if one)
-    if "column" in row and not (numbers or said):
+    texts = "; ".join(plain(str(each)) for each in (ends, *(row.get(name) for name in _SAID)) if each)
+    if "column" in row and not (numbers or texts):
         return ""
-    return ": ".join(filter(None, [f"- **{about}**", numbers, said]))
+    return ": ".join(filter(None, [f"- **{about}**", numbers, texts]))
 
 
 def _amount(name: str, value: int) -> str:

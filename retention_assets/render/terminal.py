@@ -101,7 +101,7 @@ class ResultTable(Table):
         rows = list(zip(*(map(_as_text, column.cells) for column in self.columns), strict=True))
         groups = _grouped(rows) if self.grouped else [("", rows)]
         headers, indent = (headers[1:], 1) if self.grouped else (headers, 0)
-        columns = list(zip(*(row for _, some in groups for row in some), strict=True))
+        columns = list(zip(*(row for _, members in groups for row in members), strict=True))
         right = [column.justify == "right" for column in self.columns][-len(headers) :]
         natural = [max(text.cell_len for text in (header, *cells)) for header, cells in zip(headers, columns, strict=True)]
         below = self.prose and sum(natural) + _GAP * (len(natural) - 1 + indent) > width
@@ -115,10 +115,10 @@ class ResultTable(Table):
         if any(header.plain for header in headers):
             yield from _beside(console, headers, widths, right, indent)
             yield Text(" " * _GAP * indent + (" " * _GAP).join("─" * size for size in widths))
-        for name, some in groups:
+        for name, members in groups:
             if name:
                 yield from _below(console, Text(name, "bold"), width, 0)
-            for row in some:
+            for row in members:
                 yield from _beside(console, row[: len(widths)], widths, right, indent)
                 if below and row[-1].plain:
                     yield from _below(console, row[-1], width, _GAP * (indent + 2))
@@ -155,10 +155,10 @@ def _longest_word(text: Text) -> int:
 
 
 def _grouped(rows: Sequence[Sequence[Text]]) -> list[tuple[str, list[Sequence[Text]]]]:
-    found: dict[str, list[Sequence[Text]]] = {}
+    groups: dict[str, list[Sequence[Text]]] = {}
     for row in rows:
-        found.setdefault(row[0].plain, []).append(row[1:])
-    return list(found.items())
+        groups.setdefault(row[0].plain, []).append(row[1:])
+    return list(groups.items())
 
 
 def _beside(
@@ -187,9 +187,9 @@ def console(stream: TextIO | None = None, *, markup: bool = False) -> Console:
     Use `markup` only for text without foreign words.
     """
     kind = Console if markup else ResultConsole
-    found = kind(file=stream, highlight=False, emoji=False)
-    fits = found.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    return found if fits else kind(file=stream, highlight=False, emoji=False, width=_WIDEST)
+    result = kind(file=stream, highlight=False, emoji=False)
+    fits = result.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return result if fits else kind(file=stream, highlight=False, emoji=False, width=_WIDEST)
 
 
 def status_text(words: str) -> Text:
@@ -218,11 +218,11 @@ def table(
         for row in rows
     ]
     shown = [number for number in range(len(kinds)) if not cells or any(row[number].plain for row in cells)]
-    made = ResultTable(title=Text(visible_line(title), "bold"))
+    result = ResultTable(title=Text(visible_line(title), "bold"))
     for number in shown:
-        made.add_column(str(kinds[number]), justify="right" if kinds[number].is_number else "left", overflow="fold")
+        result.add_column(str(kinds[number]), justify="right" if kinds[number].is_number else "left", overflow="fold")
     for row in cells:
-        made.add_row(*(row[number] for number in shown))
-    made.grouped = grouped and 0 in shown and len(shown) > 1
-    made.prose = prose and len(columns) - 1 in shown and len(shown) > 1 + made.grouped
-    return made
+        result.add_row(*(row[number] for number in shown))
+    result.grouped = grouped and 0 in shown and len(shown) > 1
+    result.prose = prose and len(columns) - 1 in shown and len(shown) > 1 + result.grouped
+    return result
