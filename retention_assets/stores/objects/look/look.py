@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools, flags, join_chunks
-from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.look.due import (
     DueFingerprints,
@@ -30,12 +29,12 @@ from retention_assets.stores.objects.look.hits import WITNESSES, FindReferences,
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
 from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, ShareRows, count_sources, read_whole
 from retention_assets.stores.objects.scan.brakes import find_losses
-from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, ClassRules, classes_of, spoken_for
+from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, ClassRules, class_rules, classes_of
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints, ReferredNames
 from retention_assets.stores.objects.scan.folder import Run, ScanFolder
 from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
 from retention_assets.stores.objects.scan.read_edges import ReadEdges
-from retention_assets.stores.objects.scan.read_references import ReferenceRuns
+from retention_assets.stores.objects.scan.read_references import ReferenceRuns, names_of_sources
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS, DueTransactions, error_text, never
@@ -83,6 +82,9 @@ class ObjectsLook:
         if now() - self.began > OLDEST:
             raise SourceNotWhole(f"its references were read at {self.began:%Y-%m-%d %H:%M}, too long ago. Sweep once more.")
 
+    def rules(self, settings: ObjectsSettings, purging: Collection[str]) -> ClassRules:
+        return class_rules(settings, settings.min_age.before(self.listed_as_of), purging, self.heard)
+
     def judge(
         self, settings: ObjectsSettings, objects: pa.Table, datasets: Sequence[str], purging: Collection[str]
     ) -> pa.Table:
@@ -96,7 +98,7 @@ class ObjectsLook:
             places, rows = witnesses_among(self.hits, self.labels, objects.select(["realm", "key"]).take(pa.array(asked)))
             at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked[places.to_numpy()], pa.int64()))
             witnesses = witness_words(rows).take(at)
-        rules = rules_now(settings, self, purging)
+        rules = self.rules(settings, purging)
         codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], flags(pc.is_valid(witnesses)), rules)
         # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
         unknown = np.flatnonzero(codes == NUMBER[ObjectClass.UNREFERENCED])
@@ -155,9 +157,7 @@ class _LookRun:
         leading = self._leading(due)
         read = self._references(due, leading)
         runs = sorted((run for one in read for run in one.result.runs), key=lambda run: run.name)
-        names = [
-            ReferredNames.all_of(one.result.names for one in read if one.source == at) for at in range(len(order.references))
-        ]
+        names = names_of_sources(read, len(order.references))
         hits = Hits(self._folder, tuple(runs), self.look.salt, frozenset(ReferredNames.all_of(names).depths))
         self.look = replace(self.look, heard=tuple(frozenset(one.realms) for one in names))
         if leading.buckets and (begins := (*runs, *self._kept())):
@@ -169,7 +169,7 @@ class _LookRun:
         order, tasks = self._order, self._tasks.slots
         if order.settings is None:
             return []
-        rules = rules_now(order.settings, self.look, order.purging)
+        rules = self.look.rules(order.settings, order.purging)
         kept_label = len(order.references)
         step = FindKeptNow(order.settings, rules, order.holds, kept_label, tasks, self.look.salt, self._folder)
         return [run for run in self._tasks.run(step, tasks) if run]
@@ -216,15 +216,6 @@ class _LookRun:
         settings, is_stopped = self._order.settings, self._order.is_stopped
         has_realms = settings is None or settings.has_realms
         return read_whole(self._tasks, sources, UnlessStopped(read, is_stopped), rate=rate, has_realms=has_realms)
-
-
-def rules_now(settings: ObjectsSettings, look: ObjectsLook, purging: Collection[str]) -> ClassRules:
-    return ClassRules(
-        cut_off=micros(settings.min_age.before(look.listed_as_of)),
-        purging=frozenset(purging),
-        known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=spoken_for(settings, zip(look.heard, settings.references, strict=True)) if look.heard is not None else None,
-    )
 
 
 @contextmanager

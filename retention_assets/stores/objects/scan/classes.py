@@ -3,6 +3,7 @@ applied."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
 from retention_assets.frames.grouping import holds_dataset
+from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import REALM, is_reserved, is_within_any
@@ -45,16 +47,29 @@ class ClassRules:
     handled: frozenset[str] | None = None
 
 
-def spoken_for(settings: ObjectsSettings, heard: Iterable[tuple[Collection[str | None], object]]) -> frozenset[str] | None:
-    """Compute `handled` from each source's realms and settings."""
+def class_rules(
+    settings: ObjectsSettings, cut_off: datetime, purging: Collection[str], heard: Iterable[Collection[str | None]] | None
+) -> ClassRules:
+    """Rules by the settings. `heard` are the realms of each source's references; None if no source was read."""
+    return ClassRules(
+        cut_off=micros(cut_off),
+        purging=frozenset(purging),
+        known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
+        handled=None if heard is None else _spoken_for(settings, heard),
+    )
+
+
+def _spoken_for(settings: ObjectsSettings, heard: Iterable[Collection[str | None]]) -> frozenset[str] | None:
+    """Compute `handled` from the realms of each source's references."""
     if not settings.has_realms or not settings.references:
         return None
-    found: set[str] = set()
-    for realms, said in heard:
-        if None in realms or (not realms and getattr(said, "realm", None) is None):
+    handled = set[str | None]()
+    for realms, source in zip(heard, settings.references, strict=True):
+        # The settings tell whether a source provides realms, so that an empty one covers none.
+        if None in realms or (not realms and getattr(source, "realm", None) is None):
             return None
-        found.update(name for name in realms if name is not None)
-    return frozenset(found)
+        handled.update(realms)
+    return frozenset(name for name in handled if name is not None)
 
 
 def classes_of(

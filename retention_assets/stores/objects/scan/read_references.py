@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retention_assets.stores.objects.references.rounds import ShareRows
+from retention_assets.stores.objects.references.rounds import ShareRead, ShareRows
 from retention_assets.stores.objects.scan.filters import distinct
 from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, ReferredNames
 from retention_assets.stores.objects.scan.folder import RangedValues, Run, ScanFolder, gathered
@@ -40,6 +40,10 @@ class ReadReferences:
         for batch in rows:
             folders = names.note(batch, rows.source.names_folders)
             yield fingerprints.of(batch["object"], batch["realm"], folders)
+
+
+def names_of_sources(read: Sequence[ShareRead[ReferenceRuns]], sources: int) -> list[ReferredNames]:
+    return [ReferredNames.all_of(one.result.names for one in read if one.source == number) for number in range(sources)]
 
 
 def in_order(hashes: Sequence[Hashes]) -> Hashes:

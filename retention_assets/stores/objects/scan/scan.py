@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.policy.durations import micros
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource
 from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, count_sources, read_whole
-from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, spoken_for
+from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, class_rules
 from retention_assets.stores.objects.scan.filters import BloomSize, FillBloom
 from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, ReferredNames
 from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
@@ -24,7 +23,7 @@ from retention_assets.stores.objects.scan.judge import AskObjects, Group, JudgeO
 from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, WriteListing
 from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan.read_edges import CloseEdges, FindKept, ReadEdges
-from retention_assets.stores.objects.scan.read_references import ReadReferences, ReferenceRuns
+from retention_assets.stores.objects.scan.read_references import ReadReferences, ReferenceRuns, names_of_sources
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -82,18 +81,15 @@ class _ScanRun:
         read = self._read(scan.references, ReadReferences(scan.salt, self._folder), scan.settings.rates.references)
         references = _together(one.result for one in read)
         read_edges = self._read(scan.edges, ReadEdges(scan.salt, self._folder))
-        cut_off = self._cut_off(listed_as_of)
-        rules = ClassRules(
-            micros(cut_off), scan.purging, None if scan.settings.known_kinds is None else frozenset(scan.settings.known_kinds),
-            self._spoken_for(read),
-        )  # fmt: skip
+        cut_off, names = self._cut_off(listed_as_of), names_of_sources(read, len(scan.references))
+        rules = class_rules(scan.settings, cut_off, scan.purging, [one.realms for one in names])
         over = self._close([one.result for one in read_edges if one.end.rows], references, listed, rules)
         over_edges = sum(run.values for run in over.runs)
         named_by = ReferredNames.all_of([references.names, over.names]).named_by
         size = self._size_of_bloom()
         if size:
-            names = [run.name for run in (*references.runs, *over.runs)]
-            self._step("the filter", FillBloom(size, names, self._folder), 1)
+            files = [run.name for run in (*references.runs, *over.runs)]
+            self._step("the filter", FillBloom(size, files, self._folder), 1)
         asking = AskObjects(listed, named_by, scan.settings.has_realms, scan.salt, self._folder)
         asked = self._step("the listing", asking, len(listed.parts))
         every = [run for part in asked for run in part]
@@ -119,7 +115,7 @@ class _ScanRun:
             distinct_references=distinct,
             unresolved_references=distinct - sum(one.matched for one in matched),
             classes=_class_counts(groups),
-            sources=self._source_counts(read, [one.of_sources for one in matched]),
+            sources=self._source_counts(read, names, [one.of_sources for one in matched]),
             edges=sum(one.end.rows for one in read_edges),
             over_edges=over_edges,
             edge_sources=count_sources(scan.edges, scan.settings.edges, read_edges, "edges by "),
@@ -196,24 +192,14 @@ class _ScanRun:
             )
         return rate
 
-    def _spoken_for(self, read: Sequence[ShareRead[ReferenceRuns]]) -> frozenset[str] | None:
-        settings = self._scan.settings
-        # Settings tell whether a source provides realms, so that an empty one covers none.
-        known = settings.references if len(settings.references) == len(self._scan.references) else self._scan.references
-        heard: list[tuple[set[str | None], object]] = [(set(), said) for said in known]
-        for share in read:
-            heard[share.source][0].update(share.result.names.realms)
-        return spoken_for(settings, heard)
-
     def _source_counts(
-        self, read: Sequence[ShareRead[ReferenceRuns]], of_sources: Sequence[Sequence[int]]
+        self, read: Sequence[ShareRead[ReferenceRuns]], names: Sequence[ReferredNames], of_sources: Sequence[Sequence[int]]
     ) -> list[SourceCount]:
         counts = count_sources(self._scan.references, self._scan.settings.references, read)
-        for number, count in enumerate(counts):
-            shares = [share for share in read if share.source == number]
+        for number, (count, known) in enumerate(zip(counts, names, strict=True)):
             count.distinct = sum(one[number] for one in of_sources)
-            count.realms = len(ReferredNames.all_of(share.result.names for share in shares).realms - {None})
-            count.seconds = sum(share.seconds for share in shares)
+            count.realms = len(known.realms - {None})
+            count.seconds = sum(share.seconds for share in read if share.source == number)
         return counts
 
     def _step(self, what: str, step: Callable[[int], T], count: int) -> list[T]:

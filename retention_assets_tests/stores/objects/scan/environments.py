@@ -89,7 +89,6 @@ class Source:
     rows: Rows
     label: str = "lines refs/*.jsonl"
     names_folders: bool = False
-    realm: str | None = None
     changes: int = 0
     fails_at: int | None = None
 
@@ -130,7 +129,6 @@ def settings(**keys: Any) -> ObjectsSettings:
     given = {
         "name": "blobs",
         "listing": {"path": "/lake/blobs", "parquet": listing},
-        "references": [{"lines": "refs/*.jsonl"}],
         **keys,
     }
     return ObjectsSettings.model_validate(given)
@@ -140,6 +138,7 @@ def scan_of(
     objects: Listed, *references: Source, over: Sequence[Source] = (), purging: Sequence[str] = (), **keys: Any
 ) -> Scan:
     """A scan of them."""
+    keys = {"references": [{"lines": "refs/*.jsonl"}] * len(references) or "none", **keys}
     return Scan(settings(**keys), objects, references, over, frozenset(purging))
 
 

@@ -56,7 +56,7 @@ class Environment:
         sources = [source(*rows, names_folders=folder) for rows, folder in zip(self.references, self.folders, strict=True)]
         scan = scan_of(
             listed(*self.objects), *sources, over=[edges(*self.edges)], purging=self.purging,
-            known_kinds=self.known_kinds, references=[{"lines": "x"}] * len(sources),
+            known_kinds=self.known_kinds,
         )  # fmt: skip
         if self.held:
             scan = replace(scan, holds=(hold(*self.held),))
