@@ -30,9 +30,9 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import load_settings
-from retention_assets.stores.objects import delete_s3
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.places import file_systems
 from retention_assets.stores.protocol import Target
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
@@ -205,7 +205,7 @@ def serving(objects: int) -> Iterator[None]:
 def _forget_servers() -> None:
     """Whoever asked another server before in this program would be asked again."""
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    delete_s3._without_retries.cache_clear()
+    file_systems.without_retries.cache_clear()
 
 
 def _serve(objects: int, said: Any) -> None:

@@ -243,7 +243,7 @@ SOUND: Mapping[Rule, tuple[tuple[str, str, str], ...]] = {
         ("Dagster's page in render", "render.dagster", "import dagster as dg"),
     ),
     deletion_faults: (
-        ("a delete module of a store", "stores.files.delete_local", "import shutil\nshutil.rmtree('x')"),
+        ("a place", "stores.places.local", "import shutil\nshutil.rmtree('x')"),
         ("lists and sets remove", "frames.log", "def f(names):\n    names.remove('x')\n    {1}.remove(1)"),
         ("NumPy's delete copies", "frames.log", "import numpy as np\nnp.delete([1], 0)"),
         ("a charter speaks of it", "ledger.marks", '"""Never DELETE FROM marks, never rm."""'),

@@ -79,9 +79,9 @@ class HeadFile:
         files, place = place_of(self.path)
         files.create_dir(place.rpartition("/")[0], recursive=True)
         if isinstance(files, pafs.LocalFileSystem):
-            from retention_assets.stores.places.root_file import replace_file
+            from retention_assets.stores.places.local import write_file
 
-            replace_file(place, text.encode())
+            write_file(place, text.encode())
             return True
         target = place if files.type_name in _WHOLE else f"{place}.{token_hex(8)}"
         with files.open_output_stream(target) as stream:

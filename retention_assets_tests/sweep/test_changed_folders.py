@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files import delete_local
 from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.places import local
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -73,7 +73,7 @@ def link_elsewhere(folder: Path) -> None:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     # The folders of tests may be in memory.
-    monkeypatch.setattr(delete_local, "keeps_numbers", lambda _: True)
+    monkeypatch.setattr(local, "keeps_numbers", lambda _: True)
     return Lake(tmp_path).has(TWO)
 
 
@@ -131,7 +131,7 @@ def test_what_says_nothing_of_the_files_keeps_no_folder(
 
 
 def test_where_numbers_do_not_last_a_copy_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delete_local, "keeps_numbers", lambda _: False)
+    monkeypatch.setattr(local, "keeps_numbers", lambda _: False)
     lake.marks()
     before_deletion(monkeypatch, lambda: put_a_copy(lake.place("lake/d", "T1")))
     assert lake.sweeps()["lake/d"].outcomes == {Outcome.DELETED: 1}
@@ -142,7 +142,7 @@ def test_what_a_killed_sweep_left_of_a_folder_goes_unless_something_in_it_is_new
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: bool
 ) -> None:
     """On a machine on which the numbers of folders last, and on another."""
-    monkeypatch.setattr(delete_local, "keeps_numbers", lambda _: number)
+    monkeypatch.setattr(local, "keeps_numbers", lambda _: number)
     lake = Lake(tmp_path).has("main: T1:SNAPSHOT@90d - T3:SNAPSHOT@90d - T2:SNAPSHOT@1d")
     lake.marks()
 

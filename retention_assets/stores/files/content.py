@@ -1,10 +1,14 @@
 """Reads the files of a log: their datasets, lines and ids.
 
 A file may hold thousands of datasets that are asked for one by one, so it is read once, cut into them and cached by the file's
-version. Remote files are read from a local copy.
+version. Remote files are read from a local copy, once it is
+as large as what was listed and has the same hash, where the store has one that can be compared.
 """
 
+import base64
+import hashlib
 import itertools
+import re
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +25,8 @@ import pyarrow as pa
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import SMALL, datasets_in, ids_in, is_plain, read_file
 from retention_assets.frames.arrays import Ints, join_chunks
-from retention_assets.stores.files.copies import check_copy
 from retention_assets.stores.files.listing import LogFile, is_settled
-from retention_assets.stores.places.file_systems import is_local, open_file_system
+from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
 
 # larger files keep only their ids in memory; their lines are read on demand
 WHOLE_BYTES = 64 << 20
@@ -33,6 +37,7 @@ _SMALL = SMALL
 _AT_ONCE = 1_000
 # bytes of Python objects per dataset: its name and an array of places
 _PER_DATASET = 250
+_MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,3 +191,42 @@ def _of_copy(file: LogFile, read: Callable[[Path], pa.Table]) -> pa.Table:
             return read(path)
     except FileNotFoundError:
         raise BadInput(Problem("was there a moment ago and is not any more", file=file.shown, remedy="Try again.")) from None
+
+
+def check_copy(fs: FileSystem, file: LogFile, copy: Path) -> None:
+    """Raises BadInput for a copy that is not the whole file that was listed."""
+    size = copy.stat().st_size
+    if size != file.size:
+        raise _fault(file, f"came with {size} bytes, and was listed with {file.size}")
+    expected = _md5_of(fs, file)
+    if expected is None:
+        return
+    with copy.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if digest != expected:
+        raise _fault(file, "came with another content than its store says it has")
+
+
+def _fault(file: LogFile, what: str) -> BadInput:
+    remedy = "Try again; if it stays so, look at the network and at the store."
+    return BadInput(Problem(what, file=file.shown, expected="the whole file", remedy=remedy))
+
+
+def _md5_of(fs: FileSystem, file: LogFile) -> str | None:
+    if is_s3(fs):
+        return _md5_on_s3(fs, file)
+    info: Mapping[str, Any] = fs.info(file.path)
+    settings = info.get("content_settings") or {}
+    written = info.get("md5Hash") or (settings.get("content_md5") if isinstance(settings, Mapping) else None)
+    if not written:
+        return None
+    return (bytes(written) if isinstance(written, bytes | bytearray) else base64.b64decode(written)).hex()
+
+
+def _md5_on_s3(fs: FileSystem, file: LogFile) -> str | None:
+    """The ETag is the MD5 of the content except for multipart uploads and objects encrypted with a key of their own."""
+    bucket, key, _ = fs.split_path(file.path)
+    head = fs.call_s3("head_object", Bucket=bucket, Key=key)
+    tag = str(head.get("ETag", "")).strip('"')
+    own_key = head.get("SSECustomerAlgorithm") or str(head.get("ServerSideEncryption", "")).startswith("aws:kms")
+    return tag if _MD5.fullmatch(tag) and not own_key else None

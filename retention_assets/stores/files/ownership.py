@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.log import FilesLog, LogIndex
-from retention_assets.stores.files.paths import TRANSACTION, Folder, FolderLayout, fold_case
+from retention_assets.stores.files.paths import TRANSACTION, FolderLayout, fold_case
+from retention_assets.stores.places import Folder
 from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 

@@ -12,9 +12,7 @@ from typing import Self
 
 from retention_assets.errors import Refused, quote
 from retention_assets.stores.files.settings import FilesSettings
-from retention_assets.stores.places import IDENTITY
-
-Folder = tuple[str, ...]
+from retention_assets.stores.places import IDENTITY, Folder
 
 TRANSACTION = "{transaction}"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")

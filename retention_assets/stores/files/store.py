@@ -23,15 +23,13 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
-from retention_assets.stores.files.delete import TransactionFolders
-from retention_assets.stores.files.delete_remote import Removed
-from retention_assets.stores.files.folder_notes import FolderChanged, FolderNote
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.ownership import FolderOwnership
-from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
 from retention_assets.stores.files.witness import RootSigns
+from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.root_file import leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -152,7 +150,7 @@ class FilesStore:
         """Find folders by listing the dataset's own."""
         layout = FolderLayout.of(self.settings)
         folders, above = self._open_folders(layout), layout.parent(dataset)
-        names = folders.names_in(above)
+        names = {name.rstrip("/") for name in folders.names_in(above)}
 
         def has(transaction: str) -> bool:
             with suppress(OSError, Refused):
@@ -195,11 +193,11 @@ class FilesStore:
 
         is_known = cache(RootSigns(folders, layout, owners.index, dataset).is_known)
 
-        def remove(target: Target) -> Removed | None:
+        def remove(target: Target) -> RemovedFolder | None:
             permit()
             if not owners.knows(target.transaction) and folders.measure(going[target]) is not None:
                 raise Refused(f"The log does not know {quote(target.transaction)} in {dataset}: its folder may be another's.")
-            freed = folders.remove_folder(going[target], permit, partial(_check_planned, target))
+            freed = folders.delete_tree(going[target], permit, partial(_check_planned, target))
             if freed is None and not is_known():
                 raise Refused(
                     f"Neither {'/'.join(going[target])} nor any other folder of {dataset} is in {mask_secrets(layout.root)}. Is"
@@ -210,8 +208,14 @@ class FilesStore:
         found = _try_each(remove, list(going), parallelism)
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
 
-    def _open_folders(self, layout: FolderLayout) -> TransactionFolders:
-        return TransactionFolders.of(layout, self.settings.deletes_versions, self.settings.guarded)
+    def _open_folders(self, layout: FolderLayout) -> Place:
+        """Raises Refused for an empty root, from which nobody can tell what is gone."""
+        if "::" in layout.root:
+            # such a place is a copy or an archive: removing there removes elsewhere, or nowhere
+            raise Refused(f"Data at {mask_secrets(layout.root)} cannot be removed. Name the file system itself, without ::.")
+        place = open_place(layout.root, self.settings.guarded, self.settings.deletes_versions)
+        place.check_root()
+        return place
 
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
         """Raises if the log can't be added to; then nothing may be deleted."""
@@ -266,7 +270,7 @@ def _remains(target: Target, note: FolderNote | Exception | None, gone: Remains)
     return Remains.ALL if planned.freed == note.freed and note.change(planned, begun=False) is None else Remains.SOME
 
 
-def _outcome(target: Target, found: Removed | Exception | None) -> SweptTarget:
+def _outcome(target: Target, found: RemovedFolder | Exception | None) -> SweptTarget:
     if isinstance(found, FolderChanged):
         return SweptTarget(target.transaction, Outcome.SPARED, error=str(found))
     if isinstance(found, Exception):

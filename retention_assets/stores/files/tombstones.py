@@ -18,8 +18,8 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files import delete_local, delete_remote
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
+from retention_assets.stores.places.local import write_file
 
 Row = Mapping[str, Any]
 
@@ -127,7 +127,7 @@ def append_tombstones(log: str, lines: Sequence[Mapping[str, Any]]) -> None:
         return
     for name, content in written.items():
         if local:
-            _add_file(path, name, content)
+            write_file(os.path.join(path, name), content)
         else:
             _put(fs, f"{path}/{name}", content)
 
@@ -149,25 +149,6 @@ def _append_to_file(path: str, content: bytes) -> None:
         os.close(file)
 
 
-def _add_file(folder: str, name: str, content: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a crash."""
-    unfinished = f"{folder}/.{name}.unfinished"
-    try:
-        with open(unfinished, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        delete_local.replace_file(unfinished, f"{folder}/{name}")
-    except OSError:
-        delete_local.remove_unfinished(unfinished)
-        raise
-    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(above)
-    finally:
-        os.close(above)
-
-
 def _put(fs: FileSystem, place: str, content: bytes) -> None:
     """Object stores put atomically; elsewhere the file is renamed once it is whole."""
     if is_s3(fs):
@@ -175,4 +156,4 @@ def _put(fs: FileSystem, place: str, content: bytes) -> None:
         return
     unfinished = f"{place}.unfinished"
     fs.pipe_file(unfinished, content)
-    delete_remote.replace_file(fs, unfinished, place)
+    fs.mv(unfinished, place)

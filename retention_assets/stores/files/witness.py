@@ -11,9 +11,9 @@ from itertools import islice
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.files.delete import TransactionFolders
 from retention_assets.stores.files.log import LogIndex
-from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.paths import FolderLayout
+from retention_assets.stores.places import Folder, Place
 from retention_assets.stores.places.root_file import identity_of
 
 # transactions, and datasets, that are looked for at most
@@ -24,14 +24,14 @@ _MOST = 50
 class RootSigns:
     """Signs that a root holds a dataset's data. One is enough."""
 
-    folders: TransactionFolders
+    folders: Place
     layout: FolderLayout
     index: LogIndex
     dataset: str
 
     def is_known(self) -> bool:
         """Tell whether the root has an identity or any of the data. The caller that resumes has compared the identity."""
-        return identity_of(self.folders.fs, self.folders.root) is not None or self.holds_data()
+        return identity_of(self.layout.root) is not None or self.holds_data()
 
     def holds_data(self) -> bool:
         """Tell whether there is a folder of the dataset's transactions, or of a transaction or dataset beside it."""

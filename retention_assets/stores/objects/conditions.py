@@ -12,11 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
+from retention_assets.stores.places.protocol import ANOTHER, NO_VERSION
 
-ANOTHER = "another object now"
 _UNTOLD = "nothing tells whether it is another object now"
-# version id of objects written while versioning is suspended: each write replaces the last one
-NO_VERSION = "null"
 _TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
 # recorded, but not compared
 _LINKS = "links"

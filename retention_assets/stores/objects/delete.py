@@ -3,21 +3,20 @@ the deleting transaction. Everywhere else objects are looked up right before eac
 an ETag does not show that the same bytes were written anew."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.places import identities_of
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.objects.delete_local import check_root, delete_files
-from retention_assets.stores.objects.delete_remote import delete_places
-from retention_assets.stores.objects.delete_s3 import delete_keys, not_kept
+from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.delete_sql import ObjectRows
-from retention_assets.stores.objects.notes import NO_NOTE, PlannedObject, Seen, planned_of, present_of
+from retention_assets.stores.objects.notes import NO_NOTE, PlannedObject, planned_of, says_of_file
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.places.file_systems import is_local, is_s3, open_file_system
+from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, open_place
+from retention_assets.stores.places.local import LocalPlace
 from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
@@ -32,13 +31,11 @@ def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
 
 @dataclass(frozen=True)
 class ObjectDeletion:
-    """Place in which objects are deleted. `find` and `look` return the objects present under some keys, as `tables.OBJECTS`.
-    `find` is limited to one dataset; `look` may ignore datasets and is used for planned objects."""
+    """Deletion of the objects of one dataset. `find` returns those present under some keys, as `tables.OBJECTS`."""
 
     # Either root or rows; neither if only a listing is known.
     root: str | None
     find: Callable[[Sequence[str]], pa.Table]
-    look: Callable[[Sequence[str]], pa.Table]
     rows: ObjectRows | None
     conditional: bool
     pace: DeletionPace
@@ -50,81 +47,100 @@ class ObjectDeletion:
         try:
             permit()
         except Withheld as fault:
-            return [SweptTarget(one.transaction, Outcome.WITHHELD, error=str(fault)) for one in targets]
-        noted = [one for one in targets if one.note is not None]
-        unplanned = [one for one in targets if one.note is None]
+            return [SweptTarget(target.transaction, Outcome.WITHHELD, error=str(fault)) for target in targets]
+        noted = [target for target in targets if target.note is not None]
+        unplanned = [target for target in targets if target.note is None]
         swept = self._attempt(unplanned, lambda: self._say_of_unplanned(unplanned))
         return swept + self._attempt(noted, lambda: self._delete_noted(noted, parallelism, permit))
 
     def check_root(self) -> None:
         """Raises Refused for an empty folder: it looks like an unmounted disk and proves nothing about missing objects."""
-        if self.rows is None and self.root is not None:
-            fs, root = open_file_system(self.root)
-            if is_local(fs):
-                check_root(root)
+        if self.rows is None and self.root is not None and isinstance(self._place, LocalPlace):
+            self._place.check_known()
 
     def freed(self, gone: Sequence[PlannedObject]) -> list[str]:
         """Keys of missing objects that an earlier sweep began to delete and that exist in no version either."""
-        freed = [one for one in gone if one.freed_before]
-        if freed and self.rows is None:
-            fs, root = open_file_system(self.root or "")
-            freed = [] if not (is_local(fs) or is_s3(fs)) else freed if is_local(fs) else not_kept(fs, root, freed)
-        return [one.key for one in freed]
+        return [planned.key for planned in gone if self._is_freed(planned)]
+
+    def _is_freed(self, planned: PlannedObject) -> bool:
+        if not planned.freed_before:
+            return False
+        return self.rows is not None or not self._place.may_keep(planned.key, _version_of(planned))
+
+    @cached_property
+    def _place(self) -> Place:
+        if self.root is None:
+            raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
+        return open_place(self.root, self.guarded)
 
     def _attempt(self, targets: Sequence[Target], act: Callable[[], list[SweptTarget]]) -> list[SweptTarget]:
         """Run an action. If it raises, all targets fail: objects that were deleted anyway are found missing the next time."""
         try:
             return act() if targets else []
         except Exception as fault:  # noqa: BLE001 - drivers have exceptions of their own
-            return [SweptTarget(one.transaction, Outcome.FAILED, error=error_text(fault)) for one in targets]
+            return [SweptTarget(target.transaction, Outcome.FAILED, error=error_text(fault)) for target in targets]
 
     def _say_of_unplanned(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        there = set(self.find([one.transaction for one in targets])["key"].to_pylist())
+        there = set(self.find([target.transaction for target in targets])["key"].to_pylist())
         return [
-            SweptTarget(one.transaction, Outcome.SPARED, error=NO_NOTE)
-            if one.transaction in there
-            else SweptTarget(one.transaction, Outcome.ALREADY_GONE)
-            for one in targets
+            SweptTarget(target.transaction, Outcome.SPARED, error=NO_NOTE)
+            if target.transaction in there
+            else SweptTarget(target.transaction, Outcome.ALREADY_GONE)
+            for target in targets
         ]
 
     def _delete_noted(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         if self.rows is not None:
-            rows, known = self.rows, {one.transaction for one in targets if one.place_known}
-            return self._with_plans(targets, lambda objects: rows.delete(objects, known, permit, self.pace))
-        if self.root is None:
-            raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
-        if "::" in self.root:
-            # Such a place is a copy or an archive: removing there removes elsewhere, or nothing.
-            raise Refused(f"Objects at {mask_secrets(self.root)} cannot be removed. Name the file system itself, without ::.")
-        fs, root = open_file_system(self.root)
-        if is_local(fs):
-            guarded = identities_of(self.guarded)
-            return delete_files(root, targets, self.conditional, parallelism, permit, self.pace, guarded)
-        delete = delete_keys if is_s3(fs) else delete_places
-        return self._with_plans(targets, lambda objects: delete(fs, root, objects, self._look, parallelism, permit, self.pace))
+            planned, failed = self._read_notes(targets)
+            # first the deletion: if it raises, all targets fail, also those whose note can't be read
+            known = {target.transaction for target in targets if target.place_known}
+            return (self.rows.delete(planned, known, permit, self.pace) if planned else []) + failed
+        if "::" in (self.root or ""):
+            # such a place is a copy or an archive: removing there removes elsewhere, or nothing
+            raise Refused(
+                f"Objects at {mask_secrets(self.root or '')} cannot be removed. Name the file system itself, without ::."
+            )
+        by_key, failed = {target.transaction: target for target in targets}, list[SweptTarget]()
+        due = [DueObject(key) for key in by_key]
+        if is_on_s3(self.root or ""):
+            planned, failed = self._read_notes(targets)
+            due = [DueObject(one.key, _version_of(one), one.condition.etag if one.condition else None) for one in planned]
 
-    def _with_plans(
-        self, targets: Sequence[Target], delete: Callable[[Sequence[PlannedObject]], list[SweptTarget]]
-    ) -> list[SweptTarget]:
+        def check(present: Entry) -> str | None:
+            target = by_key[present.key]
+            # Most notes match the file literally, and reading one takes longer than deleting its file.
+            if self.conditional and says_of_file(target.note, present):
+                return None
+            one = planned_of(target, self.conditional)
+            return NO_NOTE if one is None else one.change(_facts_of(present))
+
+        swept = self._place.delete(due, check, permit, self.pace, parallelism) if due else []
+        return [self._counted(result, by_key[result.transaction]) for result in swept] + failed
+
+    def _counted(self, result: SweptTarget, target: Target) -> SweptTarget:
+        """Add what an earlier sweep freed before it was killed."""
+        if result.outcome is not Outcome.ALREADY_GONE or not target.begun_earlier:
+            return result
+        planned = planned_of(target, self.conditional)
+        return replace(result, bytes=planned.freed_before) if planned and self._is_freed(planned) else result
+
+    def _read_notes(self, targets: Sequence[Target]) -> tuple[list[PlannedObject], list[SweptTarget]]:
         planned: list[PlannedObject] = []
-        swept: list[SweptTarget] = []
+        failed: list[SweptTarget] = []
         for target in targets:
             try:
                 if (one := planned_of(target, self.conditional)) is not None:
                     planned.append(one)
             except Refused as fault:
-                swept.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
-        # delete() first: if it raises, all targets fail, also those counted here
-        return swept + (delete(planned) if planned else [])
+                failed.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
+        return planned, failed
 
-    def _look(self, objects: Sequence[PlannedObject]) -> Seen:
-        present = present_of(self.look([one.key for one in objects]).to_pylist())
-        seen = Seen([], [], [])
-        for one in objects:
-            if (found := present.get(one.key)) is None:
-                seen.gone.append(one)
-            elif why := one.change(found):
-                seen.spared.append(SweptTarget(one.key, Outcome.SPARED, error=why))
-            else:
-                seen.same.append(one)
-        return seen
+
+def _version_of(planned: PlannedObject) -> str | None:
+    return planned.condition.version if planned.condition else None
+
+
+def _facts_of(entry: Entry) -> ObjectCondition:
+    created_at = None if entry.time is None else entry.time // 1_000
+    mtime = entry.time if entry.inode is not None else None
+    return ObjectCondition(entry.version, entry.generation, entry.etag, mtime, entry.size, entry.inode, created_at)

@@ -2,8 +2,7 @@
 the realm and all facts of conditions.py: two uploads of the same bytes have one ETag, but two times."""
 
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,6 +15,7 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import micros
 from retention_assets.stores.objects.conditions import ObjectCondition, changed
+from retention_assets.stores.places import Entry
 from retention_assets.stores.protocol import SweptTarget, Target
 
 # for targets without a note that exist now
@@ -37,18 +37,6 @@ class PlannedObject:
     def change(self, present: ObjectCondition) -> str | None:
         """Reason why the present object is not certainly the planned one; None if it is."""
         return None if self.condition is None else changed(self.condition, present)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Objects after a look: unchanged, missing, and spared with a reason."""
-
-    same: list[PlannedObject]
-    gone: list[PlannedObject]
-    spared: list[SweptTarget]
-
-
-Look = Callable[[Sequence[PlannedObject]], Seen]
 
 
 def notes_of(objects: pa.Table) -> pa.Array:
@@ -91,13 +79,13 @@ def already_gone(one: PlannedObject) -> SweptTarget:
     return SweptTarget(one.key, Outcome.ALREADY_GONE, one.freed_before)
 
 
-def says_of_file(note: str | None, found: os.stat_result) -> bool:
+def says_of_file(note: str | None, found: Entry) -> bool:
     """Tell whether a note matches a file literally, so that it needs no parsing. Must produce the text of `notes_of`, with any
     realm."""
     if note is None:
         return False
-    size, mtime = found.st_size, found.st_mtime_ns
-    end = f',"created_at":{mtime // 1_000},"condition":{{"mtime_ns":{mtime},"size":{size},"inode":{found.st_ino}}}}}'
+    size, mtime = found.size, found.time or 0
+    end = f',"created_at":{mtime // 1_000},"condition":{{"mtime_ns":{mtime},"size":{size},"inode":{found.inode}}}}}'
     return note.startswith(f'{{"size":{size},"realm":') and note.endswith(end)
 
 

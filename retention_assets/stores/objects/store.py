@@ -281,7 +281,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return ObjectDeletion(
             root=self._root,
             find=lambda keys: self._find_of(dataset, keys),
-            look=lambda keys: self._look_at(dataset, keys),
             rows=self._rows,
             conditional=is_conditional(self.settings),
             pace=self._pace,

@@ -1,17 +1,48 @@
 """Places of files: folders of disks, prefixes of buckets, and whatever else fsspec opens."""
 
 import re
+from collections.abc import Iterable
 
-# the file that identifies a root; it is no data
-IDENTITY = ".retention-store"
-_OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
+from retention_assets.settings.places import identities_of
+from retention_assets.settings.urls import has_scheme
+from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.stores.places.protocol import (
+    IDENTITY,
+    DueObject,
+    Entry,
+    Folder,
+    FolderChanged,
+    FolderNote,
+    Place,
+    RemovedFolder,
+)
+
+__all__ = [
+    "IDENTITY", "DeletionPace", "DueObject", "Entry", "Folder", "FolderChanged", "FolderNote", "Place", "RemovedFolder",
+    "is_on_s3", "open_place",
+]  # fmt: skip
+
+_LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)
 
 
-def is_own_file(name: str) -> bool:
-    """Tell whether a name is that of the root's identity file or of an unfinished one."""
-    return _OWN.fullmatch(name) is not None
-
-
-def is_on_s3(place: str) -> bool:
+def is_on_s3(location: str) -> bool:
     """Also true of servers that are compatible with S3."""
-    return place.lower().startswith(("s3:", "s3a:"))
+    return location.lower().startswith(("s3:", "s3a:"))
+
+
+def open_place(location: str, guarded: Iterable[str] = (), delete_versions: bool = False) -> Place:
+    """Return the place of a path or URI without asking anything of it.
+
+    A removal stops at the guarded places, which retention itself or another store keeps.
+    """
+    if is_on_s3(location):
+        from retention_assets.stores.places.s3 import S3Place
+
+        return S3Place(location, delete_versions)
+    if not has_scheme(location) or location.lower().startswith(("file:", "local:")):
+        from retention_assets.stores.places.local import LocalPlace
+
+        return LocalPlace(_LOCAL.sub("", location) if has_scheme(location) else location, identities_of(guarded))
+    from retention_assets.stores.places.fsspec import FsspecPlace
+
+    return FsspecPlace(location)

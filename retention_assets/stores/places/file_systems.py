@@ -6,6 +6,7 @@ Drivers and credentials are found as fsspec finds them: by the environment and i
 import os
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,7 +23,9 @@ from retention_assets.silence import silence_bound
 # s3fs repeats a call and botocore each request within it; all attempts together wait for `timeout`
 _S3_CALLS, _S3_ATTEMPTS = 2, 3
 
-__all__ = ["FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "s3_endpoint", "server_time"]
+__all__ = [
+    "FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "s3_endpoint", "server_time", "without_retries",
+]  # fmt: skip
 
 
 def check_scheme(place: str) -> None:
@@ -127,6 +130,15 @@ def _bound_waiting(fs: FileSystem) -> None:
 
         bound = ClientTimeout(total=None, sock_connect=silence_bound(), sock_read=silence_bound())
         fs.client_kwargs = {"timeout": bound, **fs.client_kwargs}
+
+
+@lru_cache(maxsize=8)
+def without_retries(fs: FileSystem, process: int) -> FileSystem:  # noqa: ARG001 - a connection is of one process
+    """Copy an S3 file system without the driver's own retries: they ask for no permit and hide that a server is too busy."""
+    own = type(fs)(*fs.storage_args, **{**fs.storage_options, "skip_instance_cache": True})
+    own.config_kwargs = {**fs.config_kwargs, "retries": {"total_max_attempts": 1}}
+    own.retries = 1
+    return own
 
 
 def _refuse_unknown(place: str) -> None:

@@ -5,13 +5,14 @@ Both are replaced together, atomically. The file is no data: nobody lists or swe
 
 import os
 import re
-import secrets
 import uuid
 from contextlib import suppress
 
+from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.places import IDENTITY
-from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
+from retention_assets.stores.places import IDENTITY, open_place
+from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
+from retention_assets.stores.places.local import write_file
 from retention_assets.stores.protocol import KNOWN_BY, error_text
 
 _ID = re.compile(rb"[0-9a-f]{32}")
@@ -22,7 +23,7 @@ def place_of_root(place: str) -> str:
     """Return the place of a root, with its identity if it has one."""
     fs, root = open_file_system(place)
     shown = os.path.realpath(root) if is_local(fs) else mask_secrets(place)
-    known = identity_of(fs, root)
+    known = identity_of(place)
     return f"{shown}{KNOWN_BY}{known}" if known else shown
 
 
@@ -35,11 +36,11 @@ def leave_identity(place: str) -> None:
         with suppress(OSError):
             # A program killed while writing, or a full disk, leaves an empty file, which identifies nothing.
             if os.path.lexists(file) and not os.lstat(file).st_size:
-                replace_file(file, content)
+                write_file(file, content)
             else:
                 with open(file, "xb") as stream:
                     stream.write(content)
-    elif identity_of(fs, root) is None:
+    elif identity_of(place) is None:
         # drivers that can't create a file exclusively raise errors of their own
         with suppress(Exception):
             fs.pipe_file(_file_of(root), content, mode="create")
@@ -47,18 +48,9 @@ def leave_identity(place: str) -> None:
 
 def holds_anything(place: str) -> bool:
     """Tell whether anything is below a root: an empty one may be mistyped or an unmounted disk."""
-    fs, root = open_file_system(place)
-    if is_local(fs):
-        if not os.path.isdir(root):
-            return False
-        with os.scandir(root) as entries:
-            return next(entries, None) is not None
-    if is_s3(fs):
-        bucket, _, prefix = root.partition("/")
-        return bool(
-            fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=f"{prefix.rstrip('/')}/".lstrip("/"), MaxKeys=1).get("Contents")
-        )
-    return bool(fs.ls(root, detail=False))
+    with suppress(Refused):
+        return next(open_place(place).names_in(), None) is not None
+    return False
 
 
 def read_notes(place: str) -> str | None:
@@ -84,7 +76,7 @@ def write_notes(place: str, text: str) -> bool:
             raise OSError(f"there is no file {IDENTITY} by which it is known, or it can't be written")
         new = content.partition(b"\n")[0] + b"\n" + text.encode()
         if is_local(fs):
-            replace_file(_file_of(root), new)
+            write_file(_file_of(root), new)
         else:
             fs.pipe_file(_file_of(root), new)
     except OSError:
@@ -94,20 +86,9 @@ def write_notes(place: str, text: str) -> bool:
     return True
 
 
-def replace_file(file: str, data: bytes) -> None:
-    """Write a local file under a temporary name, sync it, then rename it."""
-    folder, name = os.path.split(file)
-    new = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
-    with open(new, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(new, file)
-
-
-def identity_of(fs: FileSystem, root: str) -> str | None:
+def identity_of(place: str) -> str | None:
     """Return the identity of a root, if it has one. Raises OSError where that can't be told."""
-    content = _content(fs, root)
+    content = _content(*open_file_system(place))
     return None if content is None else content.partition(b"\n")[0].decode()
 
 

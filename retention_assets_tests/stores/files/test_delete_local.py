@@ -10,9 +10,8 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.delete import TransactionFolders
-from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.places import open_place
 from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.files.environments import LocalFiles
@@ -107,10 +106,10 @@ def test_without_its_root_nothing_is_taken_for_gone(lake: LocalFiles) -> None:
 
 
 def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = TransactionFolders.of(FolderLayout.of(lake.settings))
+    folders = open_place(str(lake.root / "data"))
     (lake.root / "data").rename(lake.root / "disk")
     (lake.root / "data").mkdir()
-    for ask in (folders.measure, lambda folder: folders.remove_folder(folder, always)):
+    for ask in (folders.measure, lambda folder: folders.delete_tree(folder, always)):
         with pytest.raises(Refused, match="data is empty"):
             ask(("a", "T1"))
 

@@ -5,7 +5,6 @@ does not read, nor work out, what concerns the others.
 """
 
 import gzip
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,19 +19,19 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.exchange import ids_in, read_file
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import content, listing, log
-from retention_assets.stores.files.paths import Folder, FolderLayout
+from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.places import Folder
 from retention_assets.stores.protocol import Target
+from retention_assets_tests.stores.files import sweeps
 from retention_assets_tests.stores.files.environments import LocalFiles
 
 YEARS_ON = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def line(dataset: str = "lake/a", transaction: str = "T1", **more: Any) -> str:
-    times = {"opened_at": "2026-01-01T00:00:00Z", "closed_at": "2026-01-01T00:05:00Z"}
-    row = {"dataset": dataset, "transaction": transaction, "type": "APPEND", "status": "COMMITTED", **times, **more}
-    return json.dumps(row) + "\n"
+    return sweeps.line(dataset=dataset, transaction=transaction, **more)
 
 
 def ids(store: FilesStore, dataset: str = "lake/a") -> list[str]:

@@ -87,7 +87,7 @@ def test_what_is_mounted_in_a_due_folder_keeps_all_of_it(told: Mapping[str, Any]
     found = told[case]
     assert (found["outcome"], found["bytes"], found["gone"]) == ("FAILED", 0, [])
     assert "mounted" in found["error"]
-    assert "Unmount it, or remove the folder by hand." in found["error"]
+    assert "or remove the folder by hand." in found["error"]
     assert found["prepared"] is None
 
 
@@ -114,9 +114,9 @@ def test_what_is_mounted_while_the_folder_goes_is_not_entered(lake: LocalFiles, 
         inside = os.readlink(f"/proc/self/fd/{descriptor}").endswith("deep er/é")
         return Mount(found.device, -1) if inside and len(asked) > 2 + folders else found
 
-    monkeypatch.setattr("retention_assets.stores.files.delete_local.mount_of", later)
+    monkeypatch.setattr("retention_assets.stores.places.local.mount_of", later)
     before = lake.data()
-    assert "Something is mounted at é" in refusal(lake.store(), "lake/a", "T1")
+    assert "Something is mounted at 'a/T1/deep er/é'" in refusal(lake.store(), "lake/a", "T1")
     assert lake.data() == before
 
 

@@ -14,7 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import log
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.files.tombstones import can_append
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
 
@@ -72,16 +72,6 @@ def test_what_was_partly_deleted_is_deleted_with_the_bytes_of_the_rest(environme
     left = sum(len(environment.data()[place]) for place in environment.owned("lake/a", "T2"))
     assert left > 0
     assert swept(environment.store(), "lake/a", "T2") == [SweptTarget("T2", Outcome.DELETED, left)]
-
-
-def test_another_folder_than_the_planned_one_is_spared(environment: Files) -> None:
-    store = environment.store()
-    notes = {one.transaction: one.note for one in store.prepare("lake/a", ["T1", "T2"])}
-    environment.put("lake/a", "T1", "part.parquet", b"longer than before")
-    before = environment.owned("lake/a", "T1")
-    found = store.sweep("lake/a", [Target(name, note) for name, note in notes.items()], 2)
-    assert {one.transaction: one.outcome for one in found} == {"T1": Outcome.SPARED, "T2": Outcome.DELETED}
-    assert environment.owned("lake/a", "T1") == before
 
 
 def test_bytes_are_prepared_by_what_is_there_and_unknown_where_nothing_can_be_known(environment: Files) -> None:

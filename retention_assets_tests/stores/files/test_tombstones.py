@@ -116,7 +116,7 @@ def test_what_a_reader_cannot_be_told_stays(tmp_path: Path, name: str) -> None:
     assert before.keys() - lake.everything().keys() == {"data/a/T2/part"}
 
 
-@pytest.mark.parametrize("what", ["rename", "fsync", "open"])
+@pytest.mark.parametrize("what", ["replace", "fsync", "open"])
 def test_what_could_not_be_told_stays_and_leaves_no_half_of_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

@@ -15,9 +15,9 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.objects import delete_s3
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.places import file_systems
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 KEYS = ["a", "b", "deep/c", "deep/", "é 'q\" +&", *(f"many/{number:05d}" for number in range(1_010))]
@@ -74,7 +74,7 @@ def bucket(tmp_path: Path, ceph: dict[str, str], monkeypatch: pytest.MonkeyPatch
 def _forget_connections() -> None:
     """What was connected by other variables than these."""
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    delete_s3._without_retries.cache_clear()
+    file_systems.without_retries.cache_clear()
 
 
 @pytest.mark.parametrize("versions", [False, True], ids=["plain", "versions"])

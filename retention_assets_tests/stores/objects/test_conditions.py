@@ -7,7 +7,6 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.conditions import (
-    ANOTHER,
     ObjectCondition,
     changed,
     stat_conditions,
@@ -37,6 +36,7 @@ def test_what_is_no_condition_is_refused(text: str) -> None:
         ObjectCondition.parse(text)
 
 
+ANOTHER = "another object now"
 CHANGES: tuple[tuple[str, dict[str, Any], dict[str, Any], str | None], ...] = (
     ("the same version", {"version": "1"}, {"version": "1", "etag": "x"}, None),
     ("another version", {"version": "1"}, {"version": "2"}, ANOTHER),

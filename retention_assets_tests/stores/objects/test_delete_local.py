@@ -1,43 +1,37 @@
 """Deleting objects from a disk: by descriptors, no way out of the root, and nothing taken for gone without a sign."""
 
 import os
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.objects import delete_local
-from retention_assets.stores.objects.delete_local import delete_files
 from retention_assets.stores.objects.notes import says_of_file
+from retention_assets.stores.places import DeletionPace, DueObject, Entry, local, open_place
 from retention_assets.stores.places.mounts import Mount
-from retention_assets.stores.places.pace import DeletionPace
-from retention_assets.stores.protocol import Remains, SweptTarget, Target, always, is_same_place
+from retention_assets.stores.protocol import Remains, SweptTarget, always, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 
 def deleted(root: Path, *keys: str) -> dict[str, SweptTarget]:
     """Whatever is there."""
-    targets = [Target(key, '{"size":1,"realm":null,"created_at":1,"condition":null}') for key in keys]
-    return {one.transaction: one for one in delete_files(str(root), targets, False, 2, always, DeletionPace(0))}
-
-
-def test_folders_stay_when_they_become_empty(folder: LocalObjects) -> None:
-    store = folder.store()
-    swept(store, planned(store, "a/one", "a/two", "a/three"))
-    assert (folder.root / "a").is_dir()
-    assert folder.data() == {}
+    due = [DueObject(key) for key in keys]
+    return {one.transaction: one for one in open_place(str(root)).delete(due, lambda _: None, always, DeletionPace(0), 2)}
 
 
 def test_a_note_says_to_the_letter_what_is_there_until_it_is_another_file(folder: LocalObjects) -> None:
     """Were the texts written in two ways, each file would be asked for in the slow one."""
     [target], file = planned(folder.store(), "a/one"), folder.root / "a" / "one"
-    assert says_of_file(target.note, file.stat())
+
+    def present() -> Entry:
+        [entry] = open_place(str(folder.root)).find(["a/one"])
+        return entry
+
+    assert says_of_file(target.note, present())
     os.utime(file, ns=(0, file.stat().st_mtime_ns + 1))
-    assert not says_of_file(target.note, file.stat())
-    assert not says_of_file(None, file.stat())
+    assert not says_of_file(target.note, present())
+    assert not says_of_file(None, present())
 
 
 @pytest.mark.parametrize("change", ["size", "time", "inode"])
@@ -114,26 +108,11 @@ def test_what_is_mounted_below_the_root_is_left_alone(folder: LocalObjects, monk
     def mount_of(descriptor: int) -> Mount:
         return Mount(1, 2 if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/a") else 1)
 
-    monkeypatch.setattr(delete_local, "mount_of", mount_of)
+    monkeypatch.setattr(local, "mount_of", mount_of)
     found = deleted(folder.root, "a/one")["a/one"]
     assert found.outcome is Outcome.FAILED
     assert "mounted" in (found.error or "")
     assert (folder.root / "a" / "one").exists()
-
-
-@pytest.mark.parametrize("key", ["../outside", "a/../../outside", "a//one", "a/", ".", "..", ".retention-store", "a/./one"])
-def test_what_is_no_name_of_an_object_deletes_nothing(folder: LocalObjects, key: str) -> None:
-    (folder.folder / "outside").write_bytes(b"x")
-    (folder.root / ".retention-store").write_bytes(b"x")
-    before = folder.everything()
-    assert deleted(folder.root, key)[key].outcome is Outcome.FAILED
-    assert folder.everything() == before
-    assert (folder.folder / "outside").exists()
-
-
-def test_a_folder_is_no_object(folder: LocalObjects) -> None:
-    assert deleted(folder.root, "a")["a"].outcome is Outcome.FAILED
-    assert len(folder.data()) == 3
 
 
 @pytest.mark.parametrize("state", ["missing", "empty"])
@@ -165,25 +144,3 @@ def test_a_root_that_is_known_again_may_be_empty(folder: LocalObjects) -> None:
     assert swept(store, targets)["a/one"].outcome is Outcome.ALREADY_GONE
     # What says which root it is is no object.
     assert store.read(["blobs/blobs"]).num_rows == 0
-
-
-@pytest.mark.parametrize("parallelism", [1, 4])
-def test_the_permit_is_asked_before_each_file(folder: LocalObjects, parallelism: int) -> None:
-    asked: list[int] = []
-
-    def permit() -> None:
-        asked.append(len(folder.data()))
-        if len(asked) > 2:
-            raise Withheld("no more")
-
-    store = folder.store()
-    found = swept(store, planned(store, "a/one", "a/two", "a/three"), parallelism=parallelism, permit=permit)
-    assert sorted(one.outcome for one in found.values()) == [Outcome.DELETED, Outcome.WITHHELD, Outcome.WITHHELD]
-    assert asked[:3] == [3, 3, 2]
-
-
-def test_age_is_when_a_file_was_changed(folder: LocalObjects) -> None:
-    """What a copy brought along counts, as the docs say."""
-    folder.put("a/copied", b"x", OLD + timedelta(days=400))
-    lines = folder.store().read_some({"blobs/a": ["a/copied"]}).to_pylist()
-    assert [line["closed_at"] for line in lines if line["transaction"]] == [OLD + timedelta(days=400)]

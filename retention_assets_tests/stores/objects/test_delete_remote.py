@@ -10,7 +10,6 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.objects.listings.remote import RemoteObjects
 from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.objects.environments import OLD, Objects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
@@ -64,12 +63,12 @@ def test_what_is_as_it_was_planned_goes_and_a_star_is_no_pattern(memory: InMemor
 
 def test_each_object_is_looked_at_then_permitted_and_then_goes(memory: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a look took: the permit is that of the moment."""
-    store, happened, find, remove = memory.store(), list[str](), RemoteObjects.find, MemoryFileSystem.rm_file
+    store, happened, find, remove = memory.store(), list[str](), MemoryFileSystem.info, MemoryFileSystem.rm_file
     targets = planned(store, "a/one", "a/two")
 
-    def look(self: Any, keys: Any) -> Any:
+    def look(self: Any, place: str, **more: Any) -> Any:
         happened.append("look")
-        return find(self, keys)
+        return find(self, place, **more)
 
     def permit() -> None:
         happened.append("permit")
@@ -80,11 +79,12 @@ def test_each_object_is_looked_at_then_permitted_and_then_goes(memory: InMemory,
         happened.append("delete")
         remove(self, place)
 
-    monkeypatch.setattr(RemoteObjects, "find", look)
+    monkeypatch.setattr(MemoryFileSystem, "info", look)
     monkeypatch.setattr(MemoryFileSystem, "rm_file", gone)
     found = swept(store, targets, parallelism=1, permit=permit)
     assert [found[key].outcome for key in ("a/one", "a/two")] == [Outcome.DELETED, Outcome.WITHHELD]
-    assert happened == ["permit", "look", "permit", "delete", "look", "permit"]
+    # It is looked whether the first is gone.
+    assert happened == ["permit", "look", "permit", "delete", "look", "look", "permit"]
 
 
 def test_nothing_goes_from_what_only_passes_on_another_place(memory: InMemory) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,16 @@ from s3fs import S3FileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.objects import delete_s3
-from retention_assets.stores.objects.notes import PlannedObject, Seen
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.places import s3 as s3_place
 from retention_assets.stores.places.file_systems import open_file_system
-from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.protocol import Remains, SweptTarget
-from retention_assets_tests.stores.files.environments import S3, Fault, error
+from retention_assets_tests.stores.files.environments import S3, error
 from retention_assets_tests.stores.objects.environments import OLD, S3Objects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 NUMBERS = itertools.count()
 ALL = ("a/one", "a/two", "a/three")
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delete_s3, "PATIENCE", replace(delete_s3.PATIENCE, pause=0))
 
 
 def deletions(bucket: S3Objects, answer: Callable[[bytes], tuple[str, str] | None]) -> list[bytes]:
@@ -131,13 +123,13 @@ def test_what_is_refused_again_and_again_fails_and_says_why(bucket: S3Objects) -
     found = swept(store, targets)
     assert (found["a/one"].outcome, found["a/two"].outcome) == (Outcome.FAILED, Outcome.DELETED)
     assert "InternalError" in (found["a/one"].error or "")
-    assert len(bodies) == delete_s3.PATIENCE.attempts
+    assert len(bodies) == s3_place.DELETE_PATIENCE.attempts
 
 
 def test_many_are_deleted_request_by_request_and_withheld_from_the_one_that_is_not_permitted(
     bucket: S3Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delete_s3, "KEYS_PER_REQUEST", 2)
+    monkeypatch.setattr(s3_place, "KEYS_PER_REQUEST", 2)
     for number in range(3):
         bucket.put(f"a/{number}", b"x")
     asked = itertools.count()
@@ -150,14 +142,6 @@ def test_many_are_deleted_request_by_request_and_withheld_from_the_one_that_is_n
     found = swept(store, planned(store, *ALL, "a/0", "a/1", "a/2"), parallelism=1, permit=permit)
     assert [found[key].outcome for key in (*ALL, "a/0", "a/1", "a/2")] == [Outcome.DELETED] * 4 + [Outcome.WITHHELD] * 2
     assert bucket.data().keys() == {"a/1", "a/2"}
-
-
-@pytest.mark.parametrize("key", ["a/\x01", "a/b\x1f", "a/\ufffe"])
-def test_a_key_that_no_list_can_name_is_deleted_by_a_request_of_its_own(bucket: S3Objects, key: str) -> None:
-    bucket.put(key, b"odd")
-    store = bucket.store()
-    assert {one.outcome for one in swept(store, planned(store, key, "a/one")).values()} == {Outcome.DELETED}
-    assert bucket.data().keys() == {"a/two", "a/three"}
 
 
 def test_such_a_request_names_the_etag_as_well(bucket: S3Objects, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,17 +158,6 @@ def test_such_a_request_names_the_etag_as_well(bucket: S3Objects, monkeypatch: p
     monkeypatch.setattr(S3FileSystem, "call_s3", noted)
     assert swept(store, targets)["a/\x01"].outcome is Outcome.DELETED
     assert [one["IfMatch"] for one in given] == [f'"{hashlib.md5(b"odd").hexdigest()}"']
-
-
-@pytest.mark.parametrize("key", ["a/\x01/../one", "./\x01"])
-def test_a_key_that_could_become_that_of_another_on_its_way_stays(bucket: S3Objects, key: str) -> None:
-    bucket.put(key, b"odd")
-    planned_object = PlannedObject(key, 3, None, None)
-    found = delete_s3.delete_keys(
-        *opened(bucket), [planned_object], lambda some: Seen(list(some), [], []), 1, lambda: None, DeletionPace(0)
-    )
-    assert [one.outcome for one in found] == [Outcome.FAILED]
-    assert len(bucket.data()) == 4
 
 
 def opened(bucket: S3Objects) -> tuple[Any, str]:
@@ -286,38 +259,8 @@ def test_what_was_noted_without_its_version_is_freed_where_none_are_kept(
     assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
 
 
-def test_where_nobody_may_delete_versions_it_fails_and_stays(versioned: Versioned) -> None:
-    store = versioned.store()
-    targets = planned(store, "a/one")
-
-    def denied(method: str, place: str, _: bytes) -> tuple[str, str] | None:
-        return error("403 Forbidden", "AccessDenied") if method == "POST" and "delete" in place else None
-
-    fault: Fault = denied
-    versioned.s3.faults.append(fault)
-    assert swept(store, targets)["a/one"].outcome is Outcome.FAILED
-    assert versioned.versions() == ([b"a/one", b"older"], 0)
-
-
 def test_the_rate_is_divided_among_those_who_sweep_side_by_side(bucket: S3Objects) -> None:
     store = bucket.store(rates={"delete": 3000})
     part = store.among(4)
     assert isinstance(part, ObjectsStore)
     assert (store._pace.rate, part._pace.rate, store.among(1)) == (3000, 750, store)
-
-
-def test_age_is_when_an_object_was_written(bucket: S3Objects) -> None:
-    bucket.put("a/late", b"x", OLD + timedelta(days=400))
-    lines = bucket.store().read_some({"blobs/a": ["a/late"]}).to_pylist()
-    assert [line["closed_at"] for line in lines if line["transaction"]] == [OLD + timedelta(days=400)]
-
-
-@pytest.mark.parametrize("sign", ["\r", "\t", "\x85", "\u2028"])
-def test_a_key_with_a_sign_that_ends_lines_is_deleted_and_no_other(bucket: S3Objects, sign: str) -> None:
-    """In XML a carriage return becomes another sign: a list of deletions cannot name such a key, nor its answer."""
-    key, other = f"a/x{sign}y", "a/x\ny" if "\r" in sign else "a/xy"
-    for name in (key, other):
-        bucket.put(name, b"12345")
-    store = bucket.store()
-    assert swept(store, planned(store, key)) == {key: SweptTarget(key, Outcome.DELETED, 5)}
-    assert set(bucket.data()) == {other, *ALL}

@@ -19,7 +19,7 @@ from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts
 from retention_assets.ledger.scans import Scans
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
-from retention_assets.stores.objects.listings.local import LocalObjects as LocalListing
+from retention_assets.stores.objects.listings.path import PathObjects as LocalListing
 from retention_assets.stores.objects.references import open_references
 from retention_assets.stores.objects.references.lines import LineSource
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount

@@ -1,18 +1,14 @@
 """Listings: all objects of a store, in shares that many tasks read at once."""
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from retention_assets.settings.urls import has_scheme
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.places import is_on_s3
-
-_LOCAL = re.compile(r"(file|local):(//)?", re.IGNORECASE)
 
 
 class ObjectListing(Protocol):
@@ -37,16 +33,18 @@ class ObjectListing(Protocol):
 
 def open_listing(settings: ObjectsSettings) -> ObjectListing:
     """Create the listing of a store. Opens no place yet; each kind's dependencies are imported on demand."""
+    from retention_assets.stores.objects.listings.path import PathObjects
+
     listing = settings.listing
     if isinstance(listing, PathListing):
-        return _open_place(listing.path)
+        return PathObjects(listing.path)
     if isinstance(listing, SqlListing):
         from retention_assets.stores.objects.listings.sql import DatabaseObjects
 
         return DatabaseObjects.of(listing.sql, settings)
     from retention_assets.stores.objects.listings.finished import FinishedListing
 
-    place = None if listing.path is None else _open_place(listing.path)
+    place = None if listing.path is None else PathObjects(listing.path)
     if isinstance(listing, InventoryListing):
         from retention_assets.stores.objects.listings.inventory import InventoryObjects
 
@@ -67,17 +65,3 @@ def open_listing(settings: ObjectsSettings) -> ObjectListing:
 
     roles = ColumnRoles.of(listing.parquet.columns, settings, whole_seconds)
     return FinishedListing("parquet", ParquetObjects(listing.parquet, roles), place, roles.derived, settings.rates.scan)
-
-
-def _open_place(place: str) -> ObjectListing:
-    if is_on_s3(place):
-        from retention_assets.stores.objects.listings.s3 import S3Objects
-
-        return S3Objects(place)
-    if not has_scheme(place) or place.lower().startswith(("file:", "local:")):
-        from retention_assets.stores.objects.listings.local import LocalObjects
-
-        return LocalObjects(_LOCAL.sub("", place))
-    from retention_assets.stores.objects.listings.remote import RemoteObjects
-
-    return RemoteObjects(place)

@@ -12,11 +12,10 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.conditions import ObjectCondition
-from retention_assets.stores.objects.listings import s3 as s3_listing
-from retention_assets.stores.objects.listings.s3 import S3Objects
+from retention_assets.stores.places import s3 as s3_listing
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.files.environments import S3, error
-from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
+from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of
 
 NUMBERS = itertools.count()
 PLACE = {"path": "s3://lake/blobs/"}
@@ -234,19 +233,6 @@ def test_a_page_that_fails_in_the_middle_fails_the_share(s3: S3) -> None:
 
 def test_the_clock_is_the_server_s(s3: S3) -> None:
     listing = listing_of(PLACE)
-    assert isinstance(listing, S3Objects)
     at = listing.begin()
     assert at.microsecond == 0
     assert timedelta(0) <= now() - at < timedelta(minutes=1)
-
-
-def test_the_first_level_tells_datasets_without_listing_everything(s3: S3) -> None:
-    for key in ("r1/a/b", "r1/c", "r2/x", "file"):
-        s3.put(f"blobs/{key}", b"")
-    listing = listing_of(PLACE)
-    assert listing.distinct_names(settings_of(PLACE)) == ["blobs/blobs"]
-    assert listing.distinct_names(settings_of(PLACE, dataset="{0}")) == ["blobs/file", "blobs/r1", "blobs/r2"]
-    assert listing.distinct_names(settings_of(PLACE, realm="{0}", dataset="x-{realm}")) == [
-        "blobs/x-file", "blobs/x-r1", "blobs/x-r2",
-    ]  # fmt: skip
-    assert listing.distinct_names(settings_of(PLACE, dataset="{1}")) is None

@@ -1,0 +1,502 @@
+"""Places on disks.
+
+Everything walks down from the root by descriptors of folders, follows no symlink and enters no other mount, so swapping a
+folder for a symlink or mounting something in it leads nowhere. Disks have no conditional deletion: a file is compared and
+removed through the descriptor of its folder, microseconds apart.
+"""
+
+import errno
+import os
+import re
+import secrets
+import stat
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from retention_assets.clock import now
+from retention_assets.errors import Refused, Withheld, quote
+from retention_assets.outcomes import Outcome
+from retention_assets.policy.durations import from_micros
+from retention_assets.settings.places import Identity
+from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.places.mounts import Mount, keeps_numbers, mount_of
+from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.stores.places.protocol import (
+    SEPARATOR,
+    DueObject,
+    Entry,
+    Folder,
+    FolderCheck,
+    FolderNote,
+    ObjectCheck,
+    RemovedFolder,
+    accept_any,
+    is_own_file,
+    is_plain_key,
+)
+from retention_assets.stores.protocol import Permit, SweptTarget, error_text
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NOT_MOUNTED = "Is a disk not mounted? Nothing is taken for gone"
+_PROBE = re.compile(r"\.retention-clock-[0-9a-f]{32}")
+_NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT}
+# Creates a file without a name, which disappears with its descriptor even after a crash. Not available everywhere.
+_NAMELESS: int | None = getattr(os, "O_TMPFILE", None)
+_NOT_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT}
+# names on a level that is split into shares; each share reads all names above it
+_ENOUGH = 4_000
+# seconds to delete a file of a local disk; network disks take longer
+_QUICK = 0.002
+# files of one folder per piece of work
+_PIECE = 128
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write a file that is there whole or not at all, also after a crash."""
+    folder, name = os.path.split(path)
+    unfinished = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
+    try:
+        with open(unfinished, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, path)
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
+    above = os.open(folder or ".", _FOLDER)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
+@dataclass(frozen=True)
+class TreeShare:
+    """Every `of`-th name on one level of the tree with everything below it, and every `of`-th file above that level.
+
+    A hash selects the names: this needs no list of folders, and stays complete while folders come and go.
+    """
+
+    level: int
+    number: int
+    of: int
+
+    def has(self, key: str) -> bool:
+        return zlib.crc32(os.fsencode(key)) % self.of == self.number
+
+
+@dataclass
+class _OpenFolder:
+    descriptor: int
+    # path, which ends in a separator; empty for a root
+    prefix: str
+    level: int
+    # None before it was listed
+    folders: list[str] | None = None
+    entered: int = 0
+    # only where they are to be deleted
+    files: list[str] = field(default_factory=list)
+
+
+class _NoFolder(Refused):
+    """Something else stands in the place of a folder."""
+
+
+@dataclass(frozen=True)
+class LocalPlace:
+    """A folder of a disk. Its regular files are the objects; symlinks, sockets and folders are none."""
+
+    root: str
+    # files and folders at which a removal stops
+    guarded: frozenset[Identity] = frozenset()
+
+    may_hide = False
+
+    def clock(self) -> datetime:
+        """Time of a file just written, as the disk may be another machine's; this machine's time if it is not writable."""
+        with self._opened() as root:
+            try:
+                written = _time_of_nameless(root)
+                return from_micros((_time_of_named(root) if written is None else written) // 1000)
+            except OSError as fault:
+                if fault.errno in _NOT_WRITABLE:
+                    return now()
+                raise
+
+    def shares(self, wanted: int) -> Sequence[TreeShare]:
+        with self._opened() as root:
+            home, folders, level = mount_of(root), [""], 0
+            while folders:
+                names, below = 0, list[str]()
+                for prefix in folders:
+                    with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(prefix), home) as (here, _):
+                        for entry in self._scan(here, prefix):
+                            names += 1
+                            if entry.is_dir(follow_symlinks=False):
+                                below.append(f"{prefix}{entry.name}{SEPARATOR}")
+                            if names > _ENOUGH:
+                                return [TreeShare(level, number, max(1, wanted)) for number in range(max(1, wanted))]
+                folders, level = below, level + 1
+        return [TreeShare(0, 0, 1)]
+
+    def entries(self, share: TreeShare) -> Iterator[Entry]:
+        """Raises Refused for an unreadable folder and for a mount below the root. A file that disappears is left out."""
+
+        def is_entered(above: _OpenFolder, name: str) -> bool:
+            return share.of == 1 or above.level != share.level or share.has(above.prefix + name)
+
+        with self._opened() as root, self._naming(""):
+            for folder, entry in self._walk(root, mount_of(root), "", is_entered, strictly=False):
+                if entry is None or not entry.is_file(follow_symlinks=False):
+                    continue
+                key = folder.prefix + entry.name
+                is_elsewhere = share.of > 1 and folder.level <= share.level and not share.has(key)
+                if is_elsewhere or (folder.level == 0 and _is_ours(key)):
+                    continue
+                try:
+                    yield _entry(key, entry.stat(follow_symlinks=False))
+                except FileNotFoundError:
+                    # deleted after its name was read
+                    continue
+
+    def find(self, keys: Sequence[str]) -> Iterator[Entry]:
+        plain = [key for key in set(keys) if is_plain_key(key) and not _is_ours(key)]
+        with self._opened() as root:
+            home = mount_of(root)
+            for folder, inside in _by_folder(plain).items():
+                with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(folder), home) as (here, _):
+                    for key in inside:
+                        with suppress(FileNotFoundError), self._naming(key):
+                            status = os.stat(key.rpartition(SEPARATOR)[2], dir_fd=here, follow_symlinks=False)
+                            if stat.S_ISREG(status.st_mode):
+                                yield _entry(key, status)
+
+    def names_in(self, folder: Folder = ()) -> Iterator[str]:
+        with (
+            self._opened() as root,
+            suppress(FileNotFoundError, _NoFolder),
+            self._below(root, folder, mount_of(root), disks=True) as (here, _),
+        ):
+            for entry in self._scan(here, _prefix(folder)):
+                if entry.is_dir(follow_symlinks=False):
+                    yield f"{entry.name}{SEPARATOR}"
+                elif entry.is_file(follow_symlinks=False) and (folder or not _is_ours(entry.name)):
+                    yield entry.name
+
+    def delete(
+        self, objects: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
+    ) -> list[SweptTarget]:
+        """Delete files. Folders that become empty stay: a writer may be about to use one."""
+        folders = _by_folder(due.key for due in objects).items()
+        pieces = [(folder, keys[at : at + _PIECE]) for folder, keys in folders for at in range(0, len(keys), _PIECE)]
+
+        def delete_from(piece: tuple[str, Sequence[str]]) -> list[SweptTarget]:
+            folder, keys = piece
+            try:
+                if folder and not is_plain_key(folder):
+                    raise Refused(f"{quote(folder)} is no folder of objects on a disk.")
+                with ExitStack() as opened:
+                    here: int | None = None
+                    with suppress(FileNotFoundError):
+                        here, _ = opened.enter_context(self._below(root, _segments(folder), home))
+                    return [self._delete_file(here, key, check, permit, pace) for key in keys]
+            except (OSError, Refused) as fault:
+                return [SweptTarget(key, Outcome.FAILED, error=error_text(fault)) for key in keys]
+
+        with self._opened() as root, ThreadPoolExecutor(max(1, parallelism)) as threads:
+            self._check_holds(root, lambda _: True)
+            home = mount_of(root)
+            quick = _QUICK * len(objects) / max(1, len(pieces))
+            return [swept for part in map_concurrently(threads, delete_from, pieces, quick) for swept in part]
+
+    def may_keep(self, key: str, version: str | None) -> bool:  # noqa: ARG002 - disks keep no versions
+        return False
+
+    def check_root(self) -> None:
+        with self._opened() as root:
+            self._check_holds(root, lambda name: not is_own_file(name))
+
+    def check_known(self) -> None:
+        """Accept also a root in which only the file is left by which it is known."""
+        with self._opened() as root:
+            self._check_holds(root, lambda _: True)
+
+    def has(self, folder: Folder) -> bool:
+        path = os.path.join(self.root, *folder)
+        return os.path.isdir(path) and not os.path.islink(path)
+
+    def measure(self, folder: Folder) -> FolderNote | None:
+        with self._opened_tree(folder) as (_, here, home):
+            return None if here is None else self._look(folder, here, home)
+
+    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
+        """Delete a folder. Everything is looked at before anything goes."""
+        with self._opened_tree(folder) as (above, top, home):
+            if top is None:
+                return None
+            note = self._look(folder, top, home)
+            check(note)
+            for here, entry in self._walk(top, home, _prefix(folder)):
+                if entry is not None:
+                    if not entry.is_dir(follow_symlinks=False):
+                        here.files.append(entry.name)
+                    continue
+                for name in here.files:
+                    permit()
+                    with suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=here.descriptor)
+                for name in here.folders or ():
+                    permit()
+                    with suppress(FileNotFoundError):
+                        os.rmdir(name, dir_fd=here.descriptor)
+            permit()
+            os.rmdir(folder[-1], dir_fd=above)
+        return RemovedFolder(note.freed)
+
+    def _look(self, folder: Folder, top: int, home: Mount) -> FolderNote:
+        """Return the state of an open folder. Raises Refused for what is mounted or guarded in it."""
+        # hard links seen inside the folder, per inode
+        seen: Counter[Identity] = Counter()
+        freed = files = size = newest = 0
+        for _, entry in self._walk(top, home, _prefix(folder)):
+            # folders are checked as they are entered
+            if entry is None or entry.is_dir(follow_symlinks=False):
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            self._check_guarded(entry.name, status)
+            files, size, newest = files + 1, size + status.st_size, max(newest, status.st_mtime_ns)
+            links = status.st_nlink
+            if links > 1:
+                seen[status.st_dev, status.st_ino] += 1
+                links -= seen[status.st_dev, status.st_ino] - 1
+            # a file linked from elsewhere frees nothing; one linked several times in here frees its bytes once
+            if links == 1 and stat.S_ISREG(status.st_mode):
+                freed += status.st_size
+        inode = os.fstat(top).st_ino if keeps_numbers(home) else None
+        return FolderNote(freed, files, size, newest, inode)
+
+    def _delete_file(self, here: int | None, key: str, check: ObjectCheck, permit: Permit, pace: DeletionPace) -> SweptTarget:
+        name = key.rpartition(SEPARATOR)[2]
+        try:
+            if here is None:
+                return SweptTarget(key, Outcome.ALREADY_GONE)
+            if not is_plain_key(name) or is_own_file(name):
+                raise Refused(f"{quote(key)} is not the name of an object on a disk.")
+            pace.wait(1)
+            permit()
+            status = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused(f"{quote(key)} is no file any more. Remove it by hand.")
+            self._check_guarded(name, status)
+            if why := check(_entry(key, status)):
+                return SweptTarget(key, Outcome.SPARED, error=why)
+            os.unlink(name, dir_fd=here)
+        except FileNotFoundError:
+            return SweptTarget(key, Outcome.ALREADY_GONE)
+        except Withheld as fault:
+            return SweptTarget(key, Outcome.WITHHELD, error=str(fault))
+        except (OSError, Refused) as fault:
+            return SweptTarget(key, Outcome.FAILED, error=error_text(fault))
+        # a file with other hard links frees nothing
+        return SweptTarget(key, Outcome.DELETED, status.st_size if status.st_nlink == 1 else 0)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        try:
+            root = os.open(self.root, _FOLDER)
+        except FileNotFoundError:
+            raise Refused(f"The root {self.root} is not there. {_NOT_MOUNTED} without it.") from None
+        except OSError as fault:
+            raise Refused(f"The root {self.root} can't be opened: {fault.strerror}. {_NOT_MOUNTED} without it.") from None
+        try:
+            yield root
+        finally:
+            os.close(root)
+
+    def _check_holds(self, root: int, counts: Callable[[str], bool]) -> None:
+        # Where the disk counts them, each subfolder is a link to the root. Listing thousands takes longer than removing one.
+        if os.fstat(root).st_nlink > 2:
+            return
+        with os.scandir(root) as entries:
+            if not any(counts(entry.name) for entry in entries):
+                raise Refused(f"The root {self.root} is empty. {_NOT_MOUNTED} on it.")
+
+    @contextmanager
+    def _opened_tree(self, folder: Folder) -> Iterator[tuple[int, int | None, Mount]]:
+        """Open the folder above and the folder itself, which is None if it is not there; also give the mount it must be on."""
+        with self._opened() as root, ExitStack() as opened:
+            self._check_holds(root, lambda name: not is_own_file(name))
+            above, here, home = root, None, mount_of(root)
+            with suppress(FileNotFoundError):
+                above, home = opened.enter_context(self._below(root, folder[:-1], home, disks=True))
+                here, _ = opened.enter_context(self._below(above, folder[-1:], home))
+            yield above, here, home
+
+    @contextmanager
+    def _below(self, top: int, folder: Folder, home: Mount, disks: bool = False) -> Iterator[tuple[int, Mount]]:
+        """Open a folder below another, with the mount that it is on. Raises FileNotFoundError if it is not there.
+
+        With `disks`, a disk of its own may be mounted on the way.
+        """
+        here = os.dup(top)
+        try:
+            for number, name in enumerate(folder):
+                below, home = self._enter(here, name, _prefix(folder[:number]), home, disks)
+                os.close(here)
+                here = below
+            yield here, home
+        finally:
+            os.close(here)
+
+    def _enter(self, above: int, name: str, prefix: str, home: Mount, disks: bool = False) -> tuple[int, Mount]:
+        """Open a folder in another one. Raises Refused if it is guarded, on another mount or no folder."""
+        try:
+            here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        except FileNotFoundError:
+            raise
+        except OSError as fault:
+            # Linux answers ENOTDIR for a symlink as well, other systems ELOOP or EMLINK
+            if fault.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EMLINK):
+                raise self._unreadable(prefix + name, fault) from None
+            mode = os.stat(name, dir_fd=above, follow_symlinks=False).st_mode
+            kind = "a symlink, which could lead out of the root" if stat.S_ISLNK(mode) else "no folder"
+            raise _NoFolder(f"{name} is {kind}. Put the folder itself there, or remove it by hand.") from None
+        try:
+            # a second mount of the same disk would be a second name of another folder
+            if (mount := mount_of(here)) != home and not (disks and mount.device != home.device):
+                raise Refused(
+                    f"Something is mounted at {quote(prefix + name, 200)} in the root {self.root}, and nothing on another mount"
+                    " is listed or deleted. Unmount it, give it a store of its own, or remove the folder by hand."
+                )
+            self._check_guarded(name, os.fstat(here))
+        except BaseException:
+            os.close(here)
+            raise
+        return here, mount
+
+    def _check_guarded(self, name: str, status: os.stat_result) -> None:
+        """Raises Refused for a file or folder of retention itself or of another store, whatever path led to it."""
+        if (status.st_dev, status.st_ino) in self.guarded:
+            raise Refused(
+                f"{quote(name)} is a place of retention itself or of another store, which the settings name, so nothing is"
+                " deleted there. Move it out of this store's data."
+            )
+
+    def _walk(
+        self,
+        top: int,
+        home: Mount,
+        prefix: str,
+        is_entered: Callable[[_OpenFolder, str], bool] = lambda *_: True,
+        strictly: bool = True,
+    ) -> Iterator[tuple[_OpenFolder, os.DirEntry[str] | None]]:
+        """Walk down from an open folder: every entry, and each folder with None once everything below it was walked.
+
+        Unless `strictly`, a folder that is gone or is none any more is left out.
+        """
+        pending = [_OpenFolder(os.dup(top), prefix, 0)]
+        try:
+            while pending:
+                here = pending[-1]
+                if here.folders is None:
+                    here.folders = []
+                    for entry in self._scan(here.descriptor, here.prefix):
+                        if entry.is_dir(follow_symlinks=False):
+                            here.folders.append(entry.name)
+                        yield here, entry
+                elif here.entered < len(here.folders):
+                    name = here.folders[here.entered]
+                    here.entered += 1
+                    if not is_entered(here, name):
+                        continue
+                    try:
+                        below, _ = self._enter(here.descriptor, name, here.prefix, home)
+                    except (FileNotFoundError, _NoFolder):
+                        if strictly:
+                            raise
+                        continue
+                    pending.append(_OpenFolder(below, f"{here.prefix}{name}{SEPARATOR}", here.level + 1))
+                else:
+                    yield here, None
+                    os.close(pending.pop().descriptor)
+        finally:
+            for folder in pending:
+                os.close(folder.descriptor)
+
+    def _scan(self, folder: int, prefix: str) -> Iterator[os.DirEntry[str]]:
+        with self._naming(prefix), os.scandir(folder) as entries:
+            yield from entries
+
+    @contextmanager
+    def _naming(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as fault:
+            raise self._unreadable(path, fault) from None
+
+    def _unreadable(self, path: str, fault: OSError) -> Refused:
+        return Refused(
+            f"{quote(path, 200) if path else 'The root'} of {self.root} can't be listed: {fault.strerror}. Let the user that"
+            " runs retention read it, or move it out of the root."
+        )
+
+
+def _entry(key: str, status: os.stat_result) -> Entry:
+    return Entry(key, status.st_size, status.st_mtime_ns, inode=status.st_ino, links=status.st_nlink)
+
+
+def _by_folder(keys: Iterable[str]) -> dict[str, list[str]]:
+    by_folder: dict[str, list[str]] = {}
+    for key in keys:
+        by_folder.setdefault(key.rpartition(SEPARATOR)[0], []).append(key)
+    return by_folder
+
+
+def _segments(path: str) -> Folder:
+    return tuple(filter(None, path.split(SEPARATOR)))
+
+
+def _prefix(folder: Folder) -> str:
+    return SEPARATOR.join((*folder, ""))
+
+
+def _is_ours(key: str) -> bool:
+    return is_own_file(key) or _PROBE.fullmatch(key) is not None
+
+
+def _time_of_nameless(folder: int) -> int | None:
+    """mtime of an unnamed file just written, in nanoseconds; None if unnamed files are not supported."""
+    if _NAMELESS is None:
+        return None
+    try:
+        probe = os.open(".", os.O_WRONLY | _NAMELESS | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    except OSError as fault:
+        if fault.errno in _NOT_NAMELESS:
+            return None
+        raise
+    try:
+        return os.fstat(probe).st_mtime_ns
+    finally:
+        os.close(probe)
+
+
+def _time_of_named(folder: int) -> int:
+    name = f".retention-clock-{secrets.token_hex(16)}"
+    probe = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        return os.fstat(probe).st_mtime_ns
+    finally:
+        os.close(probe)
+        os.unlink(name, dir_fd=folder)

@@ -1,0 +1,175 @@
+"""The protocol of places: their methods, and the values that go in and out.
+
+Every place lists, finds and deletes single objects for stores of objects, and measures and deletes whole folders for stores
+that keep a transaction in each. All of them pass one contract test.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, Self
+
+from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.stores.protocol import Permit, SweptTarget
+
+# segments below a root
+Folder = tuple[str, ...]
+
+SEPARATOR = "/"
+# version id of objects written while versioning is suspended: each write replaces the last one
+NO_VERSION = "null"
+ANOTHER = "another object now"
+# the file that identifies a root; it is no data
+IDENTITY = ".retention-store"
+_OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
+
+
+class Entry(NamedTuple):
+    """A file or an object. None: its place doesn't say."""
+
+    # below the root, compared to the byte
+    key: str
+    size: int | None
+    # of writing, in nanoseconds
+    time: int | None
+    version: str | None = None
+    generation: str | None = None
+    etag: str | None = None
+    # on disks only
+    inode: int | None = None
+    # hard links: removing one of several frees nothing
+    links: int = 1
+
+
+class DueObject(NamedTuple):
+    """A key to delete, and the version or ETag by which a server is told which object is meant."""
+
+    key: str
+    version: str | None = None
+    etag: str | None = None
+
+
+# says why the object that is there now stays; raises Refused for a plan that can't be read
+ObjectCheck = Callable[[Entry], str | None]
+
+
+class FolderChanged(Exception):
+    """A folder is not what was planned; the text says how."""
+
+
+class FolderNote(NamedTuple):
+    """State of a folder with all that is in it. None: the file system doesn't say, or the plan is older than the field."""
+
+    # bytes that removing it frees; a file hard-linked elsewhere frees none
+    freed: int
+    files: int | None = None
+    size: int | None = None
+    # of its files, in nanoseconds; a folder's own time changes with each removal in it
+    newest: int | None = None
+    # inode of the folder itself
+    inode: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        values = json.loads(text)
+        return cls(values) if isinstance(values, int) else cls(*values)
+
+    @classmethod
+    def of_files(cls, freed: int, files: Iterable[tuple[int, int | None]]) -> Self:
+        sizes, times = zip(*files, strict=True) if (files := list(files)) else ((), ())
+        return cls(freed, len(sizes), sum(sizes), None if None in times else max(times, default=0))
+
+    @property
+    def text(self) -> str:
+        return f"[{', '.join('null' if value is None else str(value) for value in self)}]"
+
+    def change(self, planned: "FolderNote", begun: bool) -> str | None:
+        """Say how this differs from what was planned; None if it doesn't.
+
+        Once a sweep has begun on a folder, less may be there, but nothing newer.
+        """
+        if None not in (planned.inode, self.inode) and planned.inode != self.inode:
+            return "Another folder stands in its place now than when its deletion was planned."
+        pairs = ((self.files, planned.files), (self.size, planned.size), (self.newest, planned.newest))
+        if any(now > then if begun else now != then for now, then in pairs if now is not None and then is not None):
+            return (
+                f"Its files changed since its deletion was planned: {planned.files} files of {planned.size} bytes then,"
+                f" {self.files} of {self.size} now."
+            )
+        return None
+
+
+# raises FolderChanged for what may not be removed
+FolderCheck = Callable[[FolderNote], None]
+
+
+def accept_any(note: FolderNote) -> None:
+    """Accept a folder without a plan."""
+
+
+class RemovedFolder(NamedTuple):
+    """Bytes that a removal freed, and the bytes that stay readable as versions."""
+
+    freed: int
+    hidden: int | None = None
+
+
+class Place(Protocol):
+    """A root and everything below it. It and its shares travel to tasks, so connections are opened where they are used."""
+
+    def clock(self) -> datetime:
+        """Time by which the place tells when something was written; this machine's if it tells none."""
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Split what is below the root into about this many disjoint parts that leave nothing out, whatever comes or goes."""
+
+    def entries(self, share: Any) -> Iterator[Entry]:
+        """List a share. Raises Refused if it can't be listed completely."""
+
+    def find(self, keys: Sequence[str]) -> Iterator[Entry]:
+        """Return the entries that are there now under some keys."""
+
+    def names_in(self, folder: Folder = ()) -> Iterator[str]:
+        """Return the names in a folder; those of folders end in the separator."""
+
+    def delete(
+        self, objects: Sequence[DueObject], check: ObjectCheck, permit: Permit, pace: DeletionPace, parallelism: int
+    ) -> list[SweptTarget]:
+        """Delete objects, each after a look at it and only if nothing speaks against it; one outcome for each.
+
+        Raises Refused for a root from which nobody can tell what is gone.
+        """
+
+    def may_keep(self, key: str, version: str | None) -> bool:
+        """Tell whether an object that is not there may still have bytes, as a version of it."""
+
+    def check_root(self) -> None:
+        """Raises Refused for a root without data: that of an unmounted disk or a mistyped one looks so."""
+
+    def has(self, folder: Folder) -> bool:
+        """Tell whether anything is in a folder."""
+
+    @property
+    def may_hide(self) -> bool:
+        """Tell whether what is deleted with its folder may stay readable as a version."""
+
+    def measure(self, folder: Folder) -> FolderNote | None:
+        """Return the state of a folder; None if it is not there."""
+
+    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
+        """Delete a folder with all that is in it; None if it was not there. `check` runs before anything of it goes.
+
+        Raises OSError, Refused, FolderChanged or Withheld when anything stays; what is gone by then is gone, and the next call
+        removes the rest.
+        """
+
+
+def is_own_file(name: str) -> bool:
+    """Tell whether a name is that of the root's identity file or of an unfinished one."""
+    return _OWN.fullmatch(name) is not None
+
+
+def is_plain_key(key: str) -> bool:
+    """Tell whether a key plainly is a path below a root."""
+    return "\0" not in key and {"", ".", ".."}.isdisjoint(key.split(SEPARATOR))

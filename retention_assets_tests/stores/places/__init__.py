@@ -1,0 +1,1 @@
+"""Tests of places: one contract for every kind, and what only one kind has."""
