@@ -78,7 +78,7 @@ def test_a_folder_that_is_swapped_for_a_symlink_meanwhile_leads_nowhere(
     ]
     for place in precious:
         lake.put_place(place, b"precious")
-    real = getattr(os, call)
+    real, before = getattr(os, call), sorted(lake.everything().values())
 
     def swaps(found: Any, *arguments: Any, dir_fd: int | None = None) -> Any:
         if found == name and dir_fd is not None and not (lake.root / "aside").exists():
@@ -91,6 +91,9 @@ def test_a_folder_that_is_swapped_for_a_symlink_meanwhile_leads_nowhere(
     monkeypatch.undo()
     assert (lake.root / "aside").exists()
     assert {place for place in lake.everything() if place.startswith("precious/")} == set(precious)
+    if call == "open" and swapped.endswith(name):
+        # Everything is looked at before anything goes.
+        assert sorted(lake.everything().values()) == before
 
 
 def test_a_file_in_place_of_the_folder_is_refused(lake: LocalFiles) -> None:

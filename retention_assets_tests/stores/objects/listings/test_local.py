@@ -16,7 +16,7 @@ from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.listings import path
 from retention_assets.stores.places import local, mounts
 from retention_assets_tests.rounds import rounds
-from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
+from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, rows_of, settings_of
 
 
 def write(root: Path, *keys: str, content: bytes = b"") -> None:
@@ -78,6 +78,7 @@ def test_keys_are_looked_at_one_by_one_and_no_symlink_is_followed(root: Path) ->
 def test_a_folder_that_became_a_symlink_is_not_entered(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "outside/b c")
     listing, opened = listing_of(place(root)), os.open
+    [share] = listing.shares(1)
 
     def swapped(name: Any, *args: Any, **more: Any) -> int:
         if name == "r1":
@@ -86,11 +87,12 @@ def test_a_folder_that_became_a_symlink_is_not_entered(root: Path, tmp_path: Pat
         return opened(name, *args, **more)
 
     monkeypatch.setattr(os, "open", swapped)
-    assert listed(listing).keys() == {"a"}
+    assert rows_of(listing.read(share)).keys() == {"a"}
 
 
 def test_what_goes_while_it_is_listed_is_not_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = os.open
+    listing, opened = listing_of(place(root)), os.open
+    [share] = listing.shares(1)
 
     def gone(name: Any, *args: Any, **more: Any) -> int:
         if name == "deep":
@@ -100,7 +102,7 @@ def test_what_goes_while_it_is_listed_is_not_there(root: Path, monkeypatch: pyte
         return opened(name, *args, **more)
 
     monkeypatch.setattr(os, "open", gone)
-    assert listed(listing_of(place(root))).keys() == {"a", "r1/b c"}
+    assert rows_of(listing.read(share)).keys() == {"a", "r1/b c"}
 
 
 def test_a_root_that_is_not_there_refuses_everything(tmp_path: Path) -> None:
