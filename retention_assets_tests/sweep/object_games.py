@@ -452,9 +452,9 @@ class ObjectGame:
             return set(REALMS)
         return {_realm_of(one.key) for one in self.references}
 
-    def needed(self) -> set[str]:
-        """What is referred to, and what that leads to."""
-        needed, new = set[str](), {one.key for one in self.references}
+    def needed(self, kept: Set[str] = frozenset()) -> set[str]:
+        """Return what is referred to, and what that and what is kept for other reasons leads to."""
+        needed, new = set[str](), {one.key for one in self.references} | kept
         while new:
             needed |= new
             new = {other for one, other in self.edges if one in needed} - needed
@@ -501,11 +501,9 @@ class ObjectGame:
     def check_end(self, rest: datetime) -> None:
         """After some runs without any accident: what nobody needs is gone, and the reports are the sum of what happened."""
         purging = {name for name, realm in self.ledger.realms.all().items() if realm.status == "PURGING"}
-        needed, spoken_for = self.needed(), self.spoken_for()
-        garbage = {
-            key for key in self.written.keys() - needed - self.held
-            if _realm_of(key) in spoken_for and self.made[key] <= rest - OLD
-        }  # fmt: skip
+        spoken_for = self.spoken_for()
+        judged = {key for key in self.written if _realm_of(key) in spoken_for and self.made[key] <= rest - OLD}
+        garbage = judged - self.needed(self.held | (self.written.keys() - judged))
         assert not garbage, (
             f"{sorted(garbage)} should be gone: {[row for row in self._marks() if row['transaction'] in garbage]}"
         )
