@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, insert, or_, select, text, true, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, insert, or_, select, text, update
 
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.ledger import Ledger
@@ -14,47 +14,33 @@ from retention_assets.sql.transactions import PORTION, portions
 
 def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
     """Copy into an empty ledger what sweeps of these datasets read up to an instant; in a simulated copy, any day."""
-    names = sorted(set(datasets))
+    due = and_(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by))
     with source.database.reading() as connection:
-        target.database.write(lambda tx: _Copy(connection, tx).copy(names, due_by, simulated))
+
+        def copy(tx: WriteTransaction) -> None:
+            for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
+                _copy(connection, tx, table, select(table))
+            for some in portions(sorted(set(datasets))):
+                _copy_marks(connection, tx, and_(due, MARKS.c.dataset.in_(some)))
+            clock = connection.execute(select(CLOCK)).mappings().one()
+            tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
+
+        target.database.write(copy)
 
 
-class _Copy:
-    """Copies rows in batches."""
+def _copy_marks(source: Connection, tx: WriteTransaction, where: ColumnElement[bool]) -> None:
+    query, last = select(MARKS).where(where).order_by(MARKS.c.id).limit(PORTION), 0
+    while marks := _copy(source, tx, MARKS, query.where(MARKS.c.id > last)):
+        ids = [mark["id"] for mark in marks]
+        last = ids[-1]
+        plans = {mark["plan"] for mark in _copy(source, tx, PLANNED, select(PLANNED).where(PLANNED.c.mark.in_(ids)))}
+        known = tx.connection.execute(select(PLANS.c.id)).scalars()
+        for some in portions(sorted(plans - set(known))):
+            _copy(source, tx, PLANS, select(PLANS).where(PLANS.c.id.in_(some)))
 
-    def __init__(self, source: Connection, tx: WriteTransaction) -> None:
-        self.source, self.tx = source, tx
-        self.plans: set[int] = set()
 
-    def copy(self, datasets: Sequence[str], due_by: datetime, simulated: bool) -> None:
-        due = or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by)
-        for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
-            self._rows(table, true())
-        for some in portions(datasets):
-            self._open_marks(and_(text(OPEN), MARKS.c.dataset.in_(some), due))
-        clock = self.source.execute(select(CLOCK)).mappings().one()
-        self.tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
-
-    def _open_marks(self, where: ColumnElement[bool]) -> None:
-        last = 0
-        while marks := self._rows(MARKS, and_(where, MARKS.c.id > last), MARKS.c.id):
-            ids = [mark["id"] for mark in marks]
-            last = ids[-1]
-            planned = select(PLANNED.c.plan).where(PLANNED.c.mark.in_(ids)).distinct()
-            new = set(self.source.execute(planned).scalars()) - self.plans
-            # Plans first: planned marks refer to them.
-            for some in portions(sorted(new)):
-                self._rows(PLANS, PLANS.c.id.in_(some))
-            self.plans |= new
-            self._rows(PLANNED, PLANNED.c.mark.in_(ids))
-
-    def _rows(
-        self, table: Table, where: ColumnElement[bool], first: ColumnElement[int] | None = None
-    ) -> Sequence[Mapping[str, Any]]:
-        query = select(table).where(where)
-        if first is not None:
-            query = query.order_by(first).limit(PORTION)
-        rows = [dict(row) for row in self.source.execute(query).mappings()]
-        for some in portions(rows):
-            self.tx.connection.execute(insert(table), list(some))
-        return rows
+def _copy(source: Connection, tx: WriteTransaction, table: Table, query: Select[Any]) -> Sequence[Mapping[str, Any]]:
+    rows = [dict(row) for row in source.execute(query).mappings()]
+    for some in portions(rows):
+        tx.connection.execute(insert(table), list(some))
+    return rows
