@@ -1,5 +1,32 @@
 """The ledger: the record of every decision, on SQLite or PostgreSQL. Rows are never removed or changed outside the audit."""
 
+from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.audit.heads import NotedPlace, remember_places
+from retention_assets.ledger.audit.verify import ChainHead, due_mark_faults, rule_faults, verify
+from retention_assets.ledger.clock_guard import LedgerTimes
+from retention_assets.ledger.evaluations import EVALUATION_ROWS, FOUND_ROWS, VerdictCount, counts_text
+from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.ledger import Ledger, ledger_is_there, ledger_time, open_ledger
+from retention_assets.ledger.marks.candidates import CANDIDATES, candidate_table
+from retention_assets.ledger.marks.history import MarkEvent, TransactionLife, life_of
+from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup, Waiting
+from retention_assets.ledger.marks.unmarking import KeptMarks
+from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.realms import Realm
+from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger.sweep_runs import SILENCE
+from retention_assets.ledger.sweeps.leases import SECONDS, Lease, LeaseLost
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart, JoinedPart, NameRange
+from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
+from retention_assets.ledger.visibility import Raise, raise_by
 
-__all__ = ["Ledger", "ledger_is_there", "ledger_time", "open_ledger"]
+__all__ = [
+    "ALL_NAMES", "CANDIDATES", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "SECONDS", "SILENCE", "Act", "ActType",
+    "ChainHead", "DatasetPart", "FreedGroup", "Invariant", "JoinedPart", "KeptMarks", "Lease", "LeaseLost", "Ledger",
+    "LedgerTimes", "MarkEvent", "NameRange", "NotedPlace", "OpenedReport", "PendingGroup", "Plan", "Planned", "Publication",
+    "Raise", "Realm", "ScanClosing", "ScanEnd", "ScanRecord", "ScanStatus", "Settlement", "SparedGroup", "TransactionLife",
+    "VerdictCount", "Violation", "Waiting", "candidate_table", "counts_text", "due_mark_faults", "ledger_is_there",
+    "ledger_time", "life_of", "open_ledger", "raise_by", "remember_places", "rule_faults", "scan_lease", "verify",
+]  # fmt: skip

@@ -4,7 +4,7 @@ A transaction does its work, seals the rows that it wrote and appends its acts l
 repeated.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,17 +12,18 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Select, Table, select, update
+from sqlalchemy import ColumnElement, CompoundSelect, Connection, Engine, Insert, Select, Table, and_, insert, select, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from retention_assets.ledger.audit.chain import Act, ActType, append_acts
-from retention_assets.ledger.audit.rows import WRITERS, RowKey, SealedRow, changed_past_ledger, sealed_rows
+from retention_assets.ledger.audit.rows import SEALED, RowKey, changed_past_ledger, sealed_rows
 from retention_assets.ledger.schema import AUDIT_HEAD
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.staging import stage
 from retention_assets.sql.transactions import portions, reading, writing
+from retention_assets.sql.upserts import insert_or_update
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -47,9 +48,10 @@ class WriteTransaction:
     """A transaction that writes, with the acts that it appends to the audit."""
 
     connection: Connection
-    acts: list[Act] = field(default_factory=list)
-    _to_seal: list[tuple[Act, Table, ColumnElement[bool]]] = field(default_factory=list)
-    _to_seal_each: list[tuple[Table, ColumnElement[bool]]] = field(default_factory=list)
+    acts: dict[int, Act] = field(default_factory=dict)
+    _to_seal: list[tuple[Table, ColumnElement[bool]]] = field(default_factory=list)
+    # Acts that name rows of this transaction, which are sealed at its end.
+    _own: set[int] = field(default_factory=set)
     # Rows that did not match the record before this transaction changed them.
     _strange: set[RowKey] = field(default_factory=set)
     _present: datetime | None = None
@@ -59,32 +61,42 @@ class WriteTransaction:
         self.connection.execute(select(AUDIT_HEAD.c.position).with_for_update())
 
     def record(self, act: Act) -> Act:
-        """Append an act to the audit at the end of the transaction, with its values at that time."""
-        self.acts.append(act)
-        return act
+        """Append an act to the audit at the end of the transaction, once, with its values at that time."""
+        return self.acts.setdefault(act.id, act)
 
-    def seal(self, act: Act, table: Table, where: ColumnElement[bool]) -> None:
-        """Let an act hold the seals of the rows that it is about to write, as they are at the end of the transaction.
+    def seal(self, table: Table, where: ColumnElement[bool], *acts: Act) -> None:
+        """Let acts hold the seals of the rows that name them, as these are at the end of the transaction.
 
-        Call it before each write to a table of SEALED, and put the act into the row: nobody can vouch for a row without its
-        seal, and a row that was changed past the ledger must not get a valid seal from its next writer.
+        Call it before each write to a table of SEALED: nobody can vouch for a row without its seal, and a row that was changed
+        past the ledger must not get a valid seal from its next writer.
         """
-        if act.deed not in WRITERS[table.name]:
-            raise ValueError(f"{act.deed} is no act that writes to {table.name}")
-        self._strange |= changed_past_ledger(self.connection, table, where, act.id)
-        self._to_seal.append((act, table, where))
+        for act in acts:
+            if act.deed not in SEALED[table].writers:
+                raise ValueError(f"{act.deed} is no act that writes to {table.name}")
+            self._own.add(act.id)
+        self._strange |= changed_past_ledger(self.connection, table, where, self._own)
+        self._to_seal.append((table, where))
 
     def change(self, act: Act, table: Table, where: ColumnElement[bool], **values: Any) -> None:
-        """Update rows and seal them in an act."""
-        self.seal(act, table, where)
+        """Update rows, seal them in an act and record it."""
+        self.seal(table, where, act)
         self.connection.execute(update(table).where(where).values(**values, act=act.id))
+        self.record(act)
 
-    def seal_each(self, deed: ActType, table: Table, where: ColumnElement[bool]) -> None:
-        """Like `seal`, for many rows that each name their own act; one query for all of them."""
-        if deed not in WRITERS[table.name]:
-            raise ValueError(f"{deed} is no act that writes to {table.name}")
-        self._strange |= changed_past_ledger(self.connection, table, where)
-        self._to_seal_each.append((table, where))
+    def add(self, act: Act, table: Table, **values: Any) -> None:
+        """Insert a row, seal it in an act and record it."""
+        self._write(act, table, insert(table), values)
+
+    def put(self, act: Act, table: Table, **values: Any) -> None:
+        """Insert a row or replace the one with its key, seal it in an act and record it."""
+        keys = [column.name for column in table.primary_key]
+        changed = [*(name for name in values if name not in keys), "act"]
+        self._write(act, table, insert_or_update(self.connection, table, keys, changed), values)
+
+    def _write(self, act: Act, table: Table, statement: Insert, values: Mapping[str, Any]) -> None:
+        self.seal(table, and_(*(column == values[column.name] for column in table.primary_key)), act)
+        self.connection.execute(statement.values(**values, act=act.id))
+        self.record(act)
 
     def present(self) -> datetime:
         """The database's time, constant within a transaction."""
@@ -94,24 +106,16 @@ class WriteTransaction:
 
     def append(self) -> None:
         """Seal what was written and append the acts. Nothing may be written after this."""
-        sealed: dict[int, list[SealedRow]] = {}
-        for act, table, where in self._to_seal:
-            rows = [self._marked(row) for _, row in sealed_rows(self.connection, table, where)]
-            sealed.setdefault(act.id, []).extend(rows)
-        mine = {act.id for act in self.acts}
-        for table, where in self._to_seal_each:
-            for name, row in sealed_rows(self.connection, table, where):
-                if name in mine:
-                    sealed.setdefault(name, []).append(self._marked(row))
-        for act in self.acts:
-            if act.id in sealed:
-                act.detail = {**act.detail, "rows": sealed[act.id]}
-        append_acts(self.connection, self.acts)
-
-    def _marked(self, row: SealedRow) -> SealedRow:
-        """Give a strange row an impossible seal: it stays a fault until a person vouches for it."""
-        table, key, seal = row
-        return (table, key, f"!{seal}") if (table, tuple(key)) in self._strange else row
+        sealed: dict[int, dict[RowKey, str]] = {act: {} for act in self.acts}
+        for table, where in self._to_seal:
+            for act, key, seal in sealed_rows(self.connection, table, where):
+                if act in sealed:
+                    # An impossible seal: a strange row stays a fault until a person vouches for it.
+                    sealed[act][key] = f"!{seal}" if key in self._strange else seal
+        for recorded in self.acts.values():
+            if rows := sealed[recorded.id]:
+                recorded.detail = {**recorded.detail, "rows": [[*key, seal] for key, seal in rows.items()]}
+        append_acts(self.connection, [*self.acts.values()])
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ class LedgerDatabase:
                     tx = WriteTransaction(connection)
                     done = work(tx)
                     tx.append()
-                    return done, [act for act in tx.acts if act.deed in WITNESSED]
+                    return done, [act for act in tx.acts.values() if act.deed in WITNESSED]
 
             done, witnessed = retry(attempt, RETRY_CONFLICTS)
         if witnessed and self.tell_witness is not None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, Select, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from retention_assets.errors import Refused
@@ -18,7 +18,6 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.policy.purge import purged_hold
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.upserts import insert_or_update
 
 
 class Holds(LedgerPart):
@@ -46,9 +45,8 @@ class Holds(LedgerPart):
         if number is None:
             raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
         act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
-        values = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
-        tx.change(act, HOLDS, HOLDS.c.id == number, **values)
-        tx.record(act)
+        over = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
+        tx.change(act, HOLDS, HOLDS.c.id == number, **over)
 
     def note_files(
         self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
@@ -97,17 +95,9 @@ def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
     over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
     for number in tx.connection.execute(select(HOLDS.c.id).where(ended)).scalars().all():
         tx.change(act, HOLDS, HOLDS.c.id == number, **over)
-    row = {
-        "id": new_id(),
-        "name": hold.name,
-        "content": _content_of(hold),
-        "reason": hold.reason,
-        "owner": hold.owner,
-        "until": hold.until,
-    }
-    tx.seal(act, HOLDS, HOLDS.c.id == row["id"])
-    tx.connection.execute(insert(HOLDS).values(**row, placed_at=DatabaseTime(), placed_by=actor, act=act.id))
-    tx.record(act)
+    placed = {"placed_at": DatabaseTime(), "placed_by": actor}
+    row = {"name": hold.name, "content": _content_of(hold), "reason": hold.reason, "owner": hold.owner, "until": hold.until}
+    tx.add(act, HOLDS, id=new_id(), **row, **placed)
 
 
 def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
@@ -137,28 +127,12 @@ def _note_files(
     known = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
     for digest, hold in holds.items():
         detail = {**_detail_of(hold, "file"), "folders": sorted(folders)}
-        act = _file_act(tx, ActType.HOLD, digest, actor, hold.reason, detail)
-        values = {
-            "name": hold.name or "",
-            "content": _content_of(hold),
-            "came_at": DatabaseTime(),
-            "gone_at": None,
-            "act": act.id,
-        }
-        statement = insert_or_update(tx.connection, FILE_HOLDS, ["digest"], list(values))
-        tx.connection.execute(statement.values(digest=digest, **values))
+        values = {"name": hold.name or "", "content": _content_of(hold), "came_at": DatabaseTime(), "gone_at": None}
+        tx.put(Act(ActType.HOLD, actor, hold.reason, detail=detail), FILE_HOLDS, digest=digest, **values)
     for digest, row in known.items():
         if digest in ended and row.gone_at is None:
-            detail = {"name": row.name, "source": "file"}
-            act = _file_act(tx, ActType.RELEASE, digest, actor, "No policy file has it any more.", detail)
-            gone = update(FILE_HOLDS).where(FILE_HOLDS.c.digest == digest)
-            tx.connection.execute(gone.values(gone_at=DatabaseTime(), act=act.id))
-
-
-def _file_act(tx: WriteTransaction, deed: ActType, digest: str, actor: str, reason: str, detail: Mapping[str, Any]) -> Act:
-    act = Act(deed, actor, reason, detail=detail)
-    tx.seal(act, FILE_HOLDS, FILE_HOLDS.c.digest == digest)
-    return tx.record(act)
+            act = Act(ActType.RELEASE, actor, "No policy file has it any more.", detail={"name": row.name, "source": "file"})
+            tx.change(act, FILE_HOLDS, FILE_HOLDS.c.digest == digest, gone_at=DatabaseTime())
 
 
 def _content_of(hold: Hold) -> str:

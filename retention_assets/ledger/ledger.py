@@ -4,10 +4,11 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
@@ -21,6 +22,7 @@ from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import Evaluations
+from retention_assets.ledger.findings import Objections, Violations
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.invariants import SweptInvariant, Violation
 from retention_assets.ledger.marks.history import MarkHistories
@@ -28,7 +30,6 @@ from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
 from retention_assets.ledger.marks.states import States
 from retention_assets.ledger.marks.unmarking import Keeping, Unmarking
-from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.places import StorePlaces
 from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
@@ -40,7 +41,6 @@ from retention_assets.ledger.sweeps.leases import Leases
 from retention_assets.ledger.sweeps.parts import Parts
 from retention_assets.ledger.sweeps.reports import Reports
 from retention_assets.ledger.sweeps.sweeps import Sweeps
-from retention_assets.ledger.violations import Violations
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import ledger_engine, sqlite_file, too_wide
@@ -48,6 +48,8 @@ from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.identity import OpenedFile
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import reading, writing
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 # Warn once per program, which opens a ledger often.
@@ -113,11 +115,11 @@ class Ledger(LedgerPart):
         """Check an invariant on what moved since the last complete check without violations, and on everything daily."""
         with self.database.reading() as connection:
             last = None if is_whole else verified_lately(connection, name)
-            found = [*invariant(connection, datasets, last.position if last else None)]
+            violations = [*invariant(connection, datasets, last.position if last else None)]
             head = ChainHead(*connection.execute(select(AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
-        if last is None and datasets is None and not found and head.position:
+        if last is None and datasets is None and not violations and head.position:
             self._record_verification(actor, head, name)
-        return found
+        return violations
 
     @audited
     def _record_verification(
@@ -141,8 +143,8 @@ class Ledger(LedgerPart):
         def work(tx: WriteTransaction) -> tuple[str, ...]:
             changed = changed_rows_of(tx.connection) if with_rows else []
             remember_places(tx, places, actor)
-            rows = [(one.key[0], list(one.key[1]), one.seal) for one in changed]
-            sentences = tuple(one.sentence for one in changed)
+            rows = [(*row.key, row.seal) for row in changed]
+            sentences = tuple(row.sentence for row in changed)
             detail: dict[str, Any] = {"noted": noted, "fault": fault, "rows": rows}
             if with_rows:
                 sentences += tuple(state_faults(tx.connection))
@@ -204,30 +206,19 @@ def open_ledger(
     the ledger's clock is of the other kind than `simulated`.
     """
     engine = ledger_engine(url)
-    is_new = False
+    database = LedgerDatabase(engine, tell_witness)
     try:
-        with reading(engine) as connection:
-            revision = _revision(connection)
-        if revision is None:
-            revision = retry(lambda: _create(engine), RETRY_CONFLICTS)
-        if revision != REVISION:
-            raise Refused(
-                f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, and this version of"
-                f" retention-assets needs revision {REVISION}. Nothing was changed. Start a new ledger under another URL (the"
-                " key ledger in the settings), or use the version of retention-assets that made this one."
-            )
-        is_new = tell_witness is not None and _is_unused(engine)
-        if simulated is not None:
-            ClockGuard(LedgerDatabase(engine)).settle(simulated)
-    except DBAPIError as error:
-        engine.dispose()
-        raise _unreachable(engine, error) from error
+        with _reachable(engine):
+            _create_or_refuse(engine)
+            with reading(engine) as connection:
+                is_unused = head_of(connection).position == 0
+            if simulated is not None:
+                ClockGuard(LedgerDatabase(engine)).settle(simulated)
     except BaseException:
         engine.dispose()
         raise
     _warn_of_rights(sqlite_file(url))
-    database = LedgerDatabase(engine, tell_witness)
-    if tell_witness is not None and is_new:
+    if tell_witness is not None and is_unused:
         tell_witness(database, ())
     return Ledger(database)
 
@@ -249,42 +240,32 @@ def _warn_of_rights(file: Path | None) -> None:
 
 def ledger_is_there(url: Url | str) -> bool:
     file = sqlite_file(url)
-    if file is not None:
-        return file.is_file()
-    engine = ledger_engine(url)
-    try:
-        with reading(engine) as connection:
-            return _revision(connection) is not None
-    except DBAPIError as error:
-        raise _unreachable(engine, error) from error
-    finally:
-        engine.dispose()
+    return _ask(url, _revision) is not None if file is None else file.is_file()
 
 
 def ledger_time(url: Url | str) -> datetime:
-    if sqlite_file(url) is not None:
-        return clock.now()
+    return _ask(url, present_by) if sqlite_file(url) is None else clock.now()
+
+
+def _ask(url: Url | str, question: Callable[[Connection], T]) -> T:
     engine = ledger_engine(url)
     try:
-        with reading(engine) as connection:
-            return present_by(connection)
-    except DBAPIError as error:
-        raise _unreachable(engine, error) from error
+        with _reachable(engine), reading(engine) as connection:
+            return question(connection)
     finally:
         engine.dispose()
 
 
-def _unreachable(engine: Engine, error: DBAPIError) -> Refused:
-    shown = engine.url.render_as_string(hide_password=True)
-    return Refused(
-        f"The ledger {shown} cannot be opened: {driver_message(error)}. Check the key ledger in the settings, and that it is"
-        " reachable."
-    )
-
-
-def _is_unused(engine: Engine) -> bool:
-    with reading(engine) as connection:
-        return head_of(connection).position == 0
+@contextmanager
+def _reachable(engine: Engine) -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        shown = engine.url.render_as_string(hide_password=True)
+        raise Refused(
+            f"The ledger {shown} cannot be opened: {driver_message(error)}. Check the key ledger in the settings, and that it"
+            " is reachable."
+        ) from error
 
 
 def _revision(connection: Connection) -> str | None:
@@ -295,6 +276,19 @@ def _revision(connection: Connection) -> str | None:
         # Up to 0019, Alembic kept the revision.
         return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
     return None
+
+
+def _create_or_refuse(engine: Engine) -> None:
+    with reading(engine) as connection:
+        revision = _revision(connection)
+    if revision is None:
+        revision = retry(lambda: _create(engine), RETRY_CONFLICTS)
+    if revision != REVISION:
+        raise Refused(
+            f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, and this version of"
+            f" retention-assets needs revision {REVISION}. Nothing was changed. Start a new ledger under another URL (the"
+            " key ledger in the settings), or use the version of retention-assets that made this one."
+        )
 
 
 def _create(engine: Engine) -> str:

@@ -6,7 +6,7 @@ Mark ids rise, so marks need no column for it.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, select
 
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
@@ -45,11 +45,9 @@ class StorePlaces(LedgerPart):
         last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
         unchanged = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
         for number, (name, place) in enumerate(sorted(unchanged.items()), last + 1):
-            act = Act(ActType.PLACE, actor, reason, detail={"store": name, "place": place, "id": number})
-            tx.seal(act, PLACES, PLACES.c.id == number)
-            row = {"id": number, "store": name, "place": place, "first_mark": following, "act": act.id}
-            tx.connection.execute(insert(PLACES).values(**row, noted_at=tx.present()))
-            tx.record(act)
+            row = {"store": name, "place": place, "id": number}
+            act = Act(ActType.PLACE, actor, reason, detail=row)
+            tx.add(act, PLACES, **row, first_mark=following, noted_at=tx.present())
 
 
 def newest_places(connection: Connection) -> dict[str, StorePlace]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import Connection, func, insert, select, text
+from sqlalchemy import Connection, func, select, text
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
@@ -140,10 +140,7 @@ def _append(tx: WriteTransaction, entry: Stored, reason: str | None, files: Sequ
     detail = {"digest": entry.digest, "system": entry.system, "revoked": entry.revoked}
     detail |= {"files": list(files)} if files else {}
     act = Act(ActType.POLICY, entry.written_by, reason, policy=entry.name, policy_version=entry.version, detail=detail)
-    values = {field: getattr(entry, field) for field in _FIELDS}
-    tx.seal(act, POLICY_VERSIONS, (POLICY_VERSIONS.c.name == entry.name) & (POLICY_VERSIONS.c.version == entry.version))
-    tx.connection.execute(insert(POLICY_VERSIONS).values(**values, act=act.id))
-    tx.record(act)
+    tx.add(act, POLICY_VERSIONS, **{field: getattr(entry, field) for field in _FIELDS})
     # The pace that the previous version reserved no longer applies.
     clear_paces(tx, entry.name)
     return entry

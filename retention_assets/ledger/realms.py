@@ -14,7 +14,6 @@ from retention_assets.policy.durations import Duration, parse_duration
 from retention_assets.policy.purge import purge_named
 from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, with_parents
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.upserts import insert_or_update
 
 INITIAL = "ACTIVE"
 ARROWS: Mapping[str, tuple[str, ...]] = {
@@ -89,8 +88,6 @@ def kept_realms(connection: Connection) -> list[str]:
 def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
     if name.startswith(RESERVED):
         raise Refused(f"{name} is the system's: realms whose names begin with {RESERVED} are not changed.")
-    act = Act(ActType.REALM, actor, reason)
-    row = {"name": name, "changed_at": DatabaseTime(), "changed_by": actor, "act": act.id}
     # Locks all realms, also those without a row, until this transaction ends.
     tx.lock_chain()
     found = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
@@ -106,10 +103,8 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
     if status != before.status and status not in ARROWS[before.status]:
         allowed = " or ".join(ARROWS[before.status])
         raise Refused(f"{name} is {before.status} and can't become {status}, only {allowed}.")
-    tx.seal(act, REALMS, REALMS.c.name == name)
     new = Realm(name, status, grace if grace is not None else before.grace)
-    changes = insert_or_update(tx.connection, REALMS, ["name"], ["status", "grace", "changed_at", "changed_by", "act"])
-    tx.connection.execute(changes.values(**row, status=new.status, grace=str(new.grace)))
-    act.detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
-    tx.record(act)
+    detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
+    row = {"status": new.status, "grace": str(new.grace), "changed_at": DatabaseTime(), "changed_by": actor}
+    tx.put(Act(ActType.REALM, actor, reason, detail=detail), REALMS, name=name, **row)
     return new

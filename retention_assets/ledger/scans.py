@@ -5,12 +5,12 @@ A store has one scan at a time: its lease is checked on each write.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
@@ -93,13 +93,10 @@ class Scans(LedgerPart):
             end = ScanEnd(ScanStatus.SUPERSEDED, _NEVER_ENDED)
             _end(tx, _record(row), end, lease.holder)
         newest = tx.connection.execute(select(func.max(SCANS.c.id))).scalar_one()
-        act, mine = Act(ActType.SCAN, lease.holder), (newest or 0) + 1
-        tx.seal(act, SCANS, SCANS.c.id == mine)
-        values = {"id": mine, "store": store, "status": ScanStatus.RUNNING.value, "holder": lease.holder, "act": act.id}
-        tx.connection.execute(insert(SCANS).values(**values, started_at=DatabaseTime()))
-        act.detail = {"scan": mine, "store": store, "status": ScanStatus.RUNNING.value}
-        tx.record(act)
-        return _one(tx.connection, store, mine)
+        number, begun = (newest or 0) + 1, {"store": store, "status": ScanStatus.RUNNING.value}
+        act = Act(ActType.SCAN, lease.holder, detail={"scan": number, **begun})
+        tx.add(act, SCANS, id=number, **begun, holder=lease.holder, started_at=DatabaseTime())
+        return _one(tx.connection, store, number)
 
     def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd) -> ScanRecord:
         return self.publish([ScanClosing(lease, scan, end)], (), lease.holder)[0]
@@ -133,14 +130,14 @@ class Scans(LedgerPart):
         if found.accepted_at is not None:
             at = text_of(found.accepted_at)
             raise Refused(f"Scan {scan} of {store} was accepted by {found.accepted_by} at {at}. Nothing was changed.")
-        newest = _newest_ended(tx.connection, store)
+        newest = _first(tx.connection, *_has_ended(store))
         if newest is not None and newest.id != scan:
             raise Refused(
                 f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing"
                 " was changed; what an old scan has seen may no longer be true."
             )
         detail = {"scan": scan, "store": store, "brakes": found.reason}
-        act = tx.record(Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail))
+        act = Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail)
         values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
         tx.change(act, SCANS, SCANS.c.id == scan, **values)
         return _one(tx.connection, store, scan)
@@ -168,30 +165,28 @@ class Scans(LedgerPart):
 
     def last_whole(self, store: str) -> ScanRecord | None:
         """Newest complete scan: kept, or braked and accepted."""
-        with self.database.reading() as connection:
-            return _last_whole(connection, store)
+        return self._first(*_is_whole(store))
 
     def last_whole_result(self, store: str) -> str | None:
         scan = self.last_whole(store)
         return self.results([scan.id]).get(scan.id) if scan else None
 
     def newest_ended(self, store: str) -> ScanRecord | None:
-        with self.database.reading() as connection:
-            return _newest_ended(connection, store)
+        return self._first(*_has_ended(store))
 
     def usable(self, store: str) -> ScanRecord | None:
         """Braked scan that a person accepted and nobody has judged, if no later one ended."""
-        with self.database.reading() as connection:
-            return _usable(connection, store)
+        return _usable(self.newest_ended(store))
 
     def needed(self, store: str) -> set[int]:
         """Scans whose listing is still needed: the last complete one, the newest ended one if braked, and a running one."""
-        found = {one.id for one in (self.last_whole(store), self.running(store)) if one}
+        needed = {scan.id for scan in (self.last_whole(store), self.running(store)) if scan}
         newest = self.newest_ended(store)
-        return found | ({newest.id} if newest and newest.status is ScanStatus.BRAKED else set())
+        return needed | ({newest.id} if newest and newest.status is ScanStatus.BRAKED else set())
 
     def _first(self, *where: ColumnElement[bool]) -> ScanRecord | None:
-        return next(map(_record, self.rows(_query(*where).limit(1))), None)
+        with self.database.reading() as connection:
+            return _first(connection, *where)
 
 
 def _store_of(tx: WriteTransaction, lease: Lease) -> str:
@@ -208,7 +203,7 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
     detail = {"scan": scan.id, "store": scan.store, "status": end.status.value, "totals": end.totals}
     totals = None if end.totals is None else json.dumps(end.totals, sort_keys=True)
     values = {"status": end.status.value, "reason": end.reason, "totals": totals, "result": end.result}
-    act = tx.record(Act(ActType.SCAN, actor, end.reason, detail=detail))
+    act = Act(ActType.SCAN, actor, end.reason, detail=detail)
     tx.change(act, SCANS, SCANS.c.id == scan.id, **values, ended_at=DatabaseTime())
 
 
@@ -218,43 +213,41 @@ def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str
         return
     mine = select(SCANS.c.id).where(SCANS.c.store == store)
     newest = mine.order_by(SCANS.c.id.desc()).limit(kept)
-    needed = {*tx.connection.execute(newest).scalars(), *(one.id for one in (_last_whole(tx.connection, store),) if one)}
+    whole = _first(tx.connection, *_is_whole(store))
+    needed = {*tx.connection.execute(newest).scalars(), *([whole.id] if whole else [])}
     old = sorted(set(tx.connection.execute(mine.where(SCANS.c.result.is_not(None))).scalars()) - needed)
     for some in portions(old):
         act = Act(ActType.SCAN, actor, "Only the newest are kept whole.", detail={"store": store, "dropped": list(some)})
-        tx.change(tx.record(act), SCANS, SCANS.c.id.in_(some), result=None)
+        tx.change(act, SCANS, SCANS.c.id.in_(some), result=None)
 
 
 def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
-    found = _usable(tx.connection, store)
-    if found is None or found.id != scan.id:
+    usable = _usable(_first(tx.connection, *_has_ended(store)))
+    if usable is None or usable.id != scan.id:
         raise Refused(f"Scan {scan.id} of {store} was judged by another run, or a newer one has ended.")
-    detail = {"scan": scan.id, "store": store, "used": True}
-    act = tx.record(Act(ActType.SCAN, actor, "It was accepted.", detail=detail))
+    act = Act(ActType.SCAN, actor, "It was accepted.", detail={"scan": scan.id, "store": store, "used": True})
     tx.change(act, SCANS, SCANS.c.id == scan.id, used_at=DatabaseTime())
 
 
-def _last_whole(connection: Connection, store: str) -> ScanRecord | None:
+def _is_whole(store: str) -> tuple[ColumnElement[bool], ...]:
     is_accepted = (SCANS.c.status == ScanStatus.BRAKED) & SCANS.c.accepted_at.is_not(None)
-    return _first(connection, SCANS.c.store == store, (SCANS.c.status == ScanStatus.KEPT) | is_accepted)
+    return SCANS.c.store == store, (SCANS.c.status == ScanStatus.KEPT) | is_accepted
 
 
-def _newest_ended(connection: Connection, store: str) -> ScanRecord | None:
-    return _first(connection, SCANS.c.store == store, SCANS.c.status.in_(ENDED))
+def _has_ended(store: str) -> tuple[ColumnElement[bool], ...]:
+    return SCANS.c.store == store, SCANS.c.status.in_(ENDED)
 
 
-def _usable(connection: Connection, store: str) -> ScanRecord | None:
-    found = _newest_ended(connection, store)
-    if found is None or found.status is not ScanStatus.BRAKED:
+def _usable(newest: ScanRecord | None) -> ScanRecord | None:
+    if newest is None or newest.status is not ScanStatus.BRAKED:
         return None
-    return found if found.accepted_at is not None and found.used_at is None else None
+    return newest if newest.accepted_at is not None and newest.used_at is None else None
 
 
 def _query(*where: ColumnElement[bool]) -> Select[Any]:
     """Newest first, without the possibly long result."""
-    return (
-        select(*(column for column in SCANS.columns if column is not SCANS.c.result)).where(*where).order_by(SCANS.c.id.desc())
-    )
+    columns = (SCANS.c[field.name] for field in fields(ScanRecord))
+    return select(*columns).where(*where).order_by(SCANS.c.id.desc())
 
 
 def _first(connection: Connection, *where: ColumnElement[bool]) -> ScanRecord | None:
@@ -263,13 +256,11 @@ def _first(connection: Connection, *where: ColumnElement[bool]) -> ScanRecord | 
 
 
 def _one(connection: Connection, store: str, scan: int) -> ScanRecord:
-    found = _first(connection, SCANS.c.store == store, SCANS.c.id == scan)
-    if found is None:
+    record = _first(connection, SCANS.c.store == store, SCANS.c.id == scan)
+    if record is None:
         raise Refused(f"{store} has no scan {scan}. `retention scans {store}` lists those that there are.")
-    return found
+    return record
 
 
 def _record(row: Row[Any]) -> ScanRecord:
-    names = ("holder", "started_at", "ended_at", "reason", "accepted_at", "accepted_by", "accept_reason", "used_at")
-    said = {name: getattr(row, name) for name in names}
-    return ScanRecord(row.id, row.store, ScanStatus(row.status), totals=json.loads(row.totals or "{}"), **said)
+    return ScanRecord(**row._asdict() | {"status": ScanStatus(row.status), "totals": json.loads(row.totals or "{}")})

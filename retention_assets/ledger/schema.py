@@ -3,6 +3,8 @@
 Rows are never removed: one that is over (unmarked, given up, released) says so.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -17,10 +19,12 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.sql.schema import SchemaItem
+from sqlalchemy.types import TypeEngine
 
 from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
 
-REVISION = "0020"
+REVISION = "0021"
 
 METADATA = MetaData(
     naming_convention={
@@ -41,457 +45,365 @@ ACT = BigInteger
 OPEN = "status IN ('MARKED', 'SWEEPING')"
 
 
-def _seal() -> Column[str]:
-    """Seal of a row that no act covers (audit/state.py)."""
-    return Column("seal", Text)
+Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 
 
-LEDGER_REVISION = Table("ledger_revision", METADATA, Column("revision", Text, primary_key=True))
+def _keys(kind: Kind, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, primary_key=True, autoincrement=False) for name in names]
 
-POLICY_VERSIONS = Table(
+
+def _set(kind: Kind, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name in names]
+
+
+def _may_be_null(kind: Kind, *names: str) -> list[Column[Any]]:
+    return [Column(name, kind) for name in names]
+
+
+def _counters(*names: str) -> list[Column[Any]]:
+    return [Column(name, BigInteger, nullable=False, server_default=text("0")) for name in names]
+
+
+def _table(name: str, *parts: SchemaItem) -> Table:
+    return Table(name, METADATA, *parts)
+
+
+def _decision(name: str, *parts: SchemaItem) -> Table:
+    """A table whose rows are sealed in the act that wrote them last (audit/rows.py)."""
+    return _table(name, *parts, *_set(ACT, "act"))
+
+
+def _state(name: str, *parts: SchemaItem) -> Table:
+    """A table whose rows change too often for an act each: each holds its own seal (audit/state.py)."""
+    return _table(name, *parts, Column("seal", Text))
+
+
+def _partial_index(name: str, condition: str, *columns: Column[Any], unique: bool = False) -> Index:
+    return Index(name, *columns, unique=unique, sqlite_where=text(condition), postgresql_where=text(condition))
+
+
+LEDGER_REVISION = _table("ledger_revision", *_keys(Text, "revision"))
+
+POLICY_VERSIONS = _decision(
     "policy_versions",
-    METADATA,
-    Column("name", Name, primary_key=True),
-    Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("content", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("written_by", Text, nullable=False),
-    Column("written_at", InstantColumn, nullable=False),
-    Column("system", Boolean, nullable=False),
-    Column("revoked", Boolean, nullable=False),
-    Column("act", ACT, nullable=False),
+    *_keys(Name, "name"),
+    *_keys(Integer, "version"),
+    *_set(Text, "content", "digest", "written_by"),
+    *_set(InstantColumn, "written_at"),
+    *_set(Boolean, "system", "revoked"),
     CheckConstraint("version >= 1", name="version"),
 )
 
-PLANS = Table(
+PLANS = _table(
     "plans",
-    METADATA,
-    Column("id", Key, primary_key=True, autoincrement=False),
+    *_keys(Key, "id"),
     Column("dataset", Name, nullable=False, index=True),
-    Column("token", BigInteger, nullable=False),
-    Column("as_of", InstantColumn, nullable=False),
-    Column("marks", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("planned_at", InstantColumn, nullable=False),
-    Column("finished_at", InstantColumn),
-    Column("act", ACT, nullable=False),
+    *_set(BigInteger, "token"),
+    *_set(InstantColumn, "as_of"),
+    *_set(BigInteger, "marks", "bytes"),
+    *_set(InstantColumn, "planned_at"),
+    *_may_be_null(InstantColumn, "finished_at"),
+    *_set(ACT, "act"),
     # Where the data was, as the store describes it; null if the store has no place.
-    Column("place", Text),
+    *_may_be_null(Text, "place"),
 )
 
-MARKS = Table(
+MARKS = _table(
     "marks",
-    METADATA,
-    Column("id", Key, primary_key=True, autoincrement=False),
-    Column("dataset", Name, nullable=False),
-    Column("transaction", Name, nullable=False),
-    Column("policy", Name, nullable=False),
-    Column("policy_version", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("bytes", BigInteger),
+    *_keys(Key, "id"),
+    *_set(Name, "dataset", "transaction", "policy"),
+    *_set(Integer, "policy_version"),
+    *_set(Text, "reason"),
+    *_may_be_null(BigInteger, "bytes"),
     # Times of the marked transaction: with other times, the same id is another transaction. Both null: unknown.
-    Column("opened_at", MicrosColumn),
-    Column("closed_at", MicrosColumn),
-    Column("grace", Text, nullable=False),
-    Column("marked_at", InstantColumn, nullable=False),
-    Column("due_at", InstantColumn, nullable=False),
-    Column("act", ACT, nullable=False),
-    Column("seal", Text, nullable=False),
+    *_may_be_null(MicrosColumn, "opened_at", "closed_at"),
+    *_set(Text, "grace"),
+    *_set(InstantColumn, "marked_at", "due_at"),
+    *_set(ACT, "act"),
+    *_set(Text, "seal"),
     # Everything above is set once; the columns below change with the mark's state.
-    Column("status", Text, nullable=False),
+    *_set(Text, "status"),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
-    Column("last_error", Text),
-    Column("why", Text),
-    Column("changed_at", InstantColumn),
-    Column("changed_by", Text),
-    Column("changed_act", ACT),
+    *_may_be_null(Text, "last_error", "why"),
+    *_may_be_null(InstantColumn, "changed_at"),
+    *_may_be_null(Text, "changed_by"),
+    *_may_be_null(ACT, "changed_act"),
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
 # Distinguish transactions that had the same id one after the other (frames/lives.py).
 TIMES = ("opened_at", "closed_at")
 # One open mark per transaction; also finds the open marks of a dataset.
-Index("uq_marks_open", MARKS.c.dataset, MARKS.c.transaction, unique=True, sqlite_where=text(OPEN), postgresql_where=text(OPEN))
+_partial_index("uq_marks_open", OPEN, MARKS.c.dataset, MARKS.c.transaction, unique=True)
 # Each life of an id is swept once unless only hidden, which the marking statement ensures. Separate from open marks, so that
 # marking a million updates one index, not two.
 SWEPT = "status = 'SWEPT'"
-Index(
-    "ix_marks_swept",
-    MARKS.c.dataset,
-    MARKS.c.transaction,
-    MARKS.c.opened_at,
-    MARKS.c.closed_at,
-    sqlite_where=text(SWEPT),
-    postgresql_where=text(SWEPT),
-)
+_partial_index("ix_marks_swept", SWEPT, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.opened_at, MARKS.c.closed_at)
 
 # The remaining marks, so that one of the three indexes finds every mark by transaction.
 OVER = "status IN ('UNMARKED', 'SPARED')"
-Index("ix_marks_over", MARKS.c.dataset, MARKS.c.transaction, sqlite_where=text(OVER), postgresql_where=text(OVER))
+_partial_index("ix_marks_over", OVER, MARKS.c.dataset, MARKS.c.transaction)
 
 # No foreign keys here and in steps: PostgreSQL would look up and lock the mark of each row, and the audit names the act of
 # every member.
-PLANNED = Table(
+PLANNED = _table(
     "planned",
-    METADATA,
-    Column("plan", BigInteger, primary_key=True, autoincrement=False),
+    *_keys(BigInteger, "plan"),
     Column("mark", BigInteger, primary_key=True, autoincrement=False, index=True),
-    Column("bytes", BigInteger),
+    *_may_be_null(BigInteger, "bytes"),
     # With this the store finds the rest of a transaction whose deletion was interrupted.
-    Column("note", Text),
-    Column("seal", Text, nullable=False),
+    *_may_be_null(Text, "note"),
+    *_set(Text, "seal"),
 )
 
-STEPS = Table(
+STEPS = _table(
     "steps",
-    METADATA,
-    Column("act", ACT, primary_key=True, autoincrement=False),
+    *_keys(ACT, "act"),
     Column("mark", BigInteger, primary_key=True, autoincrement=False, index=True),
-    Column("status", Text, nullable=False),
-    Column("outcome", Text),
-    Column("bytes", BigInteger),
-    Column("why", Text),
-    Column("seal", Text, nullable=False),
+    *_set(Text, "status"),
+    *_may_be_null(Text, "outcome"),
+    *_may_be_null(BigInteger, "bytes"),
+    *_may_be_null(Text, "why"),
+    *_set(Text, "seal"),
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'FAILED')", name="outcome"),
 )
 
-LEASES = Table(
+LEASES = _state(
     "leases",
-    METADATA,
-    Column("dataset", Name, primary_key=True),
+    *_keys(Name, "dataset"),
     # Rises with every holder: a write with an older token comes from a holder that lost the lease.
-    Column("token", BigInteger, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("taken_at", InstantColumn, nullable=False),
-    Column("beat_at", InstantColumn, nullable=False),
-    Column("expires_at", InstantColumn, nullable=False),
-    Column("given_up", Boolean, nullable=False),
-    _seal(),
+    *_set(BigInteger, "token"),
+    *_set(Text, "holder"),
+    *_set(InstantColumn, "taken_at", "beat_at", "expires_at"),
+    *_set(Boolean, "given_up"),
 )
 
 # Parts of a dataset dealt out to tasks under one lease: the newest attempt at a part may write.
-LEASE_PARTS = Table(
+LEASE_PARTS = _state(
     "lease_parts",
-    METADATA,
-    Column("dataset", Name, primary_key=True),
-    Column("part", Integer, primary_key=True, autoincrement=False),
+    *_keys(Name, "dataset"),
+    *_keys(Integer, "part"),
     # Token of the lease under which it was last begun.
-    Column("token", BigInteger, nullable=False),
-    Column("attempt", BigInteger, nullable=False),
+    *_set(BigInteger, "token", "attempt"),
     # Newest attempt that ended: neither it nor an older one acts any more.
-    Column("ended", BigInteger, nullable=False),
+    *_set(BigInteger, "ended"),
     # Time until which the newest attempt believes it may act.
-    Column("expires_at", InstantColumn, nullable=False),
-    _seal(),
+    *_set(InstantColumn, "expires_at"),
 )
 
 # Stop requests and task progress by run (the name that holds its leases). They decide nothing.
-STOPS = Table(
-    "stops",
-    METADATA,
-    Column("run", Name, primary_key=True),
-    Column("reason", Text, nullable=False),
-    Column("asked_at", InstantColumn, nullable=False),
-    _seal(),
-)
+STOPS = _state("stops", *_keys(Name, "run"), *_set(Text, "reason"), *_set(InstantColumn, "asked_at"))
 
-TASK_PROGRESS = Table(
-    "task_progress",
-    METADATA,
-    Column("run", Name, primary_key=True),
-    Column("task", Integer, primary_key=True, autoincrement=False),
-    Column("progress", Text, nullable=False),
-    Column("told_at", InstantColumn, nullable=False),
-    _seal(),
+TASK_PROGRESS = _state(
+    "task_progress", *_keys(Name, "run"), *_keys(Integer, "task"), *_set(Text, "progress"), *_set(InstantColumn, "told_at")
 )
 
 # Earliest start of a policy's next batch. It only delays, so no act covers it.
-PACES = Table(
-    "paces",
-    METADATA,
-    Column("policy", Name, primary_key=True),
-    Column("next_at", InstantColumn, nullable=False),
-    _seal(),
+PACES = _state("paces", *_keys(Name, "policy"), *_set(InstantColumn, "next_at"))
+
+VISIBILITY = _decision(
+    "visibility", *_keys(Name, "dataset"), *_set(InstantColumn, "visible_from", "raised_at"), *_set(Text, "raised_by")
 )
 
-VISIBILITY = Table(
-    "visibility",
-    METADATA,
-    Column("dataset", Name, primary_key=True),
-    Column("visible_from", InstantColumn, nullable=False),
-    Column("raised_at", InstantColumn, nullable=False),
-    Column("raised_by", Text, nullable=False),
-    Column("act", ACT, nullable=False),
-)
-
-REALMS = Table(
+REALMS = _decision(
     "realms",
-    METADATA,
-    Column("name", Name, primary_key=True),
-    Column("status", Text, nullable=False),
-    Column("grace", Text, nullable=False),
-    Column("changed_at", InstantColumn, nullable=False),
-    Column("changed_by", Text, nullable=False),
-    Column("act", ACT, nullable=False),
+    *_keys(Name, "name"),
+    *_set(Text, "status", "grace"),
+    *_set(InstantColumn, "changed_at"),
+    *_set(Text, "changed_by"),
     CheckConstraint("status IN ('ACTIVE', 'INACTIVE', 'PURGING', 'PURGED')", name="status"),
 )
 
-HOLDS = Table(
+HOLDS = _decision(
     "holds",
-    METADATA,
-    Column("id", Key, primary_key=True, autoincrement=False),
-    Column("name", Name, nullable=False),
-    Column("content", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("owner", Text, nullable=False),
-    Column("until", InstantColumn),
-    Column("placed_at", InstantColumn, nullable=False),
-    Column("placed_by", Text, nullable=False),
-    Column("released_at", InstantColumn),
-    Column("released_by", Text),
-    Column("release_reason", Text),
-    Column("act", ACT, nullable=False),
+    *_keys(Key, "id"),
+    *_set(Name, "name"),
+    *_set(Text, "content", "reason", "owner"),
+    *_may_be_null(InstantColumn, "until"),
+    *_set(InstantColumn, "placed_at"),
+    *_set(Text, "placed_by"),
+    *_may_be_null(InstantColumn, "released_at"),
+    *_may_be_null(Text, "released_by", "release_reason"),
 )
 # A released hold frees its name.
 HELD = "released_at IS NULL"
-Index("uq_holds_name", HOLDS.c.name, unique=True, sqlite_where=text(HELD), postgresql_where=text(HELD))
+_partial_index("uq_holds_name", HELD, HOLDS.c.name, unique=True)
 
 # Holds of policy files as they came and went. Files in place hold by themselves; tasks on machines without the files use
 # these rows.
-FILE_HOLDS = Table(
+FILE_HOLDS = _decision(
     "file_holds",
-    METADATA,
-    Column("digest", Text, primary_key=True),
-    Column("name", Name, nullable=False),
-    Column("content", Text, nullable=False),
-    Column("came_at", InstantColumn, nullable=False),
-    Column("gone_at", InstantColumn),
-    Column("act", ACT, nullable=False),
+    *_keys(Text, "digest"),
+    *_set(Name, "name"),
+    *_set(Text, "content"),
+    *_set(InstantColumn, "came_at"),
+    *_may_be_null(InstantColumn, "gone_at"),
 )
 
 # Place of a store's data from a mark on: the newest row is where it may be marked and swept.
-PLACES = Table(
+PLACES = _decision(
     "places",
-    METADATA,
-    Column("id", Key, primary_key=True, autoincrement=False),
-    Column("store", Name, nullable=False),
-    Column("place", Text, nullable=False),
+    *_keys(Key, "id"),
+    *_set(Name, "store"),
+    *_set(Text, "place"),
     # First mark id of the store at this place, up to the store's next row.
-    Column("first_mark", BigInteger, nullable=False),
-    Column("noted_at", InstantColumn, nullable=False),
-    Column("act", ACT, nullable=False),
+    *_set(BigInteger, "first_mark"),
+    *_set(InstantColumn, "noted_at"),
 )
 
 # Files in which a head of the chain was noted: a missing one stops every sweep.
-NOTED_HEADS = Table(
+NOTED_HEADS = _decision(
     "noted_heads",
-    METADATA,
-    Column("place", Name, primary_key=True),
-    Column("store", Name),
+    *_keys(Name, "place"),
+    *_may_be_null(Name, "store"),
     # False: never noted, or given up by a person.
-    Column("noted", Boolean, nullable=False),
+    *_set(Boolean, "noted"),
     # Reason why the newest head could not be noted there.
-    Column("fault", Text),
-    Column("changed_at", InstantColumn, nullable=False),
-    Column("act", ACT, nullable=False),
+    *_may_be_null(Text, "fault"),
+    *_set(InstantColumn, "changed_at"),
 )
 
 # Objections of checks to judged datasets. A dataset with a standing one is not swept.
-OBJECTIONS = Table(
+OBJECTIONS = _decision(
     "objections",
-    METADATA,
-    Column("dataset", Name, primary_key=True),
-    Column("check_name", Name, primary_key=True),
-    Column("sentence", Text, nullable=False),
-    Column("raised_at", InstantColumn, nullable=False),
-    Column("raised_by", Text, nullable=False),
-    Column("withdrawn_at", InstantColumn),
-    Column("withdrawn_by", Text),
-    Column("act", ACT, nullable=False),
+    *_keys(Name, "dataset", "check_name"),
+    *_set(Text, "sentence"),
+    *_set(InstantColumn, "raised_at"),
+    *_set(Text, "raised_by"),
+    *_may_be_null(InstantColumn, "withdrawn_at"),
+    *_may_be_null(Text, "withdrawn_by"),
 )
 
 # Violations that stand until the check finds them mended, not until a run looks elsewhere. They decide nothing (objections
 # do), so no act covers them.
-VIOLATIONS = Table(
+VIOLATIONS = _state(
     "violations",
-    METADATA,
-    Column("check_name", Name, primary_key=True),
-    Column("dataset", Name, primary_key=True),
-    Column("what", Text, nullable=False),
-    Column("times", BigInteger, nullable=False),
-    Column("since", InstantColumn, nullable=False),
-    Column("found_by", Text, nullable=False),
-    Column("over_at", InstantColumn),
-    _seal(),
+    *_keys(Name, "check_name", "dataset"),
+    *_set(Text, "what"),
+    *_set(BigInteger, "times"),
+    *_set(InstantColumn, "since"),
+    *_set(Text, "found_by"),
+    *_may_be_null(InstantColumn, "over_at"),
 )
 STANDING = "over_at IS NULL"
-Index(
-    "ix_violations_standing",
-    VIOLATIONS.c.check_name,
-    VIOLATIONS.c.dataset,
-    sqlite_where=text(STANDING),
-    postgresql_where=text(STANDING),
-)
+_partial_index("ix_violations_standing", STANDING, VIOLATIONS.c.check_name, VIOLATIONS.c.dataset)
 
 # Last complete look of each check, not limited to one run's datasets.
-WHOLE_CHECKS = Table(
-    "whole_checks",
-    METADATA,
-    Column("check_name", Name, primary_key=True),
-    Column("looked_at", InstantColumn, nullable=False),
-    _seal(),
-)
+WHOLE_CHECKS = _state("whole_checks", *_keys(Name, "check_name"), *_set(InstantColumn, "looked_at"))
 
 # Row counts of the tables that no act covers.
-ROW_COUNTS = Table(
-    "row_counts",
-    METADATA,
-    Column("name", Name, primary_key=True),
-    Column("rows", BigInteger, nullable=False),
-    _seal(),
-)
+ROW_COUNTS = _state("row_counts", *_keys(Name, "name"), *_set(BigInteger, "rows"))
 
 
-def _counter(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False, server_default=text("0"))
-
-
-REPORTS = Table(
+REPORTS = _table(
     "reports",
-    METADATA,
-    Column("execution_date", Date, primary_key=True),
-    Column("dataset", Name, primary_key=True),
-    Column("policies", Text, nullable=False),
-    Column("bounds", Text, nullable=False),
-    Column("terminal_only", Boolean),
-    Column("archived_types", Text, nullable=False),
-    Column("to_delete", BigInteger, nullable=False),
-    Column("bytes_to_free", BigInteger, nullable=False),
-    *(_counter(name) for name in ("deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left")),
-    *(_counter(name) for name in ("bytes_freed", "bytes_hidden")),
-    Column("classes", Text, nullable=False),
-    Column("started_at", InstantColumn, nullable=False),
-    Column("finished_at", InstantColumn),
-    Column("act", ACT, nullable=False),
+    *_keys(Date, "execution_date"),
+    *_keys(Name, "dataset"),
+    *_set(Text, "policies", "bounds"),
+    *_may_be_null(Boolean, "terminal_only"),
+    *_set(Text, "archived_types"),
+    *_set(BigInteger, "to_delete", "bytes_to_free"),
+    *_counters("deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left"),
+    *_counters("bytes_freed", "bytes_hidden"),
+    *_set(Text, "classes"),
+    *_set(InstantColumn, "started_at"),
+    *_may_be_null(InstantColumn, "finished_at"),
+    *_set(ACT, "act"),
     # The report's set: marks with a lower id that are due by then. Null: the day has not begun.
-    Column("due_by", InstantColumn),
-    Column("marks_before", BigInteger),
+    *_may_be_null(InstantColumn, "due_by"),
+    *_may_be_null(BigInteger, "marks_before"),
 )
 
 # One row per day on which somebody looked, to tell a day without due marks from a day without a run.
-DAYS = Table(
+DAYS = _decision(
     "days",
-    METADATA,
-    Column("execution_date", Date, primary_key=True),
+    *_keys(Date, "execution_date"),
     # `as_of`, and the database's time of the look.
-    Column("as_of", InstantColumn, nullable=False),
-    Column("looked_at", InstantColumn, nullable=False),
+    *_set(InstantColumn, "as_of", "looked_at"),
     # At that time: the newest evaluation, the number of datasets ever judged, and the due marks.
-    Column("judged_at", InstantColumn),
-    Column("datasets", BigInteger, nullable=False),
-    Column("due", BigInteger, nullable=False),
-    Column("act", ACT, nullable=False),
+    *_may_be_null(InstantColumn, "judged_at"),
+    *_set(BigInteger, "datasets", "due"),
 )
 
-PUBLISHED = Table(
-    "published",
-    METADATA,
-    Column("asset", Name, primary_key=True),
-    Column("dataset", Name, primary_key=True),
-    Column("folder", Text, nullable=False),
-    Column("run", Text, nullable=False),
-    Column("published_at", InstantColumn, nullable=False),
-    Column("act", ACT, nullable=False),
+PUBLISHED = _decision(
+    "published", *_keys(Name, "asset", "dataset"), *_set(Text, "folder", "run"), *_set(InstantColumn, "published_at")
 )
 
 # Scans of object stores, kept for ever. Their listings stay in the warehouse only while needed.
-SCANS = Table(
+SCANS = _decision(
     "scans",
-    METADATA,
     # Counted over all stores, so that people can type it.
-    Column("id", Key, primary_key=True, autoincrement=False),
-    Column("store", Name, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("started_at", InstantColumn, nullable=False),
-    Column("ended_at", InstantColumn),
-    Column("reason", Text),
+    *_keys(Key, "id"),
+    *_set(Name, "store"),
+    *_set(Text, "status", "holder"),
+    *_set(InstantColumn, "started_at"),
+    *_may_be_null(InstantColumn, "ended_at"),
+    *_may_be_null(Text, "reason"),
     # JSON: sums for lists, and the full result by realm and kind, which may be long.
-    Column("totals", Text),
-    Column("result", Text),
+    *_may_be_null(Text, "totals", "result"),
     # Of a braked scan: who accepted it, and when its log was published to be judged.
-    Column("accepted_at", InstantColumn),
-    Column("accepted_by", Text),
-    Column("accept_reason", Text),
-    Column("used_at", InstantColumn),
-    Column("act", ACT, nullable=False),
+    *_may_be_null(InstantColumn, "accepted_at"),
+    *_may_be_null(Text, "accepted_by", "accept_reason"),
+    *_may_be_null(InstantColumn, "used_at"),
     CheckConstraint("status IN ('running', 'kept', 'superseded', 'braked', 'failed')", name="status"),
 )
 Index("ix_scans_store", SCANS.c.store, SCANS.c.id)
 RUNNING = "status = 'running'"
-Index("uq_scans_running", SCANS.c.store, unique=True, sqlite_where=text(RUNNING), postgresql_where=text(RUNNING))
+_partial_index("uq_scans_running", RUNNING, SCANS.c.store, unique=True)
 
 # Newest evaluation of each dataset: the only table that forgets.
-EVALUATIONS = Table(
+EVALUATIONS = _state(
     "looks",
-    METADATA,
-    Column("dataset", Name, primary_key=True),
-    Column("token", Text),
-    Column("rules", Text, nullable=False),
-    Column("looked_at", InstantColumn, nullable=False),
-    Column("next_look", InstantColumn),
+    *_keys(Name, "dataset"),
+    *_may_be_null(Text, "token"),
+    *_set(Text, "rules"),
+    *_set(InstantColumn, "looked_at"),
+    *_may_be_null(InstantColumn, "next_look"),
     # Results: verdicts as JSON (evaluations.py), or why it was refused.
-    Column("counts", Text),
-    Column("fault", Text),
-    _seal(),
+    *_may_be_null(Text, "counts", "fault"),
 )
 
 # One row each: the ledger's times and next mark id, and the head of the audit.
-CLOCK = Table(
+CLOCK = _table(
     "clock",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("newest_mark_at", InstantColumn),
-    Column("newest_seen_at", InstantColumn),
-    Column("accepted_until", InstantColumn),
-    Column("next_mark", BigInteger, nullable=False),
+    *_keys(Integer, "id"),
+    *_may_be_null(InstantColumn, "newest_mark_at", "newest_seen_at", "accepted_until"),
+    *_set(BigInteger, "next_mark"),
     # Null until something other than the next id is written.
-    Column("act", ACT),
+    *_may_be_null(ACT, "act"),
     # Simulated times, for tests and demonstrations. Null: undecided, and real once the ledger is used.
-    Column("simulated", Boolean),
+    *_may_be_null(Boolean, "simulated"),
     CheckConstraint("id = 1", name="one_row"),
 )
 
-AUDIT = Table(
+AUDIT = _table(
     "audit",
-    METADATA,
-    Column("position", Key, primary_key=True, autoincrement=False),
-    Column("act", ACT, nullable=False),
-    Column("at", InstantColumn, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("deed", Text, nullable=False),
-    Column("dataset", Name),
-    Column("policy", Name),
-    Column("policy_version", Integer),
-    Column("reason", Text),
-    Column("detail", Text, nullable=False),
-    Column("members", BigInteger),
-    Column("digest", Text),
-    Column("previous", Text, nullable=False),
-    Column("hash", Text, nullable=False),
+    *_keys(Key, "position"),
+    *_set(ACT, "act"),
+    *_set(InstantColumn, "at"),
+    *_set(Text, "actor", "deed"),
+    *_may_be_null(Name, "dataset", "policy"),
+    *_may_be_null(Integer, "policy_version"),
+    *_may_be_null(Text, "reason"),
+    *_set(Text, "detail"),
+    *_may_be_null(BigInteger, "members"),
+    *_may_be_null(Text, "digest"),
+    *_set(Text, "previous", "hash"),
     UniqueConstraint("act"),
 )
 # Checks before each sweep read a few kinds of acts from a chain of any length.
 Index("ix_audit_deed", AUDIT.c.deed, AUDIT.c.dataset, AUDIT.c.position)
 
-AUDIT_HEAD = Table(
+AUDIT_HEAD = _table(
     "audit_head",
-    METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("position", BigInteger, nullable=False),
-    Column("hash", Text, nullable=False),
+    *_keys(Integer, "id"),
+    *_set(BigInteger, "position"),
+    *_set(Text, "hash"),
     # Random id of the ledger: a warehouse recognises its own by it.
     Column("ledger", Text, nullable=False, server_default=text("''")),
     CheckConstraint("id = 1", name="one_row"),
 )
+
+# Rows that change too often for an act each; each holds its own seal (audit/state.py).
+STATE = (LEASES, LEASE_PARTS, PACES, EVALUATIONS, VIOLATIONS, WHOLE_CHECKS, STOPS, TASK_PROGRESS)

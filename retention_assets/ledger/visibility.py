@@ -66,7 +66,7 @@ def _raise_to(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> 
     columns = ("visible_from", "raised_at", "raised_by", "act")
     rise = update(VISIBILITY).where(lower).values({name: bindparam(name) for name in columns})
     for some in portions(names):
-        tx.seal_each(ActType.ADVANCE, VISIBILITY, VISIBILITY.c.dataset.in_(some))
+        tx.seal(VISIBILITY, VISIBILITY.c.dataset.in_(some), *acts.values())
     tx.connection.execute(insert_or_skip(tx.connection, VISIBILITY), rows)
     tx.connection.execute(rise, [{**{name: row[name] for name in columns}, "name": row["dataset"]} for row in rows])
     found: dict[str, datetime] = {}

@@ -29,7 +29,7 @@ from retention_assets.frames.log import DATASETS, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
+from retention_assets.ledger.audit.verify import due_mark_faults, rule_faults
 from retention_assets.ledger.copies import copy_due_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.marks.marking import MARK_ROWS

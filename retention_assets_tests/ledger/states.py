@@ -10,13 +10,9 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import Connection, Update, event, select, text
 
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import CANDIDATES, SECONDS, Lease, Ledger, Plan, Planned, Raise, Settlement
 from retention_assets.ledger.audit.state import seal_rows
-from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.schema import LEASE_PARTS, LEASES, MARKS, PLANNED
-from retention_assets.ledger.sweeps.leases import SECONDS, Lease
-from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
-from retention_assets.ledger.visibility import Raise
 from retention_assets.outcomes import Outcome
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -19,6 +19,7 @@ from psycopg import ClientCursor
 from sqlalchemy import Connection, event, text
 
 from retention_assets.ledger import ledger
+from retention_assets.ledger.audit.state import teach
 from retention_assets.ledger.ledger import create_tables
 from retention_assets.sql import engines
 
@@ -142,6 +143,7 @@ def _emptying(connection: Connection, cursor: "ClientCursor[Any]") -> str:
 
 
 def _repeat(driver: sqlite3.Connection, recorded: Recorded, name: str) -> None:
+    teach(driver)
     for statement, parameters in recorded.statements:
         driver.execute(statement, parameters)
     driver.execute("UPDATE audit_head SET ledger = ?", (name,))

@@ -8,10 +8,9 @@ import pytest
 
 from retention_assets import clock
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger, ledger_time, open_ledger
-from retention_assets.ledger.clock_guard import SYSTEM, LedgerTimes
+from retention_assets.ledger import Ledger, LedgerTimes, Settlement, ledger_time, open_ledger
+from retention_assets.ledger.clock_guard import SYSTEM
 from retention_assets.ledger.invariants import mark_times
-from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.clocks import open_simulated, set_clock

@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.realms import Realm
+from retention_assets.ledger import Ledger, Realm
 from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration

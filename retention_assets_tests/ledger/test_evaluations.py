@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import EVALUATION_ROWS
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger import EVALUATION_ROWS, Ledger, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, planned, take_lease
 

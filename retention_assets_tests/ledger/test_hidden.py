@@ -4,11 +4,8 @@ from collections import Counter
 
 import pytest
 
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, OpenedReport, Settlement, TransactionLife, life_of
 from retention_assets.ledger.invariants import reports_add_up
-from retention_assets.ledger.marks.history import TransactionLife, life_of
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned, statuses
 

@@ -8,13 +8,10 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Invariant, Ledger, OpenedReport, Settlement, Violation
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.verify import last_verified
-from retention_assets.ledger.invariants import Invariant, Violation
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
 from retention_assets_tests.ledger.states import (

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger import Ledger, OpenedReport, Settlement, open_ledger
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import (

@@ -9,12 +9,10 @@ from threading import Thread
 import pytest
 from sqlalchemy import select
 
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import ALL_NAMES, DatasetPart, JoinedPart, Lease, LeaseLost, Ledger, NameRange, Plan, open_ledger
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import LEASE_PARTS
-from retention_assets.ledger.sweeps.leases import Lease, LeaseLost, fence
-from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart, JoinedPart, NameRange
-from retention_assets.ledger.sweeps.writes import Plan
+from retention_assets.ledger.sweeps.leases import fence
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, change_leases, ids, plan_of, statuses, take_lease
 from retention_assets_tests.ledger.test_sweeps import EXPIRED, Write, begins, finishes, plans, settles, spares

@@ -5,9 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger import Lease, Ledger, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import T0, many, marks_of, planned
 

@@ -8,12 +8,19 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import EVALUATION_ROWS
-from retention_assets.ledger.publications import Publication
-from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger import (
+    EVALUATION_ROWS,
+    Lease,
+    LeaseLost,
+    Ledger,
+    Publication,
+    ScanClosing,
+    ScanEnd,
+    ScanRecord,
+    ScanStatus,
+    scan_lease,
+)
 from retention_assets.ledger.schema import LEASES
-from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets_tests.ledger.states import T0, candidates, change_leases, take_lease, write_past_ledger
 
 KEPT = ScanEnd(ScanStatus.KEPT, None, {"scanned": 5}, '{"scanned": 5}')

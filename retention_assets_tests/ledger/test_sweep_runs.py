@@ -2,10 +2,8 @@
 
 from datetime import timedelta
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.scans import scan_lease
+from retention_assets.ledger import SILENCE, Ledger, scan_lease
 from retention_assets.ledger.schema import LEASES, TASK_PROGRESS
-from retention_assets.ledger.sweep_runs import SILENCE
 from retention_assets.policy.model import Hold
 from retention_assets_tests.ledger.states import T0, take_lease, write_past_ledger
 

@@ -12,11 +12,8 @@ import pytest
 from sqlalchemy import event, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import Lease, Ledger, OpenedReport, Plan, Planned, Settlement, open_ledger
 from retention_assets.ledger.schema import PLANS
-from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import (
     FIRST_LIFE,

@@ -4,8 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger import Ledger, Violation
 from retention_assets_tests.histories import AS_OF
 
 LATER = AS_OF + timedelta(hours=1)

@@ -4,10 +4,8 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.audit.before_sweep import rule_faults
+from retention_assets.ledger import Ledger, Raise, raise_by, rule_faults
 from retention_assets.ledger.invariants import visibility_rises
-from retention_assets.ledger.visibility import Raise, raise_by
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.ledger.states import T0, raise_visibility, write_past_ledger
 

@@ -27,7 +27,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
-from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
+from retention_assets.ledger.audit.verify import due_mark_faults, rule_faults
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES

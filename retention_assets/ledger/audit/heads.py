@@ -12,7 +12,6 @@ from sqlalchemy import Connection, select
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, NOTED_HEADS
-from retention_assets.sql.upserts import insert_or_update
 
 REMEDY = (
     "If that is meant, say `retention audit accept --head --reason …`: the record keeps who vouches for it. If not, put the"
@@ -36,13 +35,10 @@ def noted_places(connection: Connection) -> dict[str, NotedPlace]:
 
 def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: str) -> None:
     before = noted_places(tx.connection)
-    for one in places:
-        if before.get(one.place) == one:
-            continue
-        act = tx.record(Act(ActType.HEAD, actor, one.fault, detail=one._asdict()))
-        tx.seal(act, NOTED_HEADS, NOTED_HEADS.c.place == one.place)
-        row = {**one._asdict(), "changed_at": tx.present(), "act": act.id}
-        tx.connection.execute(insert_or_update(tx.connection, NOTED_HEADS, ("place",), [*row][1:]).values(**row))
+    for place in places:
+        if before.get(place.place) != place:
+            act = Act(ActType.HEAD, actor, place.fault, detail=place._asdict())
+            tx.put(act, NOTED_HEADS, **place._asdict(), changed_at=tx.present())
 
 
 @dataclass(frozen=True)
@@ -66,9 +62,9 @@ def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | N
             f"{where} belongs to ledger {noted.ledger}, and this is ledger {present.ledger}: another ledger writes there, or"
             f" this one is new in its place. Give each ledger a warehouse of its own (the key warehouse). {REMEDY}"
         )
-    found = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
-    if noted.position and found != noted.hash:
-        has = "has another row there" if found else f"ends with row {present.position}"
+    there = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
+    if noted.position and there != noted.hash:
+        has = "has another row there" if there else f"ends with row {present.position}"
         return (
             f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the"
             f" ledger was put back, so it does not know what was taken back or held since. {REMEDY}"

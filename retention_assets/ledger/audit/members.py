@@ -1,11 +1,12 @@
 """Members of bulk acts (marks, steps, planned marks), compared with their own seals and with the digest of their act."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy import Connection, Select, select
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.audit.seals import mark_seals, planned_seals, step_seals
@@ -34,6 +35,14 @@ class BulkAct(NamedTuple):
         return f"Row {self.position} of the audit ({self.deed})"
 
 
+class _Batch(NamedTuple):
+    """Some members: the act of each (None: no act made its plan), its seal, and the faults among them."""
+
+    acts: Iterable[int | None]
+    seals: Iterable[str]
+    faults: Iterable[str]
+
+
 def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
     """Marks whose seal does not match their content, as (dataset, sentence)."""
     for row, (seal, right) in enumerate(zip(table["seal"].to_pylist(), mark_seals(table), strict=True)):
@@ -47,103 +56,80 @@ class Members:
 
     def __init__(self, acts: Mapping[int, BulkAct], only: bool = False) -> None:
         self.acts, self._only = acts, only
-        self.counted: dict[int, int] = {}
+        self.counted: defaultdict[int, int] = defaultdict(int)
         self._plans = {plan: number for number, act in acts.items() for plan in act.plans}
 
     def faults(self, connection: Connection) -> Iterator[str]:
-        yield from self._mark_faults(connection)
-        yield from self._step_faults(connection)
-        yield from self._planned_faults(connection)
-        for number, act in self.acts.items():
-            if number not in self.counted and act.members and act.deed in _WITH_MEMBERS:
-                yield f"{act.place} is about {act.members} members, and there are none."
+        members = {"marks": self._marks, "steps": self._steps, "planned marks": self._planned}
+        for what, batches in members.items():
+            digests: defaultdict[int, Any] = defaultdict(hashlib.sha256)
+            # In the order in which the act's digest was computed.
+            for batch in batches(connection):
+                for act, seal in zip(batch.acts, batch.seals, strict=True):
+                    if act is not None:
+                        self.counted[act] += 1
+                        digests[act].update(seal.encode())
+                yield from batch.faults
+            for act, digest in digests.items():
+                yield from self._act_faults(connection, act, digest.hexdigest(), what)
+        for number, bulk in self.acts.items():
+            if number not in self.counted and bulk.members and bulk.deed in _WITH_MEMBERS:
+                yield f"{bulk.place} is about {bulk.members} members, and there are none."
 
-    def _mark_faults(self, connection: Connection) -> Iterator[str]:
-        """By id, so that the marks of an act come together."""
-        digests: dict[int, Any] = {}
-        for where in self._marks():
-            query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
-            for batch in stream(connection, query if where is None else query.where(where), MARK_ROWS):
+    def _marks(self, connection: Connection) -> Iterator[_Batch]:
+        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
+        made = [(number, act) for number, act in self.acts.items() if act.deed == ActType.MARK]
+        mine = [query.where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number) for number, act in made]
+        for part in mine if self._only else [query]:
+            for batch in stream(connection, part, MARK_ROWS):
                 table = pa.Table.from_batches([batch])
-                for act, seal in zip(table["act"].to_pylist(), table["seal"].to_pylist(), strict=True):
-                    self.counted[act] = self.counted.get(act, 0) + 1
-                    digests.setdefault(act, hashlib.sha256()).update(seal.encode())
-                yield from (sentence for _, sentence in unsealed_marks(table))
-        for act, digest in digests.items():
-            yield from self._against(act, digest.hexdigest(), "marks", self._missing_marks(connection, act))
+                faults = (sentence for _, sentence in unsealed_marks(table))
+                yield _Batch(table["act"].to_pylist(), table["seal"].to_pylist(), faults)
 
-    def _marks(self) -> Iterator[ColumnElement[bool] | None]:
-        if not self._only:
-            yield None
-            return
-        for number, act in self.acts.items():
-            if act.deed == ActType.MARK:
-                yield MARKS.c.id.between(act.first, act.last) & (MARKS.c.act == number)
-
-    def _missing_marks(self, connection: Connection, number: int) -> Sequence[int]:
-        act = self.acts.get(number)
-        if act is None or act.first is None or act.last is None or act.members != act.last - act.first + 1:
-            return ()
-        if self.counted[number] >= act.members:
-            return ()
-        mine = select(MARKS.c.id).where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number)
-        return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(mine).scalars()))
-
-    def _step_faults(self, connection: Connection) -> Iterator[str]:
+    def _steps(self, connection: Connection) -> Iterator[_Batch]:
         columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
         query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
-        parts = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))] if self._only else [query]
-        for part in parts:
-            current, digest = None, hashlib.sha256()
-            for (act, mark, status, *_, seal), own in _beside_own(connection, part, lambda row: row[1:-1], step_seals):
-                if act != current:
-                    if current is not None:
-                        yield from self._against(current, digest.hexdigest(), "steps")
-                    current, digest = act, hashlib.sha256()
-                self.counted[act] = self.counted.get(act, 0) + 1
-                digest.update(seal.encode())
-                if seal != own:
-                    yield f"The step of mark {mark} to {status} was changed: it has not the hash of what it says."
-            if current is not None:
-                yield from self._against(current, digest.hexdigest(), "steps")
+        mine = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))]
+        for rows in _batches(connection, mine if self._only else [query]):
+            pairs = zip(rows, step_seals(row[1:-1] for row in rows), strict=True)
+            steps = (f"The step of mark {row.mark} to {row.status}" for row, seal in pairs if row.seal != seal)
+            faults = (f"{step} was changed: it has not the hash of what it says." for step in steps)
+            yield _Batch([row.act for row in rows], [row.seal for row in rows], faults)
 
-    def _planned_faults(self, connection: Connection) -> Iterator[str]:
+    def _planned(self, connection: Connection) -> Iterator[_Batch]:
         columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
         query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
-        parts = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))] if self._only else [query]
-        digests: dict[int, Any] = {}
-        for part in parts:
-            for (plan, mark, *_, seal), own in _beside_own(connection, part, lambda row: row[:-1], planned_seals):
-                act = self._plans.get(plan)
-                if act is None:
-                    yield f"Mark {mark} of plan {plan} was added past the ledger: no act made that plan."
-                    continue
-                self.counted[act] = self.counted.get(act, 0) + 1
-                digests.setdefault(act, hashlib.sha256()).update(seal.encode())
-                if seal != own:
-                    yield f"Mark {mark} of plan {plan} was changed: it has not the hash of what it says."
-        for act, digest in digests.items():
-            yield from self._against(act, digest.hexdigest(), "planned marks")
+        mine = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))]
+        for rows in _batches(connection, mine if self._only else [query]):
+            acts = [self._plans.get(row.plan) for row in rows]
+            yield _Batch(acts, [row.seal for row in rows], self._planned_faults(rows, acts))
 
-    def _against(self, number: int, digest: str, what: str, missing: Iterable[int] = ()) -> Iterator[str]:
+    def _planned_faults(self, rows: Sequence[Any], acts: Sequence[int | None]) -> Iterator[str]:
+        for row, act, seal in zip(rows, acts, planned_seals(row[:-1] for row in rows), strict=True):
+            if act is None:
+                yield f"Mark {row.mark} of plan {row.plan} was added past the ledger: no act made that plan."
+            elif row.seal != seal:
+                yield f"Mark {row.mark} of plan {row.plan} was changed: it has not the hash of what it says."
+
+    def _act_faults(self, connection: Connection, number: int, digest: str, what: str) -> Iterator[str]:
         act = self.acts.get(number)
         if act is None:
             yield f"The audit knows nothing of {self.counted[number]} {what} that act {number} is said to have written."
-            return
-        if act.members != self.counted[number]:
-            gone = [*missing]
+        elif act.members != self.counted[number]:
+            gone = self._missing_marks(connection, number, act)
             more = "" if len(gone) <= _SHOWN else " …"
             named = f" Removed: {', '.join(map(str, gone[:_SHOWN]))}{more}." if gone else ""
             yield f"{act.place} is about {act.members} {what}, and there are {self.counted[number]}.{named}"
         elif act.digest != digest:
             yield f"{act.place} is about other {what} than there are: at least one of them was replaced."
 
+    def _missing_marks(self, connection: Connection, number: int, act: BulkAct) -> Sequence[int]:
+        if act.first is None or act.last is None or act.members != act.last - act.first + 1:
+            return ()
+        mine = select(MARKS.c.id).where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number)
+        return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(mine).scalars()))
 
-def _beside_own(
-    connection: Connection,
-    query: Select[Any],
-    said: Callable[[Any], Sequence[Any]],
-    seals: Callable[[Iterable[Sequence[Any]]], list[str]],
-) -> Iterator[tuple[Any, str]]:
-    for rows in connection.execute(query, execution_options={"yield_per": 50_000}).partitions():
-        yield from zip(rows, seals(map(said, rows)), strict=True)
+
+def _batches(connection: Connection, queries: Iterable[Select[Any]]) -> Iterator[Sequence[Any]]:
+    for query in queries:
+        yield from connection.execute(query, execution_options={"yield_per": 50_000}).partitions()

@@ -1,18 +1,18 @@
 """Sealed rows: tables that decide something and are written row by row, each row sealed in the act that wrote it.
 
-A seal covers every column by name, without nulls and defaults, so a column added later changes no old seal. Published versions
-are the exception: 100,000 nearly equal rows at a time, so their act holds the values once for all datasets.
+A seal covers every column by name, without nulls. Published versions are the exception: 100,000 nearly equal rows at a time, so
+their act holds the values once for all datasets.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from datetime import date, datetime
-from functools import cache, lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, select
+from sqlalchemy import ColumnElement, Connection, Table, Text, case, cast, func, select
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -35,117 +35,100 @@ from retention_assets.ledger.schema import (
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.transactions import portions
 
-# Acts that write each table. ACCEPT, by which a person vouches for rows, may hold seals of any table.
-WRITERS: Mapping[str, tuple[ActType, ...]] = {
-    HOLDS.name: (ActType.HOLD, ActType.RELEASE),
-    FILE_HOLDS.name: (ActType.HOLD, ActType.RELEASE),
-    REALMS.name: (ActType.REALM,),
-    POLICY_VERSIONS.name: (ActType.POLICY,),
-    VISIBILITY.name: (ActType.ADVANCE,),
-    CLOCK.name: (ActType.CLOCK, ActType.MARK),
-    OBJECTIONS.name: (ActType.OBJECT, ActType.WITHDRAW),
-    PLANS.name: (ActType.PLAN, ActType.FINISH),
-    REPORTS.name: (ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK),
-    DAYS.name: (ActType.REPORT,),
-    SCANS.name: (ActType.SCAN, ActType.ACCEPT_SCAN),
-    PLACES.name: (ActType.PLACE,),
-    NOTED_HEADS.name: (ActType.HEAD,),
+
+class Sealing(NamedTuple):
+    """The acts that write a table. ACCEPT, by which a person vouches for rows, may hold seals of any table."""
+
+    writers: Collection[ActType]
+    # It decides what may be marked and swept.
+    is_rule: bool = False
+    unsealed: str | None = None
+
+
+SEALED: Mapping[Table, Sealing] = {
+    HOLDS: Sealing((ActType.HOLD, ActType.RELEASE), is_rule=True),
+    FILE_HOLDS: Sealing((ActType.HOLD, ActType.RELEASE), is_rule=True),
+    REALMS: Sealing((ActType.REALM,), is_rule=True),
+    POLICY_VERSIONS: Sealing((ActType.POLICY,), is_rule=True),
+    VISIBILITY: Sealing((ActType.ADVANCE,), is_rule=True),
+    # The newest marking act holds the next mark: the last id that it reserved.
+    CLOCK: Sealing((ActType.CLOCK, ActType.MARK), is_rule=True, unsealed="next_mark"),
+    OBJECTIONS: Sealing((ActType.OBJECT, ActType.WITHDRAW), is_rule=True),
+    PLACES: Sealing((ActType.PLACE,), is_rule=True),
+    NOTED_HEADS: Sealing((ActType.HEAD,), is_rule=True),
+    PLANS: Sealing((ActType.PLAN, ActType.FINISH)),
+    REPORTS: Sealing((ActType.REPORT, ActType.SPARE, ActType.SETTLE, ActType.UNMARK)),
+    DAYS: Sealing((ActType.REPORT,)),
+    SCANS: Sealing((ActType.SCAN, ActType.ACCEPT_SCAN)),
+    PUBLISHED: Sealing((ActType.PUBLISH,)),
 }
-SEALED: Mapping[str, Table] = {
-    table.name: table
-    for table in (
-        HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLANS, REPORTS, DAYS, PUBLISHED, SCANS,
-        PLACES, NOTED_HEADS,
-    )
-}  # fmt: skip
-# Tables that decide what may be marked and swept.
-RULES = (HOLDS, FILE_HOLDS, REALMS, POLICY_VERSIONS, VISIBILITY, CLOCK, OBJECTIONS, PLACES, NOTED_HEADS)
-# The newest marking act holds it: the last id that it reserved.
-_UNSEALED: Mapping[str, frozenset[str]] = {CLOCK.name: frozenset({"next_mark"})}
-# A write replaces the whole row.
-_REPLACED = frozenset({POLICY_VERSIONS.name})
 # Keys of an act's detail that only the verification reads.
-FOR_VERIFICATION = frozenset({"rows", "published"})
-_LENGTH = 32
+_FOR_VERIFICATION = frozenset({"rows", "published"})
+_LENGTH, _SHOWN = 32, 300
 
 RowKey = tuple[str, tuple[str, ...]]
-# table name, key values and seal; None: the row was ended
-SealedRow = tuple[str, list[str], str | None]
 
 
-def key_of(table: Table, row: Mapping[str, Any]) -> RowKey:
-    return table.name, tuple(str(_plain(row[column.name])) for column in table.primary_key)
+class Recorded(NamedTuple):
+    """Newest seal of a row (None: the row was ended) and the position of the act that holds it."""
+
+    seal: str | None
+    position: int
+
+
+class RowFault(NamedTuple):
+    """A row that differs from the record; `seal` is its present seal, None if the row is gone."""
+
+    key: RowKey
+    sentence: str
+    seal: str | None
 
 
 def row_seal(table: Table, row: Mapping[str, Any]) -> str:
     if table is PUBLISHED:
         return _published(row["act"], row["published_at"], row["run"], row["folder"])
-    values = {name: _plain(value) for name, value in said_by(table, row).items()}
-    text = json.dumps([table.name, values], sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=repr)
+    values = [table.name, _sealed_values(table, row)]
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=_as_text)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:_LENGTH]
+
+
+def _sealed_values(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    unsealed = SEALED[table].unsealed
+    return {name: value for name, value in row.items() if value is not None and name != unsealed}
 
 
 @lru_cache
 def _published(act: int, at: datetime | str, run: str, folder: str) -> str:
-    return json.dumps([act, _plain(at), run, folder])
+    return json.dumps([act, text_of(at) if isinstance(at, datetime) else at, run, folder])
 
 
-def said_by(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The sealed values of a row, without nulls and defaults."""
-    present = ((name, default, row[name]) for name, default in _sealed_columns(table) if name in row)
-    return {name: value for name, default, value in present if not _is_left_out(default, value)}
+def _as_text(value: Any) -> str:
+    # A value written past the ledger may have any type.
+    return text_of(value) if isinstance(value, datetime) else str(value)
 
 
-@cache
-def _sealed_columns(table: Table) -> tuple[tuple[str, str | None], ...]:
-    columns = [column for column in table.columns if column.name not in _UNSEALED.get(table.name, ())]
-    defaults = (getattr(column.server_default, "arg", None) for column in columns)
-    texts = (None if default is None else str(default).strip("'").lower() for default in defaults)
-    return tuple(zip((column.name for column in columns), texts, strict=True))
+def _key_of(table: Table, row: Mapping[str, Any]) -> RowKey:
+    return table.name, tuple(str(row[column.name]) for column in table.primary_key)
 
 
-def _is_left_out(default: str | None, value: Any) -> bool:
-    if value is None or default is None:
-        return value is None
-    said = {str(value).lower(), *([str(int(value))] if isinstance(value, bool | int) else [])}
-    return default in said
+# The row of a new ledger that no act wrote.
+INITIAL: Mapping[RowKey, Recorded] = {(CLOCK.name, ("1",)): Recorded(row_seal(CLOCK, {"id": 1}), 0)}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return text_of(value)
-    return value.isoformat() if isinstance(value, date) else value
-
-
-def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> Iterator[tuple[int, SealedRow]]:
+def sealed_rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> Iterator[tuple[int | None, RowKey, str]]:
     """Rows with their seals, each behind the act that it names."""
-    for row in _rows(connection, table, where):
-        name, key = key_of(table, row)
-        yield row["act"], (name, list(key), row_seal(table, row))
+    for row in map(dict, connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()):
+        yield row["act"], _key_of(table, row), row_seal(table, row)
 
 
-def _rows(connection: Connection, table: Table, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
-    found = connection.execute(select(table).where(where).order_by(*table.primary_key)).mappings()
-    return [dict(row) for row in found]
-
-
-def read_rows(connection: Connection, table: Table) -> Iterator[Mapping[str, Any]]:
-    with connection.execute(select(table).order_by(*table.primary_key), execution_options={"yield_per": 5_000}) as found:
-        yield from (dict(row) for row in found.mappings())
-
-
-def changed_past_ledger(
-    connection: Connection, table: Table, where: ColumnElement[bool], own: int | None = None
-) -> set[RowKey]:
-    """Find rows that differ from the act that wrote them last. Rows of the act `own` are not sealed yet."""
-    if table.name in _REPLACED:
-        return set()
-    present = {key_of(table, row): (row["act"], row_seal(table, row)) for row in _rows(connection, table, where)}
-    unsure = {key: said for key, said in present.items() if said[0] != own and said != (None, initial_rows().get(key))}
+def changed_past_ledger(connection: Connection, table: Table, where: ColumnElement[bool], own: Collection[int]) -> set[RowKey]:
+    """Find rows that differ from the act that wrote them last. Rows of the acts `own` are not sealed yet."""
+    initial = {key: row.seal for key, row in INITIAL.items()}
+    present = ((act, key, seal) for act, key, seal in sealed_rows(connection, table, where) if act not in own)
+    unsure = {key: (act, seal) for act, key, seal in present if (act, seal) != (None, initial.get(key))}
     acts = sorted({act for act, _ in unsure.values() if act is not None})
-    mine = (AUDIT.c.act.in_(some) for some in portions(acts))
     # Try the act that a row names, then ACCEPT acts; one query for many rows.
-    for which in chain(mine, (AUDIT.c.deed == ActType.ACCEPT,)):
+    for which in chain((AUDIT.c.act.in_(some) for some in portions(acts)), (AUDIT.c.deed == ActType.ACCEPT,)):
         if not unsure:
             break
         for act, deed, detail in connection.execute(select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(which)):
@@ -155,13 +138,8 @@ def changed_past_ledger(
     return set(unsure)
 
 
-def initial_rows() -> dict[RowKey, str | None]:
-    """The rows of a new ledger that no act wrote."""
-    row = {"id": 1}
-    return {key_of(CLOCK, row): row_seal(CLOCK, row)}
-
-
 def rows_in(detail: Mapping[str, Any]) -> Iterator[tuple[RowKey, str | None]]:
+    """The seals that an act holds."""
     for table, key, seal in detail.get("rows", ()):
         yield (table, tuple(key)), seal
     if published := detail.get("published"):
@@ -170,3 +148,64 @@ def rows_in(detail: Mapping[str, Any]) -> Iterator[tuple[RowKey, str | None]]:
                 seal = _published(published["act"], published["at"], run, folder)
                 for dataset in group["datasets"]:
                     yield (PUBLISHED.name, (asset, dataset)), seal
+
+
+def row_faults(
+    connection: Connection, tables: Iterable[Table], recorded: Mapping[RowKey, Recorded], only_recorded: bool = False
+) -> Iterator[RowFault]:
+    """Find rows that were changed, added or removed; with `only_recorded`, only among rows that the chain mentions."""
+    wanted = [*tables]
+    names = {table.name for table in wanted}
+    missing = {key: last for key, last in recorded.items() if last.seal is not None and key[0] in names}
+    for table in wanted:
+        query = select(table).order_by(*table.primary_key)
+        with connection.execute(query, execution_options={"yield_per": 5_000}) as rows:
+            for row in map(dict, rows.mappings()):
+                key, seal = _key_of(table, row), row_seal(table, row)
+                missing.pop(key, None)
+                last = recorded.get(key)
+                if (last is None and only_recorded) or (last is not None and last.seal == seal):
+                    continue
+                says = _shown(_sealed_values(table, row))
+                if last is None or last.seal is None:
+                    what = f"was added past the ledger: no act wrote it. It says {says}."
+                else:
+                    what = f"was changed past the ledger: it says {says}; {_act_at(connection, last.position)}."
+                yield RowFault(key, f"{name_of(key)} {what}", seal)
+    for key, last in sorted(missing.items()):
+        yield RowFault(key, f"{name_of(key)} was removed past the ledger; {_act_at(connection, last.position)}.", None)
+
+
+def name_of(key: RowKey) -> str:
+    table, values = key
+    return f"Row {', '.join(values)} of {table}"
+
+
+def _act_at(connection: Connection, position: int) -> str:
+    row = connection.execute(select(AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.position == position)).one_or_none()
+    if row is None:
+        return "nothing was recorded before anybody did anything"
+    detail = {name: value for name, value in detail_in(row.detail).items() if name not in _FOR_VERIFICATION}
+    return f"row {position} of the audit ({row.deed}) recorded {_shown(detail)}"
+
+
+def detail_in(text: str) -> Mapping[str, Any]:
+    """The detail of an act. A row that was changed past the ledger may hold anything; then it is empty."""
+    try:
+        detail = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    return detail if isinstance(detail, dict) else {}
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, ensure_ascii=False, sort_keys=True, default=str)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[str]:
+    """Cast a column to text, whatever type a SQLite file holds in it."""
+    text = cast(column, Text)
+    return (
+        text if connection.dialect.name != "sqlite" else case((func.typeof(column) == "blob", func.quote(column)), else_=text)
+    )

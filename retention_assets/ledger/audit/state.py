@@ -15,7 +15,6 @@ from sqlalchemy import (
     Text,
     Update,
     and_,
-    bindparam,
     case,
     cast,
     func,
@@ -27,23 +26,12 @@ from sqlalchemy import (
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-from retention_assets.ledger.audit.row_faults import text_in
-from retention_assets.ledger.schema import (
-    EVALUATIONS,
-    LEASE_PARTS,
-    LEASES,
-    PACES,
-    ROW_COUNTS,
-    STOPS,
-    TASK_PROGRESS,
-    VIOLATIONS,
-    WHOLE_CHECKS,
-)
+from retention_assets.ledger.audit.rows import text_in
+from retention_assets.ledger.schema import ROW_COUNTS, STATE
 from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
-STATE = (LEASES, LEASE_PARTS, PACES, EVALUATIONS, VIOLATIONS, WHOLE_CHECKS, STOPS, TASK_PROGRESS)
 # NEW and CHANGED stand between a write and its seal in one transaction; STRANGE: the row did not match its seal before the
 # write.
 _NEW, _CHANGED, _STRANGE = "new", "changed", "strange"
@@ -87,8 +75,12 @@ def _seal(table: str, *pairs: Any) -> str:
 
 def _teach(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
-        driver: Any = connection.connection.driver_connection
-        driver.create_function(_SQLITE, -1, _seal, deterministic=True)
+        teach(connection.connection.driver_connection)
+
+
+def teach(driver: Any) -> None:
+    """Give a SQLite connection the function with which statements seal rows."""
+    driver.create_function(_SQLITE, -1, _seal, deterministic=True)
 
 
 def _touched(table: Table) -> ColumnElement[str]:
@@ -104,9 +96,8 @@ def put_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, A
         if changed:
             statement = insert_or_update(connection, table, keys, changed, {"seal": _touched(table)})
         connection.execute(statement, [{**row, "seal": _NEW} for row in part])
-        _seal_written(
-            connection, table, tuple_(*table.primary_key).in_([tuple(row[key] for key in keys) for row in part]), True
-        )
+        written = [tuple(row[key] for key in keys) for row in part]
+        _seal_written(connection, table, tuple_(*table.primary_key).in_(written), with_new=True)
 
 
 def change_rows(connection: Connection, statement: Update, where: ColumnElement[bool]) -> Sequence[Any]:
@@ -115,16 +106,14 @@ def change_rows(connection: Connection, statement: Update, where: ColumnElement[
     table: Any = statement.table
     done = connection.execute(statement.values(seal=_touched(table)))
     rows = done.all() if done.returns_rows else ()
-    _seal_written(connection, table, where, False)
+    _seal_written(connection, table, where, with_new=False)
     return rows
 
 
 def _seal_written(connection: Connection, table: Table, where: ColumnElement[bool], with_new: bool) -> None:
-    if with_new:
-        count = connection.execute(select(func.count()).select_from(table).where(where, table.c.seal == _NEW)).scalar_one()
-        if count:
-            mine = ROW_COUNTS.c.name == table.name
-            change_rows(connection, update(ROW_COUNTS).where(mine).values(rows=ROW_COUNTS.c.rows + count), mine)
+    if with_new and (count := _count(connection, table, where, table.c.seal == _NEW)):
+        mine = ROW_COUNTS.c.name == table.name
+        change_rows(connection, update(ROW_COUNTS).where(mine).values(rows=ROW_COUNTS.c.rows + count), mine)
     written = and_(where, table.c.seal.in_([_NEW, _CHANGED]))
     connection.execute(update(table).where(written).values(seal=RowSeal(table)))
 
@@ -132,8 +121,7 @@ def _seal_written(connection: Connection, table: Table, where: ColumnElement[boo
 def seal_state(connection: Connection) -> None:
     _teach(connection)
     for table in STATE:
-        count = connection.execute(select(func.count()).select_from(table)).scalar_one()
-        row = {"name": table.name, "rows": count, "seal": _NEW}
+        row = {"name": table.name, "rows": _count(connection, table), "seal": _NEW}
         connection.execute(insert_or_update(connection, ROW_COUNTS, ["name"], ["rows"]).values(**row))
     for table in (*STATE, ROW_COUNTS):
         seal_rows(connection, table)
@@ -141,12 +129,7 @@ def seal_state(connection: Connection) -> None:
 
 def seal_rows(connection: Connection, table: Table) -> None:
     _teach(connection)
-    keys = [*table.primary_key]
-    rows = connection.execute(select(*keys, RowSeal(table).label("new_seal"))).mappings().all()
-    mine = and_(*(key == bindparam(f"key_{key.name}") for key in keys))
-    if rows:
-        seals = [{"new_seal": row["new_seal"], **{f"key_{key.name}": row[key.name] for key in keys}} for row in rows]
-        connection.execute(update(table).where(mine).values(seal=bindparam("new_seal")), seals)
+    connection.execute(update(table).values(seal=RowSeal(table)))
 
 
 def state_faults(connection: Connection) -> Iterator[str]:
@@ -159,13 +142,16 @@ def state_faults(connection: Connection) -> Iterator[str]:
             key = ", ".join(str(row[column.name]) for column in table.primary_key)
             values = ", ".join(f"{name} {value}" for name, value in row.items() if name != "seal" and value is not None)
             yield f"Row {key} of {table.name} was changed or added past the ledger: its seal is not that of {values[:300]}."
-    written = {
-        row.name: row.rows for row in connection.execute(select(ROW_COUNTS.c.name, cast(ROW_COUNTS.c.rows, Text).label("rows")))
-    }
+    counts = select(ROW_COUNTS.c.name, cast(ROW_COUNTS.c.rows, Text))
+    written = {name: rows for name, rows in connection.execute(counts)}  # noqa: C416 - the rows are no pairs to a type checker
     for table in STATE:
-        count = connection.execute(select(func.count()).select_from(table)).scalar_one()
-        if written.get(table.name) != str(count):
+        count = str(_count(connection, table))
+        if written.get(table.name) != count:
             yield (
                 f"The table {table.name} has {count} rows, and the ledger wrote {written.get(table.name, 'an unknown number')}:"
                 " at least one was added or removed past the ledger."
             )
+
+
+def _count(connection: Connection, table: Table, *where: ColumnElement[bool]) -> int:
+    return int(connection.execute(select(func.count()).select_from(table).where(*where)).scalar_one())

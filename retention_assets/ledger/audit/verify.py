@@ -1,35 +1,50 @@
-"""Verification: recompute the chain of the audit and compare every table with it.
+"""Verification: recompute the chain of the audit and compare every table with it; before each sweep, only what it rests on.
 
 It can't detect that somebody rewrote the whole chain from some row on. To rule that out, keep `AuditResult.head` (or the
-exported lines) elsewhere and pass it as `known` next time; the warehouse keeps one too.
+exported lines) elsewhere and pass it as `known` next time; the warehouse keeps one too. The checks before a sweep compare rule
+rows and due marks with their newest acts, at a cost that does not grow with the chain.
 """
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
-from itertools import islice
+from datetime import datetime, timedelta
+from itertools import chain, islice
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, select
+import pyarrow as pa
+from sqlalchemy import Boolean, Connection, and_, func, or_, select, text
 from sqlalchemy.exc import DataError, OperationalError
 
 from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
-from retention_assets.ledger.audit.foreign import foreign_faults, other_tables
-from retention_assets.ledger.audit.lives import life_faults
-from retention_assets.ledger.audit.members import BulkAct, Members
-from retention_assets.ledger.audit.row_faults import Recorded, RowFault, row_faults, single_faults, unreadable_values
-from retention_assets.ledger.audit.rows import SEALED, RowKey, initial_rows, rows_in
+from retention_assets.ledger.audit.faults import (
+    acting_faults,
+    foreign_faults,
+    life_faults,
+    other_tables,
+    single_faults,
+    unreadable_values,
+)
+from retention_assets.ledger.audit.members import BulkAct, Members, unsealed_marks
+from retention_assets.ledger.audit.rows import INITIAL, SEALED, Recorded, RowFault, RowKey, detail_in, row_faults, rows_in
 from retention_assets.ledger.audit.state import state_faults
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, STEPS
+from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, OPEN, STEPS
 from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.streams import stream
+from retention_assets.sql.transactions import portions
 
 # Runs continue from the last verification, but verify everything this often.
 WHOLE_EVERY = timedelta(days=1)
 # A ledger that was rewritten wholesale is not listed row by row.
 _MOST = 1_000
 _AROUND = 1_000
+# Errors of values that somebody wrote past the ledger.
+_UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, KeyError, DataError, OperationalError, sqlite3.Error)
+# Each evaluation appends one of these acts; only the newest per dataset, or of all, matters.
+_NEWEST_BY_DATASET = (ActType.ADVANCE,)
+_NEWEST = (ActType.MARK, ActType.CLOCK)
 
 
 @dataclass(frozen=True)
@@ -56,57 +71,48 @@ class AuditResult:
 
 def verify(connection: Connection, known: ChainHead | None = None, since: ChainHead | None = None) -> AuditResult:
     """Verify everything, or what was appended after the head `since`, in one consistent state."""
-    chain = _Chain(known, since)
-    found = [*islice(_readable(connection, chain.faults(connection)), _MOST)]
-    members = Members(chain.acts, only=since is not None)
+    walk = _Chain(known, since)
+    faults = [*islice(_readable(connection, walk.faults(connection)), _MOST)]
+    members = Members(walk.acts, only=since is not None)
     moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act)
     parts = (
         # In a boolean column any text reads as true.
         unreadable_values(connection, Boolean),
         members.faults(connection),
-        (one.sentence for one in row_faults(connection, SEALED.values(), chain.recorded, only_recorded=since is not None)),
-        single_faults(connection, chain.ledger),
+        (fault.sentence for fault in row_faults(connection, SEALED, walk.recorded, only_recorded=since is not None)),
+        single_faults(connection, walk.ledger),
         life_faults(connection, None if since is None else MARKS.c.id.in_(moved.where(AUDIT.c.position > since.position))),
         state_faults(connection),
         foreign_faults(connection),
     )
     for part in parts:
-        found += islice(_readable(connection, part), max(0, _MOST - len(found)))
+        faults += islice(_readable(connection, part), max(0, _MOST - len(faults)))
     remarks = tuple(other_tables(connection))
-    return AuditResult(chain.count, sum(members.counted.values()), chain.last, tuple(dict.fromkeys(found)), remarks)
+    return AuditResult(walk.count, sum(members.counted.values()), walk.last, tuple(dict.fromkeys(faults)), remarks)
 
 
 def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
     """Pass faults on; if rows can't be read, name the unreadable values instead."""
     try:
         yield from faults
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        KeyError,
-        DataError,
-        OperationalError,
-        sqlite3.Error,
-    ) as error:
-        found = [*unreadable_values(connection)]
+    except _UNREADABLE as error:
+        unreadable = [*unreadable_values(connection)]
         # An unreachable database is no fault of the record.
-        if isinstance(error, OperationalError | sqlite3.Error) and not found:
+        if isinstance(error, OperationalError | sqlite3.Error) and not unreadable:
             raise
-        yield from found or [f"A row of the ledger can't be read: {error}."]
+        yield from unreadable or [f"A row of the ledger can't be read: {error}."]
 
 
 def changed_rows_of(connection: Connection) -> list[RowFault]:
-    chain = _Chain(None, None)
-    for _ in chain.faults(connection):
+    walk = _Chain(None, None)
+    for _ in walk.faults(connection):
         """The chain's own faults are verify's."""
-    return [*row_faults(connection, SEALED.values(), chain.recorded)]
+    return [*row_faults(connection, SEALED, walk.recorded)]
 
 
 def last_verified(connection: Connection) -> ChainHead | None:
-    found = next(_verifications(connection, ("all", "new")), None)
-    return _head_in(found) if found else None
+    row = next(_verifications(connection, ("all", "new")), None)
+    return _head_in(row) if row else None
 
 
 def verified_lately(connection: Connection, scope: str) -> ChainHead | None:
@@ -121,13 +127,13 @@ def verified_lately(connection: Connection, scope: str) -> ChainHead | None:
 
 def _verifications(connection: Connection, scopes: Collection[str]) -> Iterator[Mapping[str, Any]]:
     query = select(AUDIT).where(AUDIT.c.deed == ActType.VERIFY).order_by(AUDIT.c.position.desc())
-    with connection.execute(query, execution_options={"yield_per": 20}) as found:
-        yield from (dict(row) for row in found.mappings() if json.loads(row["detail"])["scope"] in scopes)
+    with connection.execute(query, execution_options={"yield_per": 20}) as acts:
+        yield from (dict(row) for row in acts.mappings() if json.loads(row["detail"])["scope"] in scopes)
 
 
 def _head_in(row: Mapping[str, Any]) -> ChainHead:
-    said = json.loads(row["detail"])
-    return ChainHead(said["position"], said["hash"])
+    detail = json.loads(row["detail"])
+    return ChainHead(detail["position"], detail["hash"])
 
 
 @dataclass
@@ -144,7 +150,7 @@ class _Chain:
 
     def __post_init__(self) -> None:
         if self.since is None:
-            self.recorded = {key: Recorded(seal, 0) for key, seal in initial_rows().items()}
+            self.recorded = {**INITIAL}
         else:
             self.last = self.since
 
@@ -179,9 +185,8 @@ class _Chain:
         self._note(row)
 
     def _note(self, row: Mapping[str, Any]) -> None:
-        """A row that was changed past the ledger may hold anything; then its detail is ignored."""
+        detail = detail_in(row["detail"])
         try:
-            detail = json.loads(row["detail"])
             seals = [*rows_in(detail)]
         except (ValueError, TypeError, AttributeError):
             detail, seals = {}, []
@@ -201,3 +206,45 @@ def _missing(first: int, last: int) -> str:
 def _written_as(row: Mapping[str, Any]) -> int | None:
     near = range(max(1, row["position"] - _AROUND), row["position"] + _AROUND)
     return next((place for place in near if hash_of({**row, "position": place}) == row["hash"]), None)
+
+
+def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
+    """Faults in holds, realms, policies, visibility, clock and objections, as (dataset, sentence); "" means all datasets."""
+    rules = {table: sealing for table, sealing in SEALED.items() if sealing.is_rule}
+    writers = {deed for sealing in rules.values() for deed in sealing.writers} | {ActType.ACCEPT}
+    all_of = sorted(writers - {*_NEWEST_BY_DATASET, *_NEWEST})
+    by_dataset = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST_BY_DATASET)).group_by(AUDIT.c.dataset)
+    newest = select(func.max(AUDIT.c.position)).where(AUDIT.c.deed.in_(_NEWEST)).group_by(AUDIT.c.deed)
+    wanted = or_(AUDIT.c.deed.in_(all_of), AUDIT.c.position.in_(by_dataset), AUDIT.c.position.in_(newest))
+    acts = select(AUDIT).where(wanted).order_by(AUDIT.c.position)
+    recorded = {**INITIAL}
+    for row in map(dict, connection.execute(acts, execution_options={"yield_per": 1_000}).mappings()):
+        if hash_of(row) != row["hash"]:
+            yield "", f"Row {row['position']} of the audit ({row['deed']}) was changed: it has not the hash of what it says."
+            continue
+        recorded |= {key: Recorded(seal, row["position"]) for key, seal in rows_in(json.loads(row["detail"]))}
+    changed = (fault.sentence for fault in row_faults(connection, rules, recorded))
+    yield from (("", sentence) for sentence in chain(changed, single_faults(connection, None), acting_faults(connection)))
+
+
+def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
+    """Faults of due or SWEEPING marks, each with its dataset."""
+    for some in portions(sorted(set(datasets))):
+        due = text(f"marks.{OPEN}"), MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
+        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
+        for batch in stream(connection, query, MARK_ROWS):
+            yield from unsealed_marks(pa.Table.from_batches([batch]))
+        yield from _unmade_marks(connection, due)
+        yield from (("", sentence) for sentence in life_faults(connection, and_(*due[:2])))
+
+
+def _unmade_marks(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Due marks that no marking act reserved an id for."""
+    ends = (func.min(MARKS.c.id).label("first"), func.max(MARKS.c.id).label("last"), func.min(MARKS.c.dataset).label("dataset"))
+    groups = select(MARKS.c.act, *ends).where(*due).group_by(MARKS.c.act).subquery()
+    query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)
+    for row in connection.execute(query):
+        detail = json.loads(row.detail) if row.deed == ActType.MARK else {}
+        if not (detail and detail["first"] <= row.first and row.last <= detail["last"]):
+            marks = f"Marks {row.first} to {row.last} ({row.dataset} among others)"
+            yield row.dataset, f"{marks} were added past the ledger: no act made them."

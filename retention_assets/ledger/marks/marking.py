@@ -222,7 +222,7 @@ class _Marking:
         new = self._insert(tx, act, first, marked_at) if amount else 0
         if new:
             marking = tx.record(self._act(tx, act, new, (first, last), marked_at))
-            tx.seal(marking, CLOCK, CLOCK.c.id == 1)
+            tx.seal(CLOCK, CLOCK.c.id == 1, marking)
             # Ids reserved for candidates that are not marked stay unused.
             tx.connection.execute(update(CLOCK).values(next_mark=last + 1, newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Row, and_, func, or_, select
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import VerdictCount, counts_of
+from retention_assets.ledger.findings import Objections
 from retention_assets.ledger.marks.pending import PendingGroup, Waiting
-from retention_assets.ledger.objections import Objections
 from retention_assets.ledger.schema import EVALUATIONS, REPORTS
 from retention_assets.sql.sums import ByteSum
 from retention_assets.sql.transactions import portions

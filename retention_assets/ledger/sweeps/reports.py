@@ -23,7 +23,7 @@ from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARK
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.sums import ByteSum, fit, plus
 from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_skip, insert_or_update
+from retention_assets.sql.upserts import insert_or_skip
 
 COUNTERS = (
     "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "bytes_to_free", "bytes_freed",
@@ -51,8 +51,11 @@ class DaySpan(NamedTuple):
     due_by: datetime | None
     marks_before: int | None
 
-    def has(self, one: "ReportCounts") -> bool:
-        return self.due_by is not None and one.mark < (self.marks_before or 0) and one.due_at <= self.due_by
+    def has(self, mark: "ReportCounts") -> bool:
+        return self.due_by is not None and mark.mark < (self.marks_before or 0) and mark.due_at <= self.due_by
+
+
+_NOT_BEGUN = DaySpan(None, None)
 
 
 class ReportCounts(NamedTuple):
@@ -119,7 +122,7 @@ class Reports(LedgerPart):
             amounts = select(MARKS.c.dataset, func.count(), ByteSum(MARKS.c.bytes)).group_by(MARKS.c.dataset)
             amounts = amounts.where(text(OPEN), MARKS.c.dataset.in_(some), MARKS.c.due_at <= as_of)
             due |= {name: (int(amount), int(size)) for name, amount, size in tx.connection.execute(amounts)}
-            tx.seal(act, REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some))
+            tx.seal(REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some), act)
         values = {
             **{name: bindparam(name) for name in (*_JSON, "terminal_only")},
             "to_delete": REPORTS.c.to_delete + bindparam("amount"),
@@ -173,12 +176,9 @@ class Reports(LedgerPart):
         if tx.connection.execute(select(DAYS.c.as_of).where(this, DAYS.c.as_of >= as_of)).one_or_none():
             return
         act = Act(ActType.REPORT, actor, detail={"date": day.isoformat(), "looked": True})
-        tx.seal(act, DAYS, this)
-        judged = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
-        row = {"as_of": as_of, "datasets": judged[0], "judged_at": judged[1], "due": due, "act": act.id}
-        write = insert_or_update(tx.connection, DAYS, ("execution_date",), ("looked_at", *row))
-        tx.connection.execute(write.values(execution_date=day, looked_at=DatabaseTime(), **row))
-        tx.record(act)
+        datasets, judged_at = tx.connection.execute(select(func.count(), func.max(EVALUATIONS.c.looked_at))).one()
+        row = {"as_of": as_of, "looked_at": DatabaseTime(), "datasets": datasets, "judged_at": judged_at, "due": due}
+        tx.put(act, DAYS, execution_date=day, **row)
 
     def look(self, execution_date: date) -> DayLook | None:
         columns = [DAYS.c[name] for name in DayLook._fields]
@@ -246,43 +246,41 @@ def _add_rows(tx: WriteTransaction, act: Act, execution_date: date, datasets: It
 
 def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping[str, Iterable[ReportCounts]]) -> None:
     """Count in a day's reports, in the transaction that writes the marks; what fell due later counts in a later report."""
-    waiting, day = {name: list(mine) for name, mine in counted.items()}, execution_date
-    while waiting := {name: mine for name, mine in waiting.items() if mine}:
+    waiting, day = {name: list(marks) for name, marks in counted.items()}, execution_date
+    while waiting := {name: marks for name, marks in waiting.items() if marks}:
         spans = _spans(tx, day, waiting)
-        if day == execution_date and (unopened := waiting.keys() - spans.keys()):
-            raise ValueError(f"no report of {min(unopened)} is open for {execution_date}")
-        # On a day that has not begun, both `to_delete` and the outcome are counted.
-        early = sorted(name for name in waiting if name not in spans or spans[name].due_by is None)
-        if missing := [name for name in early if name not in spans]:
+        if missing := sorted(waiting.keys() - spans.keys()):
+            if day == execution_date:
+                raise ValueError(f"no report of {missing[0]} is open for {execution_date}")
             _add_rows(tx, act, day, missing)
         added: dict[str, dict[str, int]] = {}
-        for name, mine in waiting.items():
-            if name in early:
-                done = [one for one in mine if one.counter != "failed"]
-                sums = {"to_delete": len(done), "bytes_to_free": sum(one.bytes or 0 for one in done)}
-                added[name], waiting[name] = _sums(mine, sums), []
+        for name, marks in waiting.items():
+            span = spans.get(name, _NOT_BEGUN)
+            if span.due_by is None:
+                # On a day that has not begun, both `to_delete` and the outcome are counted.
+                done = [mark.bytes or 0 for mark in marks if mark.counter != "failed"]
+                added[name], waiting[name] = {"to_delete": len(done), "bytes_to_free": sum(done), **_sums(marks)}, []
             else:
-                inside = [*map(spans[name].has, mine)]
-                added[name] = _sums([*compress(mine, inside)], {})
-                waiting[name] = [] if all(inside) else [one for one, is_in in zip(mine, inside, strict=True) if not is_in]
+                inside = [*map(span.has, marks)]
+                added[name] = _sums([*compress(marks, inside)])
+                waiting[name] = [mark for mark, is_inside in zip(marks, inside, strict=True) if not is_inside]
         _add(tx, act, day, added)
         day += _DAY
 
 
 def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> None:
     """Count marks (id to dataset) that people took back, each in its newest unfinished report that has it."""
-    unfinished = select(REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
-    unfinished = unfinished.where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
-    newest = {row.dataset: row for row in tx.connection.execute(unfinished)}
-    by_dataset: dict[str, list[ReportCounts]] = {}
+    columns = (REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
+    unfinished = select(*columns).where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
+    newest = {name: (day, DaySpan(*span)) for name, day, *span in tx.connection.execute(unfinished)}
+    counted: dict[tuple[date, str], list[ReportCounts]] = {}
     for mark, dataset, size, due_at in report_columns(tx, [mark for mark, name in marks.items() if name in newest]):
-        by_dataset.setdefault(dataset, []).append(ReportCounts(mark, due_at, "unmarked", size))
+        (day, span), amount = newest[dataset], ReportCounts(mark, due_at, "unmarked", size)
+        if span.has(amount):
+            counted.setdefault((day, dataset), []).append(amount)
     added: dict[date, dict[str, dict[str, int]]] = {}
-    for dataset, counted in by_dataset.items():
-        report = newest[dataset]
-        span = DaySpan(report.due_by, report.marks_before)
-        mine = [one for one in counted if span.has(one)]
-        added.setdefault(report.execution_date, {})[dataset] = _sums(mine, {})
+    for (day, dataset), amounts in counted.items():
+        added.setdefault(day, {})[dataset] = _sums(amounts)
     for day, sums in added.items():
         _add(tx, act, day, sums)
 
@@ -297,13 +295,13 @@ def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: boo
     return found
 
 
-def _sums(counted: Sequence[ReportCounts], sums: Mapping[str, int]) -> dict[str, int]:
+def _sums(counted: Sequence[ReportCounts]) -> dict[str, int]:
     sizes = {
-        "bytes_freed": sum(one.freed for one in counted),
-        "bytes_hidden": sum(one.hidden for one in counted),
-        "left": sum(one.left for one in counted),
+        "bytes_freed": sum(mark.freed for mark in counted),
+        "bytes_hidden": sum(mark.hidden for mark in counted),
+        "left": sum(mark.left for mark in counted),
     }
-    return {**sums, **Counter(one.counter for one in counted), **sizes}
+    return {**Counter(mark.counter for mark in counted), **sizes}
 
 
 def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[str, int]]) -> None:
@@ -311,7 +309,7 @@ def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[
     if not some:
         return
     for names in portions([*some]):
-        tx.seal(act, REPORTS, (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(names))
+        tx.seal(REPORTS, (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(names), act)
     this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == bindparam("name"))
     counters = sorted({counter for sums in some.values() for counter in sums})
     values = {name: plus(REPORTS.c[name], bindparam(f"more_{name}", type_=BigInteger)) for name in counters}
@@ -335,5 +333,4 @@ def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) ->
         for part in portions(names):
             this = (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(part)
             tx.change(act, REPORTS, this, finished_at=DatabaseTime())
-        tx.record(act)
     return [(day, name) for day, name in found]

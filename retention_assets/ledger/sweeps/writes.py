@@ -192,7 +192,7 @@ class SweepWrites(LedgerPart):
         planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
         planning.members, planning.digest = len(rows), digest.hexdigest()
         for these in portions(sorted(plans.values())):
-            tx.seal(planning, PLANS, PLANS.c.id.in_(these))
+            tx.seal(PLANS, PLANS.c.id.in_(these), planning)
         tx.record(planning)
         return Plans(made, frozenset(row[1] for row in rows), share.lost)
 
@@ -262,7 +262,7 @@ class SweepWrites(LedgerPart):
             over = [mine[plan] for plan in found]
             act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, over)
             these = PLANS.c.id.in_(found)
-            tx.change(tx.record(act), PLANS, these, finished_at=DatabaseTime())
+            tx.change(act, PLANS, these, finished_at=DatabaseTime())
             evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
             evaluated = evaluated.where(these, PUBLISHED.c.published_at >= PLANS.c.planned_at)
             request_evaluations(tx, tx.connection.execute(evaluated).scalars())

@@ -8,12 +8,9 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import event
 
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import Ledger, OpenedReport, Settlement, due_mark_faults, open_ledger, rule_faults
 from retention_assets.ledger.audit import verify
-from retention_assets.ledger.audit.before_sweep import due_mark_faults, rule_faults
 from retention_assets.ledger.audit.seals import mark_seals
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.databases import new_schema

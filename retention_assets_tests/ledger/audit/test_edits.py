@@ -11,16 +11,24 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import Boolean, Column, Connection, Date, Table, Text, event, text
 
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.audit.heads import NotedPlace, remember_places
+from retention_assets.ledger import (
+    ALL_NAMES,
+    DatasetPart,
+    Ledger,
+    NotedPlace,
+    OpenedReport,
+    Planned,
+    Publication,
+    ScanEnd,
+    ScanStatus,
+    Settlement,
+    Violation,
+    open_ledger,
+    remember_places,
+    scan_lease,
+)
 from retention_assets.ledger.audit.rows import SEALED
-from retention_assets.ledger.invariants import Violation
-from retention_assets.ledger.publications import Publication
-from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import METADATA
-from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
@@ -273,7 +281,7 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
 
 def named(ledger: Ledger, statements: list[str] | str, sentence: str) -> None:
     """Somebody writes past the ledger: a fault names the row. Nothing of it stays."""
-    from retention_assets.ledger.audit.verify import verify
+    from retention_assets.ledger import verify
 
     engine = ledger.database.engine
     with engine.connect() as connection:
@@ -293,7 +301,7 @@ def test_an_edit_past_the_ledger_is_named(on_file: Ledger, edit: str) -> None:
 def test_there_are_as_many_kinds_of_edits_as_somebody_may_think_of() -> None:
     assert len(EDITS) > 100
     tables = {edit.partition(":")[0] for edit in EDITS}
-    assert {name.replace("_", " ").replace("policy versions", "policies") for name in SEALED} <= tables
+    assert {name.replace("_", " ").replace("policy versions", "policies") for name in map(str, SEALED)} <= tables
 
 
 def another(column: Column[object], kind: str) -> str:
@@ -320,7 +328,7 @@ UNCHANGED = {("clock", "id"), ("audit_head", "id"), ("ledger_revision", "revisio
 
 def unseen(connection: Connection, table: Table, column: Column[object], value: str) -> list[str]:
     """The rows in which a column is given another value past the ledger, and no fault names their table."""
-    from retention_assets.ledger.audit.verify import verify
+    from retention_assets.ledger import verify
 
     keys = [key.name for key in table.primary_key]
     listed = ", ".join(f'"{name}"' for name in keys)
@@ -334,7 +342,7 @@ def unseen(connection: Connection, table: Table, column: Column[object], value: 
             done = connection.execute(text(f'UPDATE {table.name} SET "{column.name}" = {value} WHERE {where}'), parameters)
             assert done.rowcount == 1
             # The next id is compared with the newest mark and not sealed.
-            name = f"of {table.name} was" if table.name in SEALED and column.name != "next_mark" else ""
+            name = f"of {table.name} was" if table in SEALED and column.name != "next_mark" else ""
             if not [fault for fault in verify(connection).faults if name in fault]:
                 missed.append(f"{column} of {row} to {value}")
             savepoint.rollback()
@@ -390,7 +398,7 @@ ON_SERVER = {
 
 @pytest.mark.parametrize("statement", ON_SERVER)
 def test_what_acts_on_the_ledgers_tables_on_a_server_is_named_and_sweeps_nothing(on_server: Ledger, statement: str) -> None:
-    from retention_assets.ledger.audit.before_sweep import rule_faults
+    from retention_assets.ledger import rule_faults
 
     with on_server.database.engine.connect() as connection, connection.begin() as transaction:
         connection.execute(text(FUNCTION))
@@ -401,7 +409,7 @@ def test_what_acts_on_the_ledgers_tables_on_a_server_is_named_and_sweeps_nothing
 
 
 def test_another_table_in_the_schema_of_a_server_is_a_remark(on_server: Ledger) -> None:
-    from retention_assets.ledger.audit.verify import verify
+    from retention_assets.ledger import verify
 
     with on_server.database.engine.connect() as connection, connection.begin() as transaction:
         connection.execute(text("CREATE TABLE runs (id INTEGER)"))

@@ -11,15 +11,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import Ledger, candidate_table, open_ledger
 from retention_assets.ledger.audit.seals import mark_seals
-from retention_assets.ledger.marks.candidates import (
-    STAGED_ROWS,
-    CandidateTable,
-    MarkGroup,
-    candidate_table,
-    merge_groups,
-)
+from retention_assets.ledger.marks.candidates import STAGED_ROWS, CandidateTable, MarkGroup, merge_groups
 from retention_assets.sql.staging import shared_table
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import FIRST_LIFE, LATER, T0, candidates, many, swept

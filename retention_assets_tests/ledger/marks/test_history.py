@@ -1,7 +1,6 @@
 """The history of marks: every mark of a transaction and every event, in order, however many names are asked for."""
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.history import MarkEvent
+from retention_assets.ledger import Ledger, MarkEvent
 from retention_assets_tests.ledger.states import LATER, T0, candidates, many, swept
 
 

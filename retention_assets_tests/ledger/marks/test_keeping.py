@@ -8,9 +8,7 @@ from threading import Barrier
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.unmarking import KeptMarks
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger import KeptMarks, Ledger, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, marks_of, planned, statuses, swept

@@ -9,11 +9,9 @@ import pytest
 from sqlalchemy import event, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
+from retention_assets.ledger import Ledger, Publication, Settlement
 from retention_assets.ledger.invariants import swept_without_mark
-from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.schema import MARKS
-from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import (
     CLOSED_LATER,

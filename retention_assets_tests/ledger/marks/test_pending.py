@@ -2,10 +2,7 @@
 
 from datetime import timedelta
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger import FreedGroup, Ledger, OpenedReport, PendingGroup, Settlement, SparedGroup
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, planned, swept, take_lease
 

@@ -4,11 +4,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text
-from retention_assets.ledger.marks.pending import Waiting
-from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger import FOUND_ROWS, Ledger, OpenedReport, Settlement, VerdictCount, Waiting, counts_text
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 

@@ -1,0 +1,176 @@
+"""Faults that no seal shows: states that contradict their steps, single values, unreadable values, and foreign objects.
+
+Anything that acts on the ledger's tables (trigger, rule, row filter) is a fault. In a SQLite file any other table, view or
+index is one too; in a shared PostgreSQL schema other tables are a remark.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Date,
+    Integer,
+    Subquery,
+    Text,
+    and_,
+    case,
+    func,
+    or_,
+    select,
+    text,
+    type_coerce,
+)
+
+from retention_assets.ledger.audit.chain import ActType
+from retention_assets.ledger.audit.rows import detail_in, name_of, text_in
+from retention_assets.ledger.marks.steps import NO_ERROR
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS, METADATA, STEPS
+
+_TABLES = {*METADATA.tables}
+_INDEXES = {str(index.name) for table in METADATA.tables.values() for index in table.indexes}
+_FILE = text("SELECT type, name, tbl_name FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name")
+_OURS = "(SELECT to_regclass(quote_ident(name)) FROM unnest(cast(:names AS text[])) AS name)"
+_SERVER = text(
+    f"""
+    SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN {_OURS}
+    UNION ALL SELECT 'rule', rulename, ev_class::regclass::text
+      FROM pg_rewrite WHERE rulename <> '_RETURN' AND ev_class IN {_OURS}
+    UNION ALL SELECT 'row level security', relname, oid::regclass::text
+      FROM pg_class WHERE relrowsecurity AND oid IN {_OURS}
+    UNION ALL SELECT 'kind of relation', relkind::text, oid::regclass::text
+      FROM pg_class WHERE relkind <> 'r' AND oid IN {_OURS}
+    UNION ALL SELECT 'table that inherits', inhrelid::regclass::text, inhparent::regclass::text
+      FROM pg_inherits WHERE inhparent IN {_OURS}
+    ORDER BY 1, 2, 3
+    """
+).bindparams(names=sorted(_TABLES))
+_OTHERS = text(
+    "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'm', 'f', 'p')"
+    " AND relname <> ALL (:names) AND relname !~ '^staged_[a-z]+_[0-9]+_[0-9a-f]{16}$' ORDER BY relname"
+).bindparams(names=sorted(_TABLES))
+
+
+def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
+    """Find marks whose status columns, which no seal covers, don't follow from their steps, which are sealed."""
+    last, failed = _newest_steps(where), _newest_steps(where, STEPS.c.outcome == "FAILED")
+    should = {
+        "status": func.coalesce(last.c.status, "MARKED"),
+        "changed_act": last.c.act,
+        "attempts": func.coalesce(failed.c.times, 0),
+        "last_error": case((failed.c.mark.is_not(None), func.coalesce(failed.c.why, NO_ERROR))),
+        "why": case((last.c.status.in_(("UNMARKED", "SPARED")), func.coalesce(last.c.why, NO_ERROR))),
+        "changed_at": last.c.at,
+        "changed_by": last.c.actor,
+    }
+    query = select(MARKS, *(value.label(f"should_{name}") for name, value in should.items()))
+    query = query.outerjoin(last, last.c.mark == MARKS.c.id).outerjoin(failed, failed.c.mark == MARKS.c.id)
+    strays = or_(*(MARKS.c[name].is_distinct_from(value) for name, value in should.items()))
+    query = query.where(strays) if where is None else query.where(where, strays)
+    for row in connection.execute(query.order_by(MARKS.c.id)):
+        mark = f"Mark {row.id} ({row.transaction} of {row.dataset})"
+        if row.status != row.should_status or row.changed_act != row.should_changed_act:
+            led = f"its last step led to {row.should_status}"
+            yield f"{mark} is said to be {row.status}, and {led}: it was changed past the audit."
+        for column in [*should][2:]:
+            present, by_steps = getattr(row, column), getattr(row, f"should_{column}")
+            if present != by_steps:
+                yield f"{mark} was changed: its {column} is {present!s}, and its steps say {by_steps!s}."
+
+
+def _newest_steps(where: ColumnElement[bool] | None, *these: ColumnElement[bool]) -> Subquery:
+    """The newest of these steps of each mark, with the number of them."""
+    amounts = (func.count().label("times"), func.max(AUDIT.c.position).label("position"))
+    steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(*these).group_by(STEPS.c.mark)
+    newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
+    columns = (newest.c.mark, newest.c.times, STEPS.c.status, STEPS.c.why, STEPS.c.act, AUDIT.c.actor, AUDIT.c.at)
+    taken = and_(STEPS.c.act == AUDIT.c.act, STEPS.c.mark == newest.c.mark)
+    return select(*columns).select_from(newest).join(AUDIT, AUDIT.c.position == newest.c.position).join(STEPS, taken).subquery()
+
+
+def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
+    """Check the two single values that no seal covers: the ledger's id and the next mark id."""
+    present = connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one()
+    if ledger is not None and ledger != present:
+        yield f"The head of the audit says that this is ledger {present}, and its first row is of ledger {ledger}."
+    newest = connection.execute(select(func.max(MARKS.c.id))).scalar_one()
+    following = connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
+    recorded = _next_mark(connection)
+    if following != recorded:
+        there = "no mark" if newest is None else f"a mark {newest}"
+        yield (
+            f"The clock says that the next mark is {following}, and there is {there}; by the record it is {recorded}: its"
+            " next_mark was changed."
+        )
+
+
+def _next_mark(connection: Connection) -> int:
+    """Next mark id by the newest marking act, or by a later act in which a person vouched for another one."""
+    marked, vouched = (
+        connection.execute(
+            select(AUDIT.c.position, AUDIT.c.detail)
+            .where(AUDIT.c.deed == deed, AUDIT.c.dataset.is_(None))
+            .order_by(AUDIT.c.position.desc())
+            .limit(1)
+        ).one_or_none()
+        for deed in (ActType.MARK, ActType.ACCEPT)
+    )
+    if vouched and (not marked or vouched.position > marked.position):
+        following = detail_in(vouched.detail).get("next_mark")
+        if following is not None:
+            return int(following)
+    return int(detail_in(marked.detail).get("last", 0)) + 1 if marked else 1
+
+
+def unreadable_values(connection: Connection, of: type[object] = object) -> Iterator[str]:
+    """Find values of the wrong type, which SQLite allows; `of` limits the check to columns of a type."""
+    if connection.dialect.name != "sqlite":
+        return
+    for table in METADATA.sorted_tables:
+        keys = [text_in(connection, column) for column in table.primary_key]
+        for column in filter(lambda column: isinstance(column.type, of), table.columns):
+            is_text = isinstance(column.type, Text | Date)
+            wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
+            if isinstance(column.type, Boolean):
+                wrong |= type_coerce(column, Integer).not_in([0, 1])
+            elif isinstance(column.type, Date):
+                wrong |= func.date(column).is_distinct_from(type_coerce(column, Text))
+            for *key, kind in connection.execute(select(*keys, func.typeof(column)).where(wrong, column.is_not(None))):
+                name = name_of((table.name, tuple(map(str, key))))
+                yield f"{name} was changed past the ledger: its {column.name} can't be read, it is a value of type {kind}."
+
+
+def acting_faults(connection: Connection) -> Iterator[str]:
+    """Find triggers and other objects that act on the ledger's tables or replace one."""
+    if connection.dialect.name != "sqlite":
+        for kind, name, table in connection.execute(_SERVER):
+            yield _foreign(kind, name, table)
+        return
+    present = {(kind, name): table for kind, name, table in connection.execute(_FILE)}
+    for (kind, name), table in present.items():
+        if kind == "trigger" or (kind != "table" and name in _TABLES):
+            yield _foreign(kind, name, table)
+    for kind, names in (("table", _TABLES), ("index", _INDEXES)):
+        for name in sorted(names - {there for its_kind, there in present if its_kind == kind}):
+            yield f"The {kind} {name} of the ledger is missing: it was dropped past the ledger."
+
+
+def foreign_faults(connection: Connection) -> Iterator[str]:
+    """Find acting objects and, in a SQLite file, every table, view and index that is not the ledger's."""
+    yield from acting_faults(connection)
+    if connection.dialect.name == "sqlite":
+        for kind, name, table in connection.execute(_FILE):
+            if kind != "trigger" and name not in _TABLES | _INDEXES:
+                yield _foreign(kind, name, table)
+
+
+def _foreign(kind: str, name: str, table: str) -> str:
+    where = "in the ledger's file" if kind in ("table", "view") else f"on {table}"
+    return f"The {kind} {name} {where} is not the ledger's. Find out who made it and drop it."
+
+
+def other_tables(connection: Connection) -> list[str]:
+    if connection.dialect.name == "sqlite":
+        return []
+    return [f"The table {name} in the ledger's schema is not the ledger's." for name in connection.execute(_OTHERS).scalars()]
