@@ -22,6 +22,7 @@ from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.staging import stage
+from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions, reading, writing
 from retention_assets.sql.upserts import insert_or_update
 
@@ -165,6 +166,15 @@ class LedgerPart:
     def rows(self, query: Select[Any] | CompoundSelect[Any]) -> Sequence[Any]:
         with self.database.reading() as connection:
             return connection.execute(query).all()
+
+    def streamed(
+        self, queries: Sequence[Select[Any]], column: ColumnElement[Any], values: Iterable[Any] | None, schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream rows whose column has one of these values, or all rows, in one consistent state."""
+        with self.database.reading() as connection:
+            for part in [None] if values is None else portions(sorted(set(values))):
+                for query in queries:
+                    yield from stream(connection, query if part is None else query.where(column.in_(part)), schema)
 
     def rows_among(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> list[Any]:
         """Rows whose column has one of these values, however many they are."""

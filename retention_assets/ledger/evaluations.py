@@ -14,7 +14,6 @@ from sqlalchemy import select, update
 from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, EVALUATIONS
-from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import PORTION, portions
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -53,8 +52,7 @@ class Evaluations(LedgerPart):
 
     def all(self) -> pa.Table:
         query = select(*(EVALUATIONS.c[name] for name in EVALUATION_ROWS.names)).order_by(EVALUATIONS.c.dataset)
-        with self.database.reading() as connection:
-            return pa.Table.from_batches(stream(connection, query, EVALUATION_ROWS), EVALUATION_ROWS)
+        return pa.Table.from_batches(self.streamed([query], EVALUATIONS.c.dataset, None, EVALUATION_ROWS), EVALUATION_ROWS)
 
     def counts(self, datasets: Iterable[str]) -> dict[str, list[VerdictCount]]:
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.counts).where(EVALUATIONS.c.counts.is_not(None))

@@ -7,23 +7,24 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import ColumnElement, Connection, Text
+from sqlalchemy import Connection, Table, Text, literal_column
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from retention_assets.ledger.schema import TIMES
 from retention_assets.policy.durations import text_of
+from retention_assets.sql.columns import InstantColumn
 
 # 128 bits: a forger needs the preimage of a given seal, and a million rows stay a third smaller.
 _SEAL = 32
 _PART = 500_000
-_SQLITE = "retention_mark_seal"
 _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
@@ -108,14 +109,25 @@ class MarkSeal(FunctionElement[str]):
 
     type = Text()
     inherit_cache = True
-    name = "mark_seal"
+    # A function of this program on SQLite (`teach`).
+    name = "retention_mark_seal"
 
-    def __init__(self, columns: Sequence[ColumnElement[Any]]) -> None:
-        super().__init__(*columns)
+
+class RowSeal(FunctionElement[str]):
+    """Seal of a row as SQL over its table and the name and value of each column that is not null."""
+
+    type = Text()
+    inherit_cache = True
+    name = "retention_row_seal"
+
+    def __init__(self, table: Table) -> None:
+        columns = (column for column in table.columns if column.name != "seal")
+        pairs: Iterable[tuple[Any, Any]] = ((literal_column(f"'{column.name}'"), column) for column in columns)
+        super().__init__(literal_column(f"'{table.name}'"), *chain.from_iterable(pairs))
 
 
 @compiles(MarkSeal, "postgresql")
-def _on_postgresql(element: MarkSeal, compiler: Any, **options: Any) -> str:
+def _mark_seal_on_postgresql(element: MarkSeal, compiler: Any, **options: Any) -> str:
     number, size, dataset, transaction, common, opened, closed = (compiler.process(one, **options) for one in element.clauses)
     known = f"{opened} IS NOT NULL OR {closed} IS NOT NULL"
     # A null is left out of the line with its separator.
@@ -125,15 +137,33 @@ def _on_postgresql(element: MarkSeal, compiler: Any, **options: Any) -> str:
     return f"substr(encode(sha256(convert_to({line}, 'UTF8')), 'hex'), 1, {_SEAL})"
 
 
+@compiles(RowSeal, "postgresql")
+def _row_seal_on_postgresql(element: RowSeal, compiler: Any, **options: Any) -> str:
+    clauses: list[Any] = [*element.clauses]
+    texts = [f"{compiler.process(clauses[0], **options)}::text"]
+    for name, column in zip(clauses[1::2], clauses[2::2], strict=True):
+        value = compiler.process(column, **options)
+        instant = f"to_char({value} AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS')"
+        value = instant if isinstance(column.type, InstantColumn) else f"{value}::text"
+        texts.append(f"{compiler.process(name, **options)} || '=' || length({value}) || ':' || {value}")
+    return f"left(encode(sha256(convert_to(concat_ws('|', {', '.join(texts)}), 'UTF8')), 'hex'), {_SEAL})"
+
+
 @compiles(MarkSeal, "sqlite")
-def _on_sqlite(element: MarkSeal, compiler: Any, **options: Any) -> str:
-    return f"{_SQLITE}({', '.join(compiler.process(one, **options) for one in element.clauses)})"
+@compiles(RowSeal, "sqlite")
+def _on_sqlite(element: MarkSeal | RowSeal, compiler: Any, **options: Any) -> str:
+    return f"{element.name}({', '.join(compiler.process(value, **options) for value in element.clauses)})"
 
 
 def teach_seals(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
-        driver: Any = connection.connection.driver_connection
-        driver.create_function(_SQLITE, 7, _mark_seal, deterministic=True)
+        teach(connection.connection.driver_connection)
+
+
+def teach(driver: Any) -> None:
+    """Give a SQLite connection the functions with which statements seal marks and rows."""
+    driver.create_function(MarkSeal.name, 7, _mark_seal, deterministic=True)
+    driver.create_function(RowSeal.name, -1, _row_seal, deterministic=True)
 
 
 def _mark_seal(
@@ -146,3 +176,8 @@ def _mark_seal(
     if opened is not None or closed is not None:
         line = f"{line}|{'?' if opened is None else opened}|{'?' if closed is None else closed}"
     return hashlib.sha256(line.encode()).hexdigest()[:_SEAL]
+
+
+def _row_seal(table: str, *pairs: Any) -> str:
+    values = [(name, value) for name, value in zip(pairs[::2], pairs[1::2], strict=True) if value is not None]
+    return hashlib.sha256(repr((table, values)).encode(errors="surrogatepass")).hexdigest()[:_SEAL]

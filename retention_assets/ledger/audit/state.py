@@ -4,8 +4,7 @@ Rows are counted per table, because no act says which there are. A row that was 
 seal, whoever writes it next.
 """
 
-import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -18,69 +17,20 @@ from sqlalchemy import (
     case,
     cast,
     func,
-    literal_column,
     select,
     tuple_,
     update,
 )
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from retention_assets.ledger.audit.rows import text_in
+from retention_assets.ledger.audit.seals import RowSeal, teach_seals
 from retention_assets.ledger.schema import ROW_COUNTS, STATE
-from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_or_skip, insert_or_update
 
 # NEW and CHANGED stand between a write and its seal in one transaction; STRANGE: the row did not match its seal before the
 # write.
 _NEW, _CHANGED, _STRANGE = "new", "changed", "strange"
-_SQLITE = "retention_row_seal"
-
-
-class RowSeal(FunctionElement[str]):
-    """Seal of a row over its table and the name and value of each column that is not null."""
-
-    type = Text()
-    inherit_cache = True
-    name = "row_seal"
-
-    def __init__(self, table: Table) -> None:
-        columns = [column for column in table.columns if column.name != "seal"]
-        pairs: Iterable[tuple[Any, Any]] = ((literal_column(f"'{column.name}'"), column) for column in columns)
-        super().__init__(literal_column(f"'{table.name}'"), *(value for pair in pairs for value in pair))
-
-
-@compiles(RowSeal, "sqlite")
-def _on_sqlite(element: RowSeal, compiler: Any, **options: Any) -> str:
-    return f"{_SQLITE}({', '.join(compiler.process(value, **options) for value in element.clauses)})"
-
-
-@compiles(RowSeal, "postgresql")
-def _on_postgresql(element: RowSeal, compiler: Any, **options: Any) -> str:
-    table, *pairs = element.clauses
-    texts = [f"{compiler.process(table, **options)}::text"]
-    for name, column in zip(pairs[::2], pairs[1::2], strict=True):
-        value = compiler.process(column, **options)
-        instant = f"to_char({value} AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS')"
-        value = instant if isinstance(column.type, InstantColumn) else f"{value}::text"
-        texts.append(f"{compiler.process(name, **options)} || '=' || length({value}) || ':' || {value}")
-    return f"left(encode(sha256(convert_to(concat_ws('|', {', '.join(texts)}), 'UTF8')), 'hex'), 32)"
-
-
-def _seal(table: str, *pairs: Any) -> str:
-    values = [(name, value) for name, value in zip(pairs[::2], pairs[1::2], strict=True) if value is not None]
-    return hashlib.sha256(repr((table, values)).encode(errors="surrogatepass")).hexdigest()[:32]
-
-
-def _teach(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        teach(connection.connection.driver_connection)
-
-
-def teach(driver: Any) -> None:
-    """Give a SQLite connection the function with which statements seal rows."""
-    driver.create_function(_SQLITE, -1, _seal, deterministic=True)
 
 
 def _touched(table: Table) -> ColumnElement[str]:
@@ -89,7 +39,7 @@ def _touched(table: Table) -> ColumnElement[str]:
 
 def put_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], changed: Collection[str] = ()) -> None:
     """Insert rows. An existing row gets the new values of the columns `changed`, or stays as it is."""
-    _teach(connection)
+    teach_seals(connection)
     keys = [column.name for column in table.primary_key]
     for part in portions(rows):
         statement = insert_or_skip(connection, table)
@@ -102,7 +52,7 @@ def put_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, A
 
 def change_rows(connection: Connection, statement: Update, where: ColumnElement[bool]) -> Sequence[Any]:
     """Execute an update, reseal the rows that `where` finds afterwards, and return what the update returns."""
-    _teach(connection)
+    teach_seals(connection)
     table: Any = statement.table
     done = connection.execute(statement.values(seal=_touched(table)))
     rows = done.all() if done.returns_rows else ()
@@ -119,7 +69,7 @@ def _seal_written(connection: Connection, table: Table, where: ColumnElement[boo
 
 
 def seal_state(connection: Connection) -> None:
-    _teach(connection)
+    teach_seals(connection)
     for table in STATE:
         row = {"name": table.name, "rows": _count(connection, table), "seal": _NEW}
         connection.execute(insert_or_update(connection, ROW_COUNTS, ["name"], ["rows"]).values(**row))
@@ -128,13 +78,13 @@ def seal_state(connection: Connection) -> None:
 
 
 def seal_rows(connection: Connection, table: Table) -> None:
-    _teach(connection)
+    teach_seals(connection)
     connection.execute(update(table).values(seal=RowSeal(table)))
 
 
 def state_faults(connection: Connection) -> Iterator[str]:
     """Find rows that were changed, added or removed past the ledger."""
-    _teach(connection)
+    teach_seals(connection)
     for table in (*STATE, ROW_COUNTS):
         texts = [text_in(connection, column).label(column.name) for column in table.columns]
         strange = table.c.seal.is_distinct_from(RowSeal(table))

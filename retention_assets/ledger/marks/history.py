@@ -13,7 +13,6 @@ from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEP
 from retention_assets.policy.deletion_message import DeletionMessage, deletion_message
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")
@@ -75,13 +74,9 @@ class MarkHistories(LedgerPart):
         return {mark for (mark,) in self.rows_among(query, STEPS.c.mark, marks)}
 
     def transactions(self, dataset: str) -> pa.Array:
-        names = select(MARKS.c.id, MARKS.c.transaction).where(MARKS.c.dataset == dataset)
-        with self.database.reading() as connection:
-            batches = [
-                batch
-                for condition in (OPEN, SWEPT, OVER)
-                for batch in stream(connection, names.where(text(condition)), _MARKED)
-            ]
+        query = select(MARKS.c.id, MARKS.c.transaction)
+        queries = [query.where(text(condition)) for condition in (OPEN, SWEPT, OVER)]
+        batches = self.streamed(queries, MARKS.c.dataset, [dataset], _MARKED)
         return pa.Table.from_batches(batches, _MARKED).sort_by("id")["transaction"].unique()
 
 

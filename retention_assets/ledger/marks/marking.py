@@ -49,7 +49,6 @@ from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import InstantColumn
 from retention_assets.sql.streams import stream
 from retention_assets.sql.sums import ByteSum
-from retention_assets.sql.transactions import portions
 from retention_assets.sql.upserts import insert_counted
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -153,17 +152,12 @@ class Marks(LedgerPart):
         hidden_again: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Stream marks in one consistent state. Omits those that a sweep only hid in the stores `hidden_again`."""
-        with self.database.reading() as connection:
-            # One query per partial index: a combined one would use none.
-            for some in _of_statuses(select(*(MARKS.c[name] for name in MARK_ROWS.names)), statuses):
-                query = some if due_by is None else some.where(MARKS.c.due_at <= due_by)
-                query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
-                if datasets is None:
-                    yield from stream(connection, query, MARK_ROWS)
-                    continue
-                for names in portions(sorted(set(datasets))):
-                    mine = query.where(MARKS.c.dataset.in_(names)).order_by(MARKS.c.dataset, MARKS.c.id)
-                    yield from stream(connection, mine, MARK_ROWS)
+        query = select(*(MARKS.c[name] for name in MARK_ROWS.names))
+        query = query if due_by is None else query.where(MARKS.c.due_at <= due_by)
+        query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
+        query = query if datasets is None else query.order_by(MARKS.c.dataset, MARKS.c.id)
+        # One query per partial index: a combined one would use none.
+        return self.streamed(_of_statuses(query, statuses), MARKS.c.dataset, datasets, MARK_ROWS)
 
     def table(
         self,
@@ -260,7 +254,7 @@ class _Marking:
             loads = values(*_LOADS, name="mark_loads").data(list(self._loads(first))).cte()
             rows, before = rows.join(loads, staged.c.load == loads.c.number), loads.c.first
         number = before + staged.c.place
-        seal = MarkSeal([number, *(staged.c[name] for name in _SEALED), groups.c.seal, *(staged.c[name] for name in TIMES)])
+        seal = MarkSeal(number, *(staged.c[name] for name in _SEALED), groups.c.seal, *(staged.c[name] for name in TIMES))
         columns = {
             "id": number,
             **{name: staged.c[name] for name in (*_SEALED, *TIMES)},

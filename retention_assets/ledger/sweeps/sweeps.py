@@ -72,18 +72,13 @@ class Sweeps(SweepWrites):
 
     def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
         query = select(MARKS.c.dataset, MARKS.c.transaction).distinct().where(to_sweep_by(as_of), names.condition())
-        parts: list[pa.RecordBatch] = []
-        with self.database.reading() as connection:
-            for some in portions(sorted(datasets)):
-                parts += stream(connection, query.where(MARKS.c.dataset.in_(some)), CONCERNED_ROWS)
-        return pa.Table.from_batches(parts, CONCERNED_ROWS).sort_by([("dataset", "ascending"), ("transaction", "ascending")])
+        rows = pa.Table.from_batches(self.streamed([query], MARKS.c.dataset, datasets, CONCERNED_ROWS), CONCERNED_ROWS)
+        return rows.sort_by([("dataset", "ascending"), ("transaction", "ascending")])
 
     def concerned_names(self, datasets: Collection[str], as_of: datetime) -> Iterator[pa.RecordBatch]:
         """Names of due or begun marks, unsorted and possibly repeated."""
         query = select(MARKS.c.transaction).where(to_sweep_by(as_of))
-        with self.database.reading() as connection:
-            for some in portions(sorted(datasets)):
-                yield from stream(connection, query.where(MARKS.c.dataset.in_(some)), _NAMES)
+        return self.streamed([query], MARKS.c.dataset, datasets, _NAMES)
 
     def due_rows(self, ids: Sequence[int]) -> pa.Table:
         columns = [MARKS.c[name] for name in MARK_ROWS.names]
@@ -95,17 +90,15 @@ class Sweeps(SweepWrites):
 
     def classed(self, datasets: Collection[str], as_of: datetime) -> pa.Table:
         """Open and swept marks with their class columns. Only swept marks have times: an open mark blocks its id."""
-        parts: list[pa.RecordBatch] = []
-        is_due = case((MARKS.c.due_at <= as_of, 1), else_=0).label("is_due")
-        times = {name: null().label(name) for name in TIMES}
-        with self.database.reading() as connection:
-            for some in portions(sorted(datasets)):
-                # One query per partial index, with the exact text of its condition.
-                for condition, others in ((OPEN, times), (SWEPT, {})):
-                    found = {**MARKS.c, **others, "is_due": is_due}
-                    query = select(*(found[name] for name in CLASSED_ROWS.names))
-                    parts += stream(connection, query.where(text(condition), MARKS.c.dataset.in_(some)), CLASSED_ROWS)
-        return pa.Table.from_batches(parts, CLASSED_ROWS).unify_dictionaries()
+        columns = {**MARKS.c, "is_due": case((MARKS.c.due_at <= as_of, 1), else_=0).label("is_due")}
+        no_times = {name: null().label(name) for name in TIMES}
+        # One query per partial index, with the exact text of its condition.
+        queries = [
+            select(*((columns | times)[name] for name in CLASSED_ROWS.names)).where(text(condition))
+            for condition, times in ((OPEN, no_times), (SWEPT, {}))
+        ]
+        batches = self.streamed(queries, MARKS.c.dataset, datasets, CLASSED_ROWS)
+        return pa.Table.from_batches(batches, CLASSED_ROWS).unify_dictionaries()
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
         """Newest note of each mark in any plan: the store needs it to find the transaction again."""
