@@ -171,7 +171,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_740,
     "exchange": 660,
     "sql": 2_370,
-    "ledger": 7_000,
+    "ledger": 6_720,
     "stores": 1_230,
     "stores.places": 1_990,
     "stores.files": 1_480,
