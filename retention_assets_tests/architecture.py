@@ -187,10 +187,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_410,
     "dagster": 3_930,
     "demo": 780,
-    "retention_assets_tests": 65_930,
+    "retention_assets_tests": 65_840,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 51, 1_419
+OPENINGS, ARROWS = 51, 1_360
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

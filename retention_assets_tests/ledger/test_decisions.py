@@ -12,7 +12,7 @@ from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests.ledger.states import LATER, T0, candidates, raise_visibility
+from retention_assets_tests.ledger.states import LATER, T0, candidates
 
 DAY = timedelta(days=1)
 
@@ -63,14 +63,6 @@ def test_loaders_at_once_write_each_version_once(ledger: Ledger) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: outcomes(ledger, policy("30d"))[0], range(8)))
     assert sorted(found) == [LoadOutcome.SKIPPED] * 7 + [LoadOutcome.WRITTEN]
-
-
-def test_a_visibility_mark_is_that_of_its_dataset(ledger: Ledger) -> None:
-    for dataset, days in (("lake/d", 1), ("lake/e", 2), ("lake/d", 3), ("lake/e", 1)):
-        raise_visibility(ledger, dataset, T0 + days * DAY)
-    assert ledger.visibility.of_all() == {"lake/d": T0 + 3 * DAY, "lake/e": T0 + 2 * DAY}
-    assert ledger.visibility.of_all(["lake/e", "lake/f"]) == {"lake/e": T0 + 2 * DAY}
-    assert [ledger.visibility.of(one) for one in ("lake/d", "lake/f")] == [T0 + 3 * DAY, None]
 
 
 def hold(name: str | None = "legal", until: str | None = None, reason: str = "case 7") -> Hold:

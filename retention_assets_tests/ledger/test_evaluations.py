@@ -26,10 +26,6 @@ def table(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=EVALUATION_ROWS)
 
 
-def test_a_ledger_begins_without_evaluations(ledger: Ledger) -> None:
-    assert ledger.evaluations.all().to_pylist() == []
-
-
 def test_evaluations_are_read_as_they_were_written(ledger: Ledger) -> None:
     noted = [row("lake/a", then=LATER), row("lake/b", token=None), row("lake/ü 'x'", rules="")]
     ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(*noted))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from retention_assets.ledger import Ledger, Raise, raise_by, rule_faults
 from retention_assets.ledger.invariants import visibility_rises
 from retention_assets.policy.durations import Duration
-from retention_assets_tests.ledger.states import T0, raise_visibility, write_past_ledger
+from retention_assets_tests.ledger.states import T0, raise_visibility
 
 DAY = timedelta(days=1)
 NAMES = [f"lake/d{number}" for number in range(50)]
@@ -76,16 +76,6 @@ def test_twenty_who_raise_the_same_marks_end_at_the_highest(ledger: Ledger) -> N
             highest[name] = max(to.visible_from, highest.get(name, to.visible_from))  # type: ignore[call-overload]
     assert ledger.visibility.of_all() == highest
     assert faults(ledger) == []
-
-
-def test_a_row_that_was_changed_past_the_ledger_is_not_sealed_by_who_raises_it_next(ledger: Ledger) -> None:
-    ledger.visibility.raise_to(raises(5), "ann")
-    lowered = f"UPDATE visibility SET visible_from = (SELECT min(raised_at) FROM visibility), raised_by = 'x' WHERE dataset = '{NAMES[3]}'"
-    write_past_ledger(ledger, lowered)
-    ledger.visibility.raise_to(raises(900_000), "bob")
-    with ledger.database.reading() as connection:
-        found = [sentence for _, sentence in rule_faults(connection)]
-    assert [NAMES[3] in one for one in found] == [True]
 
 
 def test_clocks_that_are_months_wrong_hide_nothing_that_is_current(ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import KeptMarks, Ledger, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Datasets, Hold
-from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, marks_of, planned, statuses, swept
+from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept
 
 NAMES = ["T1", "T2", "T3"]
 
@@ -56,12 +56,6 @@ def test_marks_are_taken_back_and_a_hold_is_placed(marked: Ledger) -> None:
     (hold,) = marked.holds.in_force(LATER)
     assert (hold.datasets.include, hold.transactions) == (("lake/d",), ("T2", "T1", "T9"))
     assert marked.verify().faults == ()
-
-
-def test_what_is_kept_is_in_no_plan(marked: Ledger) -> None:
-    keep(marked, "T1")
-    _, plan, _ = planned(marked)
-    assert [row["transaction"] for row in marks_of(marked, plan)] == ["T2", "T3"]
 
 
 @pytest.mark.parametrize(("state", "words"), [("SWEEPING", "is being swept since"), ("SWEPT", "its bytes are gone")])

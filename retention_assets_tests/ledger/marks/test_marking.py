@@ -185,13 +185,6 @@ def test_refusals_say_why(ledger: Ledger) -> None:
     assert statuses(ledger)["MARKED"] == "MARKED"
 
 
-def test_what_was_swept_is_never_marked_again(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    swept(ledger)
-    assert ledger.marks.mark(candidates(["T1", "T2"]), LATER, "evaluation").new == 1
-    assert statuses(ledger) == {"T1": "SWEPT", "T2": "MARKED"}
-
-
 class Overtaken:
     """Candidates whose marker is overtaken while they are being staged, by one who marks as of a later time."""
 
