@@ -24,7 +24,7 @@ from retention_assets.exchange import read_log
 from retention_assets.ledger import open_ledger
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.language import load_policies
-from retention_assets.render.terminal import table
+from retention_assets.render.terminal import Count, Size, table
 from retention_assets.render.text import size_of
 from retention_assets.render.verdict_tables import explanation
 from retention_assets.report import day_report
@@ -84,13 +84,9 @@ def _mark(settings: Settings, console: Console) -> None:
 
 
 def _verdicts(ran: JobResult, console: Console) -> None:
-    rows = [
-        (row["verdict"], row["policy"], f"{row['transactions']:,}", size_of(row["bytes"]))
-        for row in ran.said["candidate_marks"]["by_policy"]
-    ]
-    console.print(
-        table("What was decided", ("verdict", "policy", "transactions", "bytes"), rows, right=("transactions", "bytes"))
-    )
+    columns = ("verdict", "policy", Count("transactions"), Size("bytes"))
+    rows = [tuple(row[name] for name in columns) for row in ran.said["candidate_marks"]["by_policy"]]
+    console.print(table("What was decided", columns, rows))
 
 
 def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, str]:
@@ -115,11 +111,10 @@ def _sweep(
     console.print("The grace is over. The job runs again; before each dataset it looks at the store anew …\n")
     ran = _run(settings, SWEEP)
     rows = [
-        (row["dataset"], row["deleted"], row["spared"], size_of(row["bytes_freed"]))
+        (row["dataset"], row["deleted"], row["spared"], row["bytes_freed"])
         for row in ran.said["swept_transactions"]["by_dataset"]
     ]
-    columns = ("dataset", "deleted", "spared", "bytes freed")
-    console.print(table("What was swept", columns, rows, right=columns[1:]))
+    console.print(table("What was swept", ("dataset", Count("deleted"), Count("spared"), Size("bytes freed")), rows))
     after = {"the lake": bytes_in(folder / "data"), "Iceberg": bytes_in(folder / "ice")}
     for name, size in before.items():
         console.print(f"{name}: {size_of(size)} before, {size_of(after[name])} after")
