@@ -6,6 +6,7 @@ its own requests run by the real job. When time changes a verdict is frames/verd
 
 import json
 import sqlite3
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from retention_assets.evaluation.rules_in_force import load_rulebook, rules_dige
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
 from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
+from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
 from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
@@ -80,8 +82,12 @@ class Looped(Lake):
             ledger.marks.mark(marks, as_of, "test", evaluations=evaluations)
 
     def set(self, **automation: Any) -> None:
-        file = self.folder / "retention.yaml"
-        file.write_text(json.dumps({**json.loads(file.read_text()), "automation": automation}))
+        changed(self, automation=automation)
+
+    def within(self, change: Callable[[Ledger], object]) -> None:
+        """Change something in the ledger."""
+        with self.opened() as ledger:
+            change(ledger)
 
     def adds(self, dataset: str, *lines: dict[str, Any]) -> None:
         """Somebody adds to a log."""
@@ -112,36 +118,30 @@ def test_the_request_is_one_that_the_job_takes(lake: Looped, instance: dg.Dagste
     assert request.tags["retention/automation"] == "evaluate"
 
 
-def test_one_changed_log_is_looked_at_and_no_other(lake: Looped, instance: dg.DagsterInstance) -> None:
+OPEN = {"transaction": "S4", "type": "APPEND", "status": "OPEN", "opened_at": text_of(AS_OF)}
+AB = "{name: %s, datasets: {include: ['lake/%s']}, select: {older_than: %s}}"
+# by name a change after everything was judged, and the datasets that are judged again
+CHANGES: dict[str, tuple[Callable[[Looped], object], list[str]]] = {
+    "one log": (lambda lake: lake.adds("lake/b", OPEN), ["lake/b"]),
+    "a branch": (lambda lake: lake.branches("feature", "S1", "lake/a"), ["lake/a"]),
+    "a new dataset, for which nobody has added a partition": (lambda lake: lake.has(SOME, "lake/d"), ["lake/d"]),
+    "a name with the marks of a glob, as itself": (lambda lake: lake.has(SOME, "lake/[ab]"), ["lake/[[]ab]"]),
+    "a dataset that vanished": (lambda lake: (lake.folder / "log" / "lake-b.jsonl").unlink(), []),
+    "another policy": (lambda lake: lake.says(f"{OLD}, {AB % ('more', '[bc]', '40d')}"), ["lake/b", "lake/c"]),
+    "a policy that a person revoked": (lambda lake: lake.within(lambda one: one.policy_book.revoke("old", "ann", "early")), ["*"]),
+    "a realm that is purged": (lambda lake: lake.within(lambda one: one.realms.change("acme", "PURGING", "ann", "left")), ["*"]),
+    "a mark that was taken back": (
+        lambda lake: lake.within(lambda one: one.unmark.transactions("lake/b", ["S1"], "ann", "by mistake")), ["lake/b"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_is_looked_at_and_no_other(lake: Looped, instance: dg.DagsterInstance, change: str) -> None:
     lake.evaluates()
-    lake.adds("lake/b", {"transaction": "S4", "type": "APPEND", "status": "OPEN", "opened_at": text_of(AS_OF)})
-    assert lake.asks_for(instance) == ["lake/b"]
-    lake.evaluates(only="lake/b")
-    assert lake.asks_for(instance) == []
-
-
-def test_a_branch_that_moves_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.evaluates()
-    lake.branches("feature", "S1", "lake/a")
-    assert lake.asks_for(instance) == ["lake/a"]
-
-
-def test_a_new_dataset_is_found_without_anybody_adding_a_partition(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.evaluates()
-    lake.has(SOME, "lake/d")
-    assert lake.asks_for(instance) == ["lake/d"]
-
-
-def test_a_name_with_the_marks_of_a_glob_is_asked_for_as_itself(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.evaluates()
-    lake.has(SOME, "lake/[ab]")
-    assert lake.asks_for(instance) == ["lake/[[]ab]"]
-
-
-def test_a_dataset_that_vanished_is_not_looked_at(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.evaluates()
-    (lake.folder / "log" / "lake-b.jsonl").rename(lake.folder / "elsewhere")
-    assert lake.tick(instance).skip_message == "Nothing can have changed among 2 datasets."
+    make, names = CHANGES[change]
+    make(lake)
+    assert lake.asks_for(instance) == names
 
 
 def test_without_a_token_it_is_looked_at_again(
@@ -180,33 +180,18 @@ def test_a_log_that_could_not_be_read_is_tried_again_after_a_while() -> None:
 
 # --- rules ---
 
-AB = "{name: %s, datasets: {include: ['lake/%s']}, select: {older_than: %s}}"
 
-
-def test_a_changed_policy_has_looked_at_what_it_can_reach(lake: Looped, instance: dg.DagsterInstance) -> None:
-    one, other = AB % ("one", "a", "30d"), AB % ("other", "[bc]", "30d")
+def test_policies_that_are_as_they_were_and_others_that_give_the_credit(lake: Looped, instance: dg.DagsterInstance) -> None:
+    one, other = AB % ("one", "[ab]", "30d"), AB % ("other", "[bc]", "30d")
     lake.says(f"{one}, {other}")
     lake.evaluates()
-    assert lake.asks_for(instance) == []
     lake.says(f"{one}, {AB % ('other', '[bc]', '40d')}")
     assert lake.asks_for(instance) == ["lake/b", "lake/c"]
     lake.says(f"{one}, {other}")
     assert lake.asks_for(instance) == []
-
-
-def test_another_order_of_policies_gives_the_credit_to_others(lake: Looped, instance: dg.DagsterInstance) -> None:
-    one, other = AB % ("one", "[ab]", "30d"), AB % ("other", "[bc]", "30d")
-    lake.says(f"{one}, {other}")
-    lake.evaluates()
+    # In another order the other one selects first.
     lake.says(f"{other}, {one}")
     assert lake.asks_for(instance) == ["lake/b"]
-
-
-def test_a_policy_that_a_person_revokes_is_a_change(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.evaluates()
-    with lake.opened() as ledger:
-        ledger.policy_book.revoke("old", "ann", "too early")
-    assert lake.asks_for(instance) == ["*"]
 
 
 def test_broken_policy_files_fail_the_tick_and_leave_the_policies_in_force(lake: Looped, instance: dg.DagsterInstance) -> None:
@@ -258,13 +243,6 @@ def test_a_hold_in_a_file_is_a_change_and_so_is_its_end(lake: Looped, clock: Clo
     assert lake.asks_for(instance) == ["lake/c"]
 
 
-def test_a_realm_that_is_purged_concerns_everything_that_might_belong_to_it(lake: Looped, instance: dg.DagsterInstance) -> None:
-    lake.evaluates()
-    with lake.opened() as ledger:
-        ledger.realms.change("acme", "PURGING", "ann", "the customer left")
-    assert lake.asks_for(instance) == ["*"]
-
-
 # --- time ---
 
 
@@ -304,18 +282,6 @@ def test_a_look_from_the_future_says_nothing_of_the_present(lake: Looped, clock:
 
 
 # --- marks that were taken away ---
-
-
-def test_a_mark_that_was_taken_back_is_made_again_without_waiting_for_a_change(
-    lake: Looped, instance: dg.DagsterInstance
-) -> None:
-    lake.evaluates()
-    with lake.opened() as ledger:
-        ledger.unmark.transactions("lake/b", ["S1"], "ann", "by mistake")
-    assert lake.asks_for(instance) == ["lake/b"]
-    lake.evaluates(only="lake/b")
-    assert lake.statuses("lake/b") == {"S1": "MARKED", "S2": "MARKED"}
-    assert lake.asks_for(instance) == []
 
 
 def test_a_mark_that_a_hold_had_spared_is_made_again_when_the_hold_was_never_looked_at(
@@ -380,9 +346,7 @@ def test_a_partition_that_somebody_judges_by_hand_is_waited_for(
 
 
 def test_a_store_that_is_away_hides_its_own_alone(lake: Looped, instance: dg.DagsterInstance) -> None:
-    file = lake.folder / "retention.yaml"
-    data = json.loads(file.read_text())
-    file.write_text(json.dumps({**data, "stores": [*data["stores"], AWAY]}))
+    changed(lake, store=AWAY)
     assert lake.asks_for(instance) == ["lake/*"]
 
 
