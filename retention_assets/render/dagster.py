@@ -35,6 +35,8 @@ _BAR_WIDTH = 10
 # Rows that a person has to look at stand first, should the table be cut.
 _LOAD_OUTCOMES = (LoadOutcome.DRIFTED, LoadOutcome.ABSENT, LoadOutcome.WRITTEN, LoadOutcome.SKIPPED)
 
+Rows = list[dict[str, Any]]
+
 MEANINGS: Mapping[str, str] = {
     "dataset": "store/name, which is the partition as well",
     "transaction": "unique in its dataset",
@@ -78,7 +80,7 @@ def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> d
     """Order the metadata of a step: text about the state and about this run, then numbers for plots, then all tables as
     data for programs.
 
-    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So a table is
+    A page is narrow, and as wide as its widest table: one that does not fit hides the end of every sentence. So rows are
     a list that wraps, or a table of its own on a click.
     """
     words: dict[str, Any] = {"summary": dg.MetadataValue.md(summary)}
@@ -87,11 +89,10 @@ def grouped(summary: str, state: Mapping[str, Any], run: Mapping[str, Any]) -> d
     for group, entries in ((STATE, state), (RUN, run)):
         for name, value in entries.items():
             whole = name if name.startswith("dagster/") else f"{group}{name}"
-            if isinstance(value, dg.TableMetadataValue):
-                rows = [dict(one.data) for one in value.records]
-                data[f"{DATA}{name}"] = dg.MetadataValue.json(rows)
-                if rows:
-                    words[whole] = dg.MetadataValue.md(readable(rows))
+            if isinstance(value, list):
+                data[f"{DATA}{name}"] = dg.MetadataValue.json(value)
+                if value:
+                    words[whole] = dg.MetadataValue.md(readable(value))
             elif isinstance(value, dg.MarkdownMetadataValue | dg.PathMetadataValue | dg.UrlMetadataValue):
                 words[whole] = value
             else:
@@ -144,31 +145,20 @@ LOG_COLUMNS, VIEW_COLUMNS, VERDICT_COLUMNS = (column_schema(schema) for schema i
 # --- policies, logs and branches --------------------------------------------------------------------------------------
 
 
-def policy_metadata(decisions: Sequence[BookDecision], in_force: Sequence[Stored]) -> dg.MetadataValue:
+def policy_metadata(decisions: Sequence[BookDecision], in_force: Sequence[Stored]) -> Rows:
     """Effect of loading on each policy: one row per entry, in the order of the files within each outcome."""
     stored = {one.name: one for one in in_force}
-    return table(
-        {"policy": "string", "sentence": "string", "outcome": "string", "version": "int", "reason": "string"},
-        (
-            {
-                "policy": one.name,
-                "outcome": one.outcome.value.lower(),
-                "version": stored[one.name].version if one.name in stored else None,
-                "sentence": _policy_sentence(stored.get(one.name)),
-                # The outcome already says that book and file are equal.
-                "reason": "" if one.outcome is LoadOutcome.SKIPPED else one.reason,
-            }
-            for one in sorted(decisions, key=lambda one: _LOAD_OUTCOMES.index(one.outcome))[:MOST_SHOWN]
-        ),
+    return [
         {
-            "outcome": (
-                "written, skipped (book and file say the same), drifted (a person's version stays) or absent (in no file)"
-            ),
-            "version": "the one in force",
-            "sentence": "the version in force, in words",
-            "reason": "why loading did what it did, where that is not a matter of course",
-        },
-    )
+            "policy": one.name,
+            "sentence": _policy_sentence(stored.get(one.name)),
+            "outcome": one.outcome.value.lower(),
+            "version": stored[one.name].version if one.name in stored else None,
+            # The outcome already says that book and file are equal.
+            "reason": "" if one.outcome is LoadOutcome.SKIPPED else one.reason,
+        }
+        for one in sorted(decisions, key=lambda one: _LOAD_OUTCOMES.index(one.outcome))[:MOST_SHOWN]
+    ]
 
 
 def _policy_sentence(stored: Stored | None) -> str:
@@ -188,20 +178,9 @@ def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> 
         "bytes": totals.get("bytes", 0),
         "branches": totals.get("heads", 0),
         "tags": totals.get("tags", 0),
-        "columns": table(
-            {
-                "column": "string", "nulls": "int", "least": "string", "most": "string", "distinct": "int", "total": "string",
-                "words": "string",
-            },
-            map(_column_row, columns),
-            {
-                "nulls": "rows without a value; of lists, empty ones",
-                "total": "the sum of numbers, or the entries of all lists",
-                "distinct": "how many different values there are, where that is cheap to know",
-            },
-        ),
+        "columns": list(map(_column_row, columns)),
         "largest_datasets": _largest_datasets(largest),
-    }  # fmt: skip
+    }
 
 
 def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
@@ -222,9 +201,11 @@ def scan_metadata(scans: Sequence[tuple[ScanRecord, Sequence[Mapping[str, Any]]]
 def _column_row(row: Mapping[str, Any]) -> dict[str, Any]:
     name, total = row["column"], row["total"]
     return {
-        **row,
+        "column": name,
+        "nulls": row["nulls"],
         "least": _end_of_column(name, row["least"]),
         "most": _end_of_column(name, row["most"]),
+        "distinct": row["distinct"],
         "total": "" if total is None else cell_size(total) if name == "bytes" else f"{total:,}",
         # A few of thousands of dataset names say nothing.
         "words": "" if name == "dataset" else ", ".join(row["words"]),
@@ -237,31 +218,21 @@ def _end_of_column(name: str, value: int | None) -> str:
     return f"{from_micros(value):%Y-%m-%d %H:%M}" if pa.types.is_timestamp(LOG.field(name).type) else f"{value:,}"
 
 
-def _largest_datasets(largest: Iterable[Mapping[str, Any]]) -> dg.MetadataValue:
-    exact = [{**row, "bytes": int(row["bytes"])} for row in largest]
-    rows = sorted(exact, key=lambda row: (-row["bytes"], -row["transactions"], row["dataset"]))[:LARGEST]
-    most = rows[0]["bytes"] if rows else 0
-    return table(
-        {"dataset": "string", "transactions": "int", "size": "string", "share": "string", "bytes": "int"},
-        ({**row, "size": cell_size(row["bytes"]), "share": bar(row["bytes"], most)} for row in rows),
-    )
+def _largest_datasets(largest: Iterable[Mapping[str, Any]]) -> Rows:
+    exact = [(int(row["bytes"]), row["transactions"], row["dataset"]) for row in largest]
+    shown = sorted(exact, key=lambda row: (-row[0], -row[1], row[2]))[:LARGEST]
+    most = shown[0][0] if shown else 0
+    return [
+        {"dataset": dataset, "transactions": transactions, "size": cell_size(count), "share": bar(count, most), "bytes": count}
+        for count, transactions, dataset in shown
+    ]
 
 
-def branch_metadata(ends: pa.Table) -> dg.MetadataValue:
+def branch_metadata(ends: pa.Table) -> Rows:
     """Branches with the largest latest views, largest first: readers keep these."""
     order = [("transactions", "descending"), ("dataset", "ascending"), ("branch", "ascending")]
-    return table(
-        {"dataset": "string", "branch": "string", "views": "int", "transactions": "int", "newest_close": "string"},
-        (
-            {**row, "newest_close": text_of(row["newest_close"]) if row["newest_close"] else ""}
-            for row in ends.sort_by(order).slice(0, MOST_SHOWN).to_pylist()
-        ),
-        {
-            "views": "each SNAPSHOT begins one; a beginning without a SNAPSHOT is one as well",
-            "transactions": "committed ones in the latest view",
-            "newest_close": "when the newest committed transaction closed",
-        },
-    )
+    shown = ends.sort_by(order).slice(0, MOST_SHOWN).select(["dataset", "branch", "views", "transactions", "newest_close"])
+    return [{**row, "newest_close": text_of(row["newest_close"]) if row["newest_close"] else ""} for row in shown.to_pylist()]
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -299,46 +270,40 @@ def totals_metadata(totals: Totals) -> dict[str, Any]:
     return {**numbers, "transactions": totals.transactions, "bytes": totals.bytes, **shown}
 
 
-def _by_policy(counts: Iterable[VerdictCount]) -> dg.MetadataValue:
+def _by_policy(counts: Iterable[VerdictCount]) -> Rows:
     """Marks first, by policy; last what was swept before and is still in the log."""
     order = [*VERDICTS, SWEPT_BEFORE]
     rows = sorted(counts, key=lambda one: (order.index(one.verdict), -one.transactions, one.policy))
-    columns = {"verdict": "string", "policy": "string", "transactions": "int", "bytes": "int", "size": "string"}
-    return table(
-        columns,
-        ({**one._asdict(), "size": cell_size(one.bytes)} for one in rows[:MOST_SHOWN]),
-        {"verdict": "mark, spare, keep or open; swept: selected and deleted before, and still in the log"},
-    )
+    return [{**one._asdict(), "size": cell_size(one.bytes)} for one in rows[:MOST_SHOWN]]
 
 
-def reason_metadata(counts: pa.Table) -> dict[str, dg.MetadataValue]:
+def reason_metadata(counts: pa.Table) -> dict[str, Rows]:
     """Reasons of all verdicts, and for each some transactions with their sentence, for `retention explain`."""
     rows = merge_reason_counts(counts.to_pylist())
-    reasons = table(
+    reasons = [
         {
-            "verdict": "string", "transactions": "int", "size": "string", "meaning": "string", "reason": "string",
-            "bytes": "int",
-        },
-        (
-            {**row, "reason": row["code"], "size": cell_size(row["bytes"]), "meaning": Reason[row["code"]].text("…")}
-            for row in rows
-        ),
-        {"transactions": "one that has several reasons counts for each", "reason": "the code that programs go by"},
-    )  # fmt: skip
-    examples = table(
-        dict.fromkeys(("verdict", "dataset", "transaction", "sentence", "policy", "reason", "witness"), "string"),
-        (
-            {
-                "verdict": row["verdict"],
-                "reason": row["code"],
-                **{name: one[name] or "" for name in ("dataset", "transaction", "policy", "witness")},
-                "sentence": Reason[row["code"]].text(one["witness"]),
-            }
-            for row in rows
-            for one in row["examples"]
-        ),
-        {"policy": "the one with the credit", "witness": "what the reason is about: a branch, tag, hold or policy"},
-    )
+            "verdict": row["verdict"],
+            "transactions": row["transactions"],
+            "size": cell_size(row["bytes"]),
+            "meaning": Reason[row["code"]].text("…"),
+            "reason": row["code"],
+            "bytes": row["bytes"],
+        }
+        for row in rows
+    ]
+    examples = [
+        {
+            "verdict": row["verdict"],
+            "dataset": one["dataset"] or "",
+            "transaction": one["transaction"] or "",
+            "sentence": Reason[row["code"]].text(one["witness"]),
+            "policy": one["policy"] or "",
+            "reason": row["code"],
+            "witness": one["witness"] or "",
+        }
+        for row in rows
+        for one in row["examples"]
+    ]
     return {"reasons": reasons, "why": examples}
 
 
@@ -362,37 +327,26 @@ def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[s
     }
 
 
-def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> dg.MetadataValue:
+def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> Rows:
     bytes_of = {day: sum(one.bytes for one in groups) for day, groups in days.items()}
     most = max(bytes_of.values(), default=0)
-    return table(
-        {"due": "string", "marks": "int", "size": "string", "share": "string", "policies": "string", "bytes": "int"},
-        (
-            {
-                "due": day,
-                "marks": sum(one.marks for one in groups),
-                "bytes": bytes_of[day],
-                "size": cell_size(bytes_of[day]),
-                "share": bar(bytes_of[day], most),
-                "policies": ", ".join(sorted({one.policy for one in groups})),
-            }
-            for day, groups in list(days.items())[:MOST_SHOWN]
-        ),
+    return [
         {
-            "due": "the UTC day on which the grace is over; the sweep then looks once more",
-            "share": "of bytes, beside the largest day",
-        },
-    )
+            "due": day,
+            "marks": sum(one.marks for one in groups),
+            "size": cell_size(bytes_of[day]),
+            "share": bar(bytes_of[day], most),
+            "policies": ", ".join(sorted({one.policy for one in groups})),
+            "bytes": bytes_of[day],
+        }
+        for day, groups in list(days.items())[:MOST_SHOWN]
+    ]
 
 
-def spared_metadata(spared: Sequence[SparedGroup]) -> dg.MetadataValue:
+def spared_metadata(spared: Sequence[SparedGroup]) -> Rows:
     """Spared marks of a sweep: one row per dataset and reason, most marks first."""
     rows = sorted(spared, key=lambda one: (-one.marks, one.dataset, one.why))[:MOST_SHOWN]
-    return table(
-        {"dataset": "string", "marks": "int", "why": "string", "for_example": "string"},
-        ({"dataset": one.dataset, "marks": one.marks, "why": one.why, "for_example": one.transaction} for one in rows),
-        {"why": "what a last look at the store found: the marks are taken off, and nothing of them was deleted"},
-    )
+    return [{"dataset": one.dataset, "marks": one.marks, "why": one.why, "for_example": one.transaction} for one in rows]
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------

@@ -51,6 +51,12 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
 
 
+def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    """Results of the checks of a run, by name."""
+    events = [event.event_specific_data for event in result.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"]
+    return {one.check_name: one for one in events if isinstance(one, dg.AssetCheckEvaluation)}
+
+
 def step_config(**fields: Any) -> dict[str, Any]:
     """The configuration of a run of assets, whose console stays empty."""
     return {"ops": {"retention": {"config": fields}}, "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -5,7 +5,7 @@ views in frames/views/test_latest_views.py.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,35 +24,14 @@ from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.pipeline.part_frames import Verdicts
 from retention_assets.pipeline.stage import run_stage
 from retention_assets.policy.durations import text_of
+from retention_assets_tests.dagster.launch import evaluations
+from retention_assets_tests.dagster.launch import run as launch
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 NEXT = DUE.replace(day=DUE.day + 1)
 WHOLE = {"S1", "S2", "S3"}
-
-
-def test_the_names_of_the_checks() -> None:
-    """The names that people and other tools rely on, and which of them stop a run."""
-    graph = build_defs().get_repository_def().asset_graph
-    found = {(key.asset_key.to_user_string(), key.name, graph.get(key).blocking) for key in graph.asset_check_keys}
-    assert found == {
-        ("transaction_log", "stores_are_reachable", False),
-        ("transaction_log", "log_is_sound", False),
-        ("candidate_marks", "latest_view_is_never_marked", True),
-        ("candidate_marks", "mark_times_are_monotonic", True),
-        ("candidate_marks", "marks_have_a_policy_and_a_reason", True),
-        ("candidate_marks", "verdicts_sum_to_the_log", True),
-        ("candidate_marks", "limits_are_respected", True),
-        ("candidate_marks", "visibility_marks_only_rise", True),
-        ("candidate_marks", "nothing_appears_in_purged_realms", False),
-        ("candidate_marks", "nothing_deleted_is_back", False),
-        ("swept_transactions", "nothing_is_swept_before_it_is_due", True),
-        ("swept_transactions", "nothing_is_swept_without_a_mark", True),
-        ("swept_transactions", "nothing_readable_is_swept", False),
-        ("purge_report", "the_record_is_intact", True),
-        ("purge_report", "report_adds_up", True),
-    }
 
 
 def test_no_check_has_partitions() -> None:
@@ -65,12 +44,6 @@ def test_no_check_has_partitions() -> None:
 def lake(tmp_path: Path) -> Lake:
     """Two datasets of which everything but the last SNAPSHOT may go."""
     return Lake(tmp_path / "lake").has(HISTORY).has(HISTORY, "lake/e")
-
-
-def evaluations(result: dg.ExecuteInProcessResult) -> Mapping[str, dg.AssetCheckEvaluation]:
-    """What each check said."""
-    said = [event.event_specific_data for event in result.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"]
-    return {one.check_name: one for one in said if isinstance(one, dg.AssetCheckEvaluation)}
 
 
 def failed(result: dg.ExecuteInProcessResult) -> set[str]:
@@ -90,9 +63,7 @@ def checks_alone(lake: Lake, instance: dg.DagsterInstance) -> dg.ExecuteInProces
 
 def run(lake: Lake, job: str, instance: dg.DagsterInstance, as_of: Any = MARKED) -> dg.ExecuteInProcessResult:
     """A job over the whole lake."""
-    config = {"as_of": text_of(as_of), "log_level": "CRITICAL"}
-    definition = build_defs(lake.settings).resolve_job_def(job)
-    return definition.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+    return launch(lake.settings, instance, job, {"as_of": text_of(as_of), "log_level": "CRITICAL"})
 
 
 @pytest.mark.usefixtures("local_spark")
@@ -249,45 +220,6 @@ def test_a_mark_in_a_latest_view_stops_the_cycle_and_any_sweep_after_it(
     # What the next evaluation finds sound may be swept; the mark that should not be is spared by the re-check.
     assert run(lake, "cycle", instance, DUE).success
     assert lake.there("lake/d") == lake.there("lake/e") == {"S3"}
-
-
-def reason(result: dg.ExecuteInProcessResult, step: str) -> str:
-    """Why a step failed."""
-    (event,) = [one for one in result.get_step_failure_events() if one.step_key == step]
-    failure = event.step_failure_data.user_failure_data
-    return str(failure.description if failure else event.step_failure_data.error)
-
-
-def test_a_sweep_alone_of_marks_that_were_tampered_with_deletes_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.marks()
-    before = lake.left()
-    with lake.opened() as ledger:
-        assert write_past_ledger(ledger, "UPDATE marks SET due_at = marked_at WHERE dataset = 'lake/d'") == 2
-    ran = run_job(lake.settings, "sweep", MARKED)
-    assert len(ran.troubles) == 1
-    assert "Nothing is swept: mark_times_are_monotonic failed. 2 violations in 1 dataset. lake/d: S1 is due" in ran.troubles[0]
-    assert lake.left() == before
-    assert set(lake.statuses().values()) == {"MARKED"}
-
-
-@pytest.mark.parametrize(
-    ("sql", "name"),
-    [
-        ("UPDATE marks SET policy_version = 7", "marks_have_a_policy_and_a_reason"),
-        ("UPDATE marks SET reason = 'BECAUSE'", "marks_have_a_policy_and_a_reason"),
-        ("UPDATE marks SET marked_at = marked_at - 1, due_at = due_at - 1 WHERE id = (SELECT min(id) FROM marks)", "mark_times_are_monotonic"),
-    ],
-)  # fmt: skip
-def test_each_invariant_of_the_marks_stands_before_a_sweep(
-    lake: Lake, instance: dg.DagsterInstance, sql: str, name: str
-) -> None:
-    lake.marks()
-    before = lake.left()
-    with lake.opened() as ledger:
-        assert write_past_ledger(ledger, sql)
-    swept = run(lake, "sweep", instance, DUE)
-    assert f"Nothing is swept: {name} failed." in reason(swept, "sweep_swept_transactions")
-    assert lake.left() == before
 
 
 def test_a_sound_sweep_alone_deletes_and_its_checks_are_evaluated(lake: Lake, instance: dg.DagsterInstance) -> None:

@@ -42,26 +42,6 @@ def test_definitions_load_without_java_and_without_a_session(tmp_path: Path) -> 
     assert heavy & set(done.stdout.split()) == set()
 
 
-def test_the_asset_graph() -> None:
-    """The names that people and other tools rely on."""
-    repository = build_defs().get_repository_def()
-    graph = repository.asset_graph
-    found = {
-        key.to_user_string(): sorted(up.to_user_string() for up in graph.get(key).parent_keys)
-        for key in graph.get_all_asset_keys()
-    }
-    assert found == {
-        "store/lake": [],
-        "transaction_log": ["store/lake"],
-        "branch_views": ["transaction_log"],
-        "retention_policies": [],
-        "candidate_marks": ["branch_views", "retention_policies", "transaction_log"],
-        "swept_transactions": ["candidate_marks"],
-        "purge_report": ["swept_transactions"],
-    }
-    assert all(repository.has_job(name) for name in ("evaluate", "sweep", "cycle"))
-
-
 @pytest.mark.parametrize(("settings", "made"), [("default", lambda: build_defs(Settings())), ("all_on", all_on)])
 def test_the_surface_is_what_people_and_other_tools_rely_on(settings: str, made: Callable[[], dg.Definitions]) -> None:
     """A change that is meant is written down anew: see surface.py."""
@@ -91,13 +71,12 @@ def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> N
 
 
 @pytest.mark.spark
-def test_the_job_judges_the_demonstration(tmp_path: Path, spark: object) -> None:
+def test_the_job_judges_the_demonstration(tmp_path: Path, instance: dg.DagsterInstance, spark: object) -> None:
     """All steps in one run; numbers in the metadata; a refused dataset is named and stops nobody."""
     settings = load_settings(build_environment(tmp_path / "demo"))
-    with dg.DagsterInstance.ephemeral() as instance:
-        job = build_defs(settings).resolve_job_def("evaluate")
-        assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
-        seen = {name: metadata(instance, name) for name in ("transaction_log", "branch_views", "candidate_marks")}
+    job = build_defs(settings).resolve_job_def("evaluate")
+    assert job.execute_in_process(run_config={"as_of": text_of(AS_OF), "log_level": "ERROR"}, instance=instance).success
+    seen = {name: metadata(instance, name) for name in ("transaction_log", "branch_views", "candidate_marks")}
     assert seen["transaction_log"]["refused"] == 1
     assert seen["transaction_log"]["refused_datasets"][0]["dataset"] == "lake/broken.log"
     rows = seen["transaction_log"]["dagster/row_count"]
@@ -122,25 +101,26 @@ ASSETS = ("transaction_log", "branch_views", "candidate_marks", "swept_transacti
 
 
 @pytest.mark.spark
-def test_one_partition_is_one_dataset_and_a_range_is_one_run(tmp_path: Path, spark: object) -> None:
+def test_one_partition_is_one_dataset_and_a_range_is_one_run(
+    tmp_path: Path, instance: dg.DagsterInstance, spark: object
+) -> None:
     lake = Lake(tmp_path / "lake")
     keys = [f"lake/d{number}" for number in range(4)]
     for key in keys:
         lake.has(SOME, key)
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", keys)
-        assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake/d2").success
-        assert metadata(instance, "transaction_log")["datasets"] == 1
-        assert marked(lake) == {"lake/d2"}
-        ranged = {"dagster/asset_partition_range_start": "lake/d0", "dagster/asset_partition_range_end": "lake/d2"}
-        assert materialize(lake.settings, instance, ASSETS, DUE, tags=ranged).success
-        assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
-        assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
-        # What is said of all of them together is said once, after an event for each.
-        assert metadata(instance, "transaction_log")["datasets"] == 3
-        found = instance.fetch_materializations(dg.AssetKey("transaction_log"), limit=10).records
-        events = [one.event_log_entry.asset_materialization for one in found[:4]]
-        assert [(one.partition is None, bool(one.metadata)) for one in events if one] == [(True, True), *[(False, True)] * 3]
+    instance.add_dynamic_partitions("datasets", keys)
+    assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake/d2").success
+    assert metadata(instance, "transaction_log")["datasets"] == 1
+    assert marked(lake) == {"lake/d2"}
+    ranged = {"dagster/asset_partition_range_start": "lake/d0", "dagster/asset_partition_range_end": "lake/d2"}
+    assert materialize(lake.settings, instance, ASSETS, DUE, tags=ranged).success
+    assert marked(lake) == {"lake/d0", "lake/d1", "lake/d2"}
+    assert instance.get_materialized_partitions(dg.AssetKey("candidate_marks")) == set(keys[:3])
+    # What is said of all of them together is said once, after an event for each.
+    assert metadata(instance, "transaction_log")["datasets"] == 3
+    found = instance.fetch_materializations(dg.AssetKey("transaction_log"), limit=10).records
+    events = [one.event_log_entry.asset_materialization for one in found[:4]]
+    assert [(one.partition is None, bool(one.metadata)) for one in events if one] == [(True, True), *[(False, True)] * 3]
     assert [lake.there(key) for key in keys] == [{"S1", "S2", "S3"}, {"S1", "S2", "S3"}, {"S3"}, {"S1", "S2", "S3"}]
 
 
@@ -152,30 +132,13 @@ def marked(lake: Lake) -> set[str]:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("local_spark")
-def test_an_asset_is_read_where_each_dataset_was_last_published(tmp_path: Path) -> None:
-    """Each run writes a folder of its own; judging alone takes every dataset from the newest folder that has it."""
-    lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b"])
-        for key in ("lake/a", "lake/b", "lake/a"):
-            assert materialize(lake.settings, instance, ["transaction_log"], partition_key=key).success
-        ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/b"}
-        assert materialize(lake.settings, instance, ["candidate_marks"], MARKED, tags=ranged).success
-        assert marked(lake) == {"lake/a", "lake/b"}
-        # The folder that nothing points at any more is gone, the two that something points at are not.
-        assert len(list((lake.folder / "warehouse" / "transaction_log").iterdir())) == 2
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_spark")
-def test_fewer_datasets_may_be_meant_than_the_partitions_have(tmp_path: Path) -> None:
+def test_fewer_datasets_may_be_meant_than_the_partitions_have(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b").has(SOME, "lake/c")
     ranged = {"dagster/asset_partition_range_start": "lake/a", "dagster/asset_partition_range_end": "lake/c"}
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
-        ran = materialize(lake.settings, instance, ASSETS[:3], MARKED, datasets=["lake/[ac]"], tags=ranged)
-        assert ran.success
-        numbers = metadata(instance, "candidate_marks")
+    instance.add_dynamic_partitions("datasets", ["lake/a", "lake/b", "lake/c"])
+    ran = materialize(lake.settings, instance, ASSETS[:3], MARKED, datasets=["lake/[ac]"], tags=ranged)
+    assert ran.success
+    numbers = metadata(instance, "candidate_marks")
     assert marked(lake) == {"lake/a", "lake/c"}
     assert [numbers[name] for name in ("mark", "newly_marked")] == [4, 4]
     with lake.opened() as ledger:
@@ -185,82 +148,52 @@ def test_fewer_datasets_may_be_meant_than_the_partitions_have(tmp_path: Path) ->
 
 @pytest.mark.long
 @pytest.mark.usefixtures("local_spark")
-def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_path: Path) -> None:
+def test_a_realm_is_purged_once_a_look_at_everything_finds_nothing_of_it(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
     lake._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
     with lake.opened() as ledger:
         ledger.realms.change("acme", "PURGING", "ann", "contract over")
     statuses = []
-    with dg.DagsterInstance.ephemeral() as instance:
-        for day in range(3):
-            if day == 1:
-                # Whoever is purged goes on writing: under an id that was swept there is another one.
-                lake.comes_again(lake.drawn[0].transactions[0]["transaction"], opened_at="2020-01-01T00:00:00Z")
-            job = build_defs(lake.settings).resolve_job_def("cycle")
-            assert job.execute_in_process(
-                run_config={"as_of": text_of(MARKED), "log_level": "CRITICAL"}, instance=instance
-            ).success
-            with lake.opened() as ledger:
-                statuses.append(ledger.realms.of("acme").status)
+    for day in range(3):
+        if day == 1:
+            # Whoever is purged goes on writing: under an id that was swept there is another one.
+            lake.comes_again(lake.drawn[0].transactions[0]["transaction"], opened_at="2020-01-01T00:00:00Z")
+        job = build_defs(lake.settings).resolve_job_def("cycle")
+        assert job.execute_in_process(run_config={"as_of": text_of(MARKED), "log_level": "CRITICAL"}, instance=instance).success
+        with lake.opened() as ledger:
+            statuses.append(ledger.realms.of("acme").status)
     assert statuses == ["PURGING", "PURGING", "PURGED"]
     assert lake.there() == set()
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("local_spark")
-def test_a_realm_without_a_dataset_marks_nothing_and_is_purged_once_everything_was_looked_at(tmp_path: Path) -> None:
-    """While a store is away, what was found of a realm is not all there is."""
-    lake = Lake(tmp_path / "lake", policies="{name: none, datasets: {include: ['lake/none']}, select: all}").has(SOME)
-    file = lake.folder / "retention.yaml"
-    whole = file.read_text()
-    gone = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
-    file.write_text(json.dumps({**json.loads(whole), "stores": [*json.loads(whole)["stores"], gone]}))
-    with lake.opened() as ledger:
-        ledger.realms.change("nobody", "PURGING", "ann", "contract over")
-    statuses = []
-    with dg.DagsterInstance.ephemeral() as instance:
-        for datasets in (["*"], ["lake/d"], ["*"]):
-            job = build_defs(lake.settings).resolve_job_def("evaluate")
-            config = {"as_of": text_of(MARKED), "datasets": datasets, "log_level": "CRITICAL"}
-            assert job.execute_in_process(run_config=config, instance=instance).success
-            file.write_text(whole)
-            with lake.opened() as ledger:
-                statuses.append(ledger.realms.of("nobody").status)
-    assert statuses == ["PURGING", "PURGING", "PURGED"]
-    assert marked(lake) == set()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_spark")
-def test_a_partition_that_no_store_knows_says_so(tmp_path: Path) -> None:
+def test_a_partition_that_no_store_knows_says_so(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", ["lake/gone"])
-        result = materialize(lake.settings, instance, ["transaction_log"], partition_key="lake/gone")
+    instance.add_dynamic_partitions("datasets", ["lake/gone"])
+    result = materialize(lake.settings, instance, ["transaction_log"], partition_key="lake/gone")
     assert not result.success
     assert "No store has a dataset of the partitions lake/gone" in str(result.failure_data_for_node("retention"))
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("local_spark")
-def test_partitions_may_be_stores(tmp_path: Path) -> None:
+def test_partitions_may_be_stores(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/b")
     file = lake.folder / "retention.yaml"
     file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", ["lake"])
-        assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake").success
-        events = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=2).records
+    instance.add_dynamic_partitions("datasets", ["lake"])
+    assert materialize(lake.settings, instance, ASSETS[:3], MARKED, partition_key="lake").success
+    events = instance.fetch_materializations(dg.AssetKey("candidate_marks"), limit=2).records
     pages = [one.asset_materialization.metadata for one in events if one.asset_materialization and one.partition_key]
     assert [page["summary"].value for page in pages] == ["- 2 datasets of lake worked on"]
     assert marked(lake) == {"lake/a", "lake/b"}
 
 
-def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path) -> None:
+def test_an_asset_without_its_upstream_says_what_to_do(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     """Launched alone on a fresh instance."""
     lake = Lake(tmp_path / "lake").has(SOME, "lake/a")
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("datasets", ["lake/a"])
-        result = materialize(lake.settings, instance, ["branch_views"], partition_key="lake/a")
+    instance.add_dynamic_partitions("datasets", ["lake/a"])
+    result = materialize(lake.settings, instance, ["branch_views"], partition_key="lake/a")
     assert not result.success
     assert "Materialize it first" in str(result.failure_data_for_node("retention"))

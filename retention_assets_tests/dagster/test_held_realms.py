@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from retention_assets.cli import retention
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import open_simulated
-from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.dagster.launch import evaluations, run
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.stores.objects.blobs import Blobs
 from retention_assets_tests.stores.records.environments import Units
@@ -102,9 +102,7 @@ def violations(blobs: Blobs) -> dict[str, str]:
     with dg.DagsterInstance.ephemeral() as instance:
         ran = run(blobs.settings, instance, "evaluate", {"as_of": text_of(AS_OF), "log_level": "CRITICAL"})
     assert ran.success
-    said = [event.event_specific_data for event in ran.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"]
-    (found,) = [one for one in said if getattr(one, "check_name", "") == "nothing_appears_in_purged_realms"]
-    assert isinstance(found, dg.AssetCheckEvaluation)
+    found = evaluations(ran)["nothing_appears_in_purged_realms"]
     table = found.metadata["offending_datasets"]
     assert isinstance(table, dg.TableMetadataValue)
     assert found.passed is not bool(table.records)

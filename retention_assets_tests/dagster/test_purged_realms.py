@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,12 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from retention_assets.dagster import purged_realms
 from retention_assets.dagster.purged_realms import close_purged_realms, close_realms_of_nothing, counted_realms
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.definitions import build_defs
+from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger.publications import Publication
 from retention_assets.people.realms import realm_states
@@ -153,10 +156,14 @@ def test_a_look_that_began_before_the_realm_was_to_be_purged_counts_for_nothing(
     assert looked.look() == {"acme": "PURGED"}
 
 
-def test_a_look_at_less_than_everything_counts_for_nothing(looked: Looked) -> None:
+def test_a_look_at_less_than_everything_counts_for_nothing(looked: Looked, monkeypatch: pytest.MonkeyPatch) -> None:
     of(looked, "lake/d", "beta")
     looked.becomes("acme", "PURGING")
     assert looked.look(globs=("lake/*",)) == {"acme": "PURGING"}
+    listing = list_datasets(looked.lake.environment)
+    with monkeypatch.context() as patch:
+        patch.setattr(purged_realms, "list_datasets", lambda _: replace(listing, away={"gone": "no route"}))
+        assert looked.look() == {"acme": "PURGING"}
     looked.lake.has("main: T1:SNAPSHOT@9d", "lake/odd")
     looked.lake._log("lake/odd", ['{"dataset": "lake/odd", "branch": "x", "head": "nowhere"}'])
     assert looked.look() == {"acme": "PURGING"}

@@ -20,7 +20,6 @@ from retention_assets.dagster.checks.queries import CHECKS, CheckScope
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
@@ -125,14 +124,6 @@ def test_a_run_reads_what_it_wrote_itself_or_else_the_newest(
     published(ledger, "other asset", "abc", VERDICTS)
     found = step(lake, warehouse, instance, DatasetFilter(tuple(globs)), run).sources(ledger, LOG)
     assert found == [Source(folder, None if some is None else frozenset(some)) for folder, some in read.items()]
-
-
-def test_what_nobody_published_is_not_read(
-    lake: Lake, ledger: Ledger, warehouse: Warehouse, instance: dg.DagsterInstance
-) -> None:
-    published(ledger, "one", "a", VERDICTS)
-    with pytest.raises(Refused, match="was never materialized for these datasets"):
-        step(lake, warehouse, instance).sources(ledger, LOG)
 
 
 # --- which folders are removed ---

@@ -32,20 +32,11 @@ from retention_assets.render.dagster import (
     policy_metadata,
     reason_metadata,
     spared_metadata,
-    table,
     verdict_metadata,
 )
 
 AS_OF = datetime(2026, 6, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
-
-
-def rows(value: dg.MetadataValue) -> list[dict[str, Any]]:
-    """A table as the page gets it: every row has the columns of the schema, in their order."""
-    assert isinstance(value, dg.TableMetadataValue)
-    names = [column.name for column in value.schema.columns]
-    assert all(list(record.data) == names for record in value.records)
-    return [dict(record.data) for record in value.records]
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -91,7 +82,7 @@ def test_a_log_is_shown_by_its_columns_and_its_largest_datasets() -> None:
     largest = [{"dataset": f"lake/{name}", "transactions": 1, "bytes": amount} for name, amount in (("b", 0), ("a", 2048))]
     shown = log_metadata(column_statistics(log), largest)
     assert {name: shown[name] for name in ("bytes", "branches", "tags")} == {"bytes": 2048, "branches": 2, "tags": 1}
-    columns = {row["column"]: row for row in rows(shown["columns"])}
+    columns = {row["column"]: row for row in shown["columns"]}
     assert columns["closed_at"] == {
         "column": "closed_at", "nulls": 1, "least": "2026-06-09 00:00", "most": "2026-06-09 00:00", "distinct": None,
         "total": "", "words": "",
@@ -99,17 +90,17 @@ def test_a_log_is_shown_by_its_columns_and_its_largest_datasets() -> None:
     assert columns["type"]["words"] == "APPEND, SNAPSHOT"
     assert (columns["bytes"]["least"], columns["bytes"]["total"]) == ("2,048", "2.0\u00a0KiB")
     assert (columns["dataset"]["distinct"], columns["dataset"]["words"]) == (2, "")
-    assert [(row["dataset"], row["share"]) for row in rows(shown["largest_datasets"])] == [("lake/a", "█" * 10), ("lake/b", "")]
+    assert [(row["dataset"], row["share"]) for row in shown["largest_datasets"]] == [("lake/a", "█" * 10), ("lake/b", "")]
 
 
 def test_an_empty_log_is_shown_too() -> None:
     shown = log_metadata(column_statistics(LOG.empty_table()), [])
-    assert (shown["bytes"], rows(shown["largest_datasets"])) == (0, [])
+    assert (shown["bytes"], shown["largest_datasets"]) == (0, [])
 
 
 def test_no_more_than_the_largest_datasets_are_shown() -> None:
     many = [{"dataset": f"lake/{number}", "transactions": 1, "bytes": number} for number in range(100)]
-    shown = rows(log_metadata(column_statistics(LOG.empty_table()), many)["largest_datasets"])
+    shown = log_metadata(column_statistics(LOG.empty_table()), many)["largest_datasets"]
     assert [row["bytes"] for row in shown] == list(range(99, 99 - LARGEST, -1))
 
 
@@ -121,7 +112,7 @@ def test_the_largest_branches_of_all_parts_stand_first_and_the_table_ends() -> N
         ],
         BRANCH_ENDS,
     )
-    shown = rows(branch_metadata(ends))
+    shown = branch_metadata(ends)
     assert len(shown) == MOST_SHOWN
     assert shown[0] == {
         "dataset": "lake/d", "branch": f"b{MOST_SHOWN + 4}", "views": 2, "transactions": MOST_SHOWN + 4, "newest_close": "",
@@ -143,7 +134,7 @@ def test_a_policy_is_shown_with_its_sentence_and_what_a_person_must_look_at_firs
         for name, days, by in (("same", 30, "::"), ("changed", 90, "ann"), ("gone", 7, "::"))
     ]
     stored[1] = stored[1].__class__(**{**stored[1].__dict__, "system": False})
-    shown = {row["policy"]: row for row in rows(policy_metadata(compare(stored, loaded), stored))}
+    shown = {row["policy"]: row for row in policy_metadata(compare(stored, loaded), stored)}
     assert list(shown) == ["changed", "gone", "new", "same"]
     assert {name: row["outcome"] for name, row in shown.items()} == {
         "changed": "drifted", "gone": "absent", "new": "written", "same": "skipped",
@@ -168,7 +159,7 @@ def test_verdicts_are_summed_over_parts() -> None:
         "dagster/row_count": 9, "mark": 5, "mark_bytes": 15, "spare": 0, "spare_bytes": 0, "keep": 4, "keep_bytes": 0,
         "open": 0, "open_bytes": 0,
     }  # fmt: skip
-    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in rows(shown["by_policy"])] == [
+    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in shown["by_policy"]] == [
         ("mark", "p", 5, 15), ("keep", "", 4, 0),
     ]  # fmt: skip
 
@@ -182,14 +173,13 @@ def test_what_was_swept_long_ago_is_no_mark() -> None:
     )
     shown = verdict_metadata(sums, {("lake/a", "p"): (1, 10), ("lake/b", "p"): (1, 20), ("lake/b", "q"): (2, 7)})
     assert (shown["mark"], shown["mark_bytes"], shown["dagster/row_count"]) == (3, 20, 7)
-    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in rows(shown["by_policy"])] == [
+    assert [(row["verdict"], row["policy"], row["transactions"], row["bytes"]) for row in shown["by_policy"]] == [
         ("mark", "p", 3, 20), ("swept", "p", 2, 30), ("swept", "q", 2, 7),
     ]  # fmt: skip
 
 
 def test_a_page_begins_with_words_then_numbers_and_tables_for_programs_stand_last() -> None:
-    rows_of = {"dataset": "string", "marks": "int"}
-    filled, empty = table(rows_of, [{"dataset": "lake/a", "marks": 2}]), table(rows_of, [])
+    filled, empty = [{"dataset": "lake/a", "marks": 2}], list[Any]()
     shown = grouped("- All is well", {"marked": 2, "by_day": filled}, {"dagster/row_count": 7, "new": 1, "by_day_": empty})
     assert list(shown) == [
         "summary", "state/by_day", "state/marked", "dagster/row_count", "run/new", "data/by_day", "data/by_day_",
@@ -208,9 +198,9 @@ def test_a_reason_is_shown_with_examples_and_the_sentence_about_each() -> None:
         WHY,
     )
     shown = reason_metadata(reasons)
-    (reason,) = rows(shown["reasons"])
+    (reason,) = shown["reasons"]
     assert (reason["transactions"], reason["bytes"], reason["meaning"]) == (7, 7, Reason.LATEST_VIEW.text("…"))
-    (one,) = rows(shown["why"])
+    (one,) = shown["why"]
     assert one == {
         "verdict": "spare", "dataset": "lake/d", "transaction": "T1", "policy": "p", "reason": "LATEST_VIEW", "witness": "main",
         "sentence": "It is in the latest view of branch 'main': readers of that branch need it.",
@@ -229,7 +219,7 @@ def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
         PendingGroup("p", AS_OF, AS_OF + timedelta(hours=47), False, 16, 160),
     ]
     shown = pending_metadata(waiting, AS_OF)
-    by_day = rows(shown.pop("due_by_day"))
+    by_day = shown.pop("due_by_day")
     assert shown == {
         "marked": 31, "marked_bytes": 310, "due": 7, "due_bytes": 70, "waiting": 24, "waiting_bytes": 240,
         "held": 0, "to_be_spared": 0,
@@ -241,10 +231,10 @@ def test_what_waits_is_due_or_has_time_and_is_listed_by_day() -> None:
 
 def test_nothing_waits() -> None:
     shown = pending_metadata([], AS_OF)
-    assert rows(shown.pop("due_by_day")) == []
+    assert shown.pop("due_by_day") == []
     assert set(shown.values()) == {0}
 
 
 def test_what_was_spared_is_shown_by_reason_with_most_marks_first() -> None:
-    shown = rows(spared_metadata([SparedGroup("lake/a", "held", 1, "T9"), SparedGroup("lake/b", "a tag pins it", 5, "T1")]))
+    shown = spared_metadata([SparedGroup("lake/a", "held", 1, "T9"), SparedGroup("lake/b", "a tag pins it", 5, "T1")])
     assert [(row["dataset"], row["marks"], row["for_example"]) for row in shown] == [("lake/b", 5, "T1"), ("lake/a", 1, "T9")]

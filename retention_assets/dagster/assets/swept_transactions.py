@@ -20,7 +20,7 @@ from retention_assets.ledger.marks.marking import PendingSweep
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
-from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata, table
+from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
 from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.confirmed import read_confirmed
@@ -31,7 +31,6 @@ from retention_assets.sweep.signals import stop_on_signals
 _MOST_SHOWN = 1000
 _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
-_COLUMNS = {"dataset": "string", **dict.fromkeys(_NUMBERS, "int"), "refused": "string", "errors": "string"}
 _JUDGE_ANEW = (
     "When the cause is mended, judge it anew (`retention run --mark-only`, or materialize candidate_marks), then sweep."
 )
@@ -152,7 +151,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
         sweep_summary(len(results), numbers, refusals, skipped, objections, waiting, last, run.as_of),
         {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
         {
-            "by_dataset": table(_COLUMNS, map(_row, shown)),
+            "by_dataset": list(map(_row, shown)),
             "spared_at_the_door": spared_metadata(spared),
             "datasets": len(results),
             "refused": len(refusals),
@@ -167,6 +166,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
 
 
 def _row(one: SweepResult) -> dict[str, Any]:
-    outcomes = {outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}
-    sizes = {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
-    return {"dataset": one.dataset, **outcomes, **sizes, "refused": one.refused or "", "errors": "; ".join(one.errors)}
+    numbers = {outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}
+    numbers |= {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
+    shown = {name: numbers[name] for name in _NUMBERS}
+    return {"dataset": one.dataset, **shown, "refused": one.refused or "", "errors": "; ".join(one.errors)}

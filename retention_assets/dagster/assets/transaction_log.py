@@ -21,14 +21,13 @@ from retention_assets.pipeline.read_tokens import write_begun, write_tokens
 from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.warehouse import FOLDER
-from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata, scan_metadata, table
+from retention_assets.render.dagster import LOG_COLUMNS, grouped, log_metadata, scan_metadata
 from retention_assets.render.summaries import log_summary, logs_summary
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store
 
 MOST_REFUSED_SHOWN = 1000
-_COLUMNS = dict.fromkeys(("dataset", "fault", "transaction"), "string")
 
 
 def _pages(run: Step, _: Ledger, __: Metadata) -> Iterator[DatasetPage]:
@@ -111,7 +110,7 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
         logs_summary(state, {**totals.refused, **faults_of(datasets)}, away),
         state,
         {
-            "refused_datasets": table(_COLUMNS, _unread(refused, chosen, unknown)),
+            "refused_datasets": list(_unread(refused, chosen, unknown)),
             "datasets": len(datasets),
             "refused": len(refused),
             "stores_away": len(away),

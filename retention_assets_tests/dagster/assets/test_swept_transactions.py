@@ -306,12 +306,6 @@ def test_a_run_takes_back_nothing_of_datasets_that_it_did_not_judge(
     assert standing(lake) == ["lake/d"]
 
 
-def test_a_check_that_was_to_be_evaluated_and_never_was_stops_nobody(lake: Lake, kept: dg.DagsterInstance) -> None:
-    """The run that was to evaluate it died, or has not come to it: the sweep's own independent check looks."""
-    judged(lake, "lake/d", "lake/e")
-    assert swept(running(lake, kept)[0])["run/deleted"] == 4
-
-
 # --- a ledger that is not what was recorded, or not the newest ---
 
 
@@ -321,6 +315,10 @@ TAMPERED = {
     "a policy": ("UPDATE policy_versions SET written_by = 'x'", "rules_are_as_recorded", "of policy_versions was changed"),
     "the clock": ("UPDATE clock SET newest_seen_at = 1", "rules_are_as_recorded", "Row 1 of clock was changed"),
     "a due mark": ("UPDATE marks SET \"transaction\" = 'S3' WHERE id = 1", "due_marks_are_as_recorded", "Mark 1 (S3 of lake/d) was changed"),
+    "a mark's policy": ("UPDATE marks SET policy_version = 7", "marks_have_a_policy_and_a_reason", "4 violations in 2 datasets. lake/d: "),
+    "a mark's reason": ("UPDATE marks SET reason = 'BECAUSE'", "marks_have_a_policy_and_a_reason", "4 violations in 2 datasets. lake/d: "),
+    "a mark's time": ("UPDATE marks SET marked_at = marked_at - 1, due_at = due_at - 1 WHERE id = 1", "mark_times_are_monotonic", "violation"),
+    "when a mark is due": ("UPDATE marks SET due_at = marked_at WHERE dataset = 'lake/d'", "mark_times_are_monotonic", "lake/d: S1 is due"),
     "an objection": ("UPDATE objections SET withdrawn_at = raised_at", "rules_are_as_recorded", "Row lake/z, c of objections was changed"),
 }  # fmt: skip
 
@@ -411,21 +409,15 @@ RESULT = SweepResult("lake/d", 9, bytes_freed=70)
 RESULT.outcomes.update({Outcome.DELETED: 3, Outcome.ALREADY_GONE: 1, Outcome.FAILED: 2, Outcome.EXPIRING: 1})
 
 
-def test_a_log_is_told_each_number_and_why_nothing_more_was_done() -> None:
+def test_a_log_is_told_each_number_what_was_only_hidden_and_why_nothing_more_was_done() -> None:
     lines: list[str] = []
     with report_progress(lines.append) as tell:
         tell(RESULT)
         tell(replace(RESULT, refused="Somebody has it."))
-    told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 bytes freed."
-    assert lines == [told, f"{told} Somebody has it."]
-
-
-def test_a_log_is_told_what_was_only_hidden() -> None:
-    lines: list[str] = []
-    with report_progress(lines.append) as tell:
         tell(replace(RESULT, outcomes=Counter({Outcome.HIDDEN: 2, Outcome.DELETED: 1}), bytes_hidden=50))
-    told = "lake/d: 1 deleted, 0 already gone, 2 hidden, 0 failed, 0 spared, 0 expiring, 70 bytes freed, 50 bytes hidden."
-    assert lines == [told]
+    told = "lake/d: 3 deleted, 1 already gone, 2 failed, 0 spared, 1 expiring, 70 bytes freed."
+    hidden = "lake/d: 1 deleted, 0 already gone, 2 hidden, 0 failed, 0 spared, 0 expiring, 70 bytes freed, 50 bytes hidden."
+    assert lines == [told, f"{told} Somebody has it.", hidden]
 
 
 def test_a_terminal_has_one_bar_for_the_dataset_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:

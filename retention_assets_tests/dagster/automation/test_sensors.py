@@ -52,14 +52,6 @@ def test_only_what_the_settings_ask_for_runs_from_the_start(automation: dict[str
     assert found == {name: "RUNNING" if name in running else "STOPPED" for name in OFF}
 
 
-def test_the_jobs_that_people_and_sensors_launch() -> None:
-    assert set(build_defs().get_repository_def().job_names) == {
-        "__ASSET_JOB", "advance_visibility", "audit_accept", "audit_verify", "change_realm", "clock_accept", "clock_reset", "cycle",
-        "evaluate", "evaluate_partitions", "explain", "forecast", "history", "hold", "housekeeping", "keep", "policy_overwrite",
-        "policy_revoke", "preview", "release", "report", "scan_accept", "sweep", "sweep_partitions", "unmark", "upcoming",
-    }  # fmt: skip
-
-
 def test_every_sensor_schedule_and_job_says_what_it_does() -> None:
     repository = build_defs().get_repository_def()
     said = {one.name: one.description for one in repository.sensor_defs}
