@@ -101,12 +101,11 @@ def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
     return datasets if len(keys) <= _MOST_PARTITIONS else []
 
 
-def all_refused(pages: Iterable[DatasetPage]) -> str | None:
+def all_refused(pages: Sequence[DatasetPage]) -> str | None:
     """Why nothing of a step was done, if all of its datasets were refused."""
-    worked_on = [page for page in pages if not page.idle]
-    if any(page.refused is None for page in worked_on):
+    if any(page.refused is None for page in pages):
         return None
-    return " ".join(f"{page.dataset} is refused: {page.refused}." for page in worked_on[:_NAMED]) or None
+    return " ".join(f"{page.dataset} is refused: {page.refused}." for page in pages[:_NAMED]) or None
 
 
 def _idle_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:

@@ -5,8 +5,9 @@ Belongs here: events of partitions, from jobs over lists and from runs over part
 render's.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,13 @@ def test_a_refused_dataset_is_failed_at_every_tick_and_green_once_it_is_sound(la
     assert len(refusals(instance)) == 2
 
 
-def launch(lake: Lake, instance: dg.DagsterInstance, first: str, last: str, as_of: datetime = MARKED) -> bool:
-    """A run over partitions, as a page launches it, of all assets but the sweep and the report."""
+def launch(
+    lake: Lake, instance: dg.DagsterInstance, first: str, last: str, assets: Sequence[str] = ("retention_policies", *READING)
+) -> bool:
+    """A run over partitions, as a page launches it, at first of all assets but the sweep and the report."""
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     tags = {"dagster/partition": first} if first == last else tags
-    return materialize(lake.settings, instance, ("retention_policies", *READING), as_of, tags=tags).success
+    return materialize(lake.settings, instance, assets, MARKED, tags=tags).success
 
 
 @pytest.mark.usefixtures("local_spark")
@@ -122,6 +125,9 @@ def test_runs_over_partitions_have_the_same_pages(lake: Lake, instance: dg.Dagst
     assert launch(lake, instance, "lake/a", "lake/sick")
     for asset in READING:
         assert [status(instance, asset, name) for name in NAMES] == [GREEN, GREEN, FAILED]
+    # A sweep with nothing to do for the others fails for none of them.
+    assert launch(lake, instance, "lake/a", "lake/sick", assets=("swept_transactions",))
+    assert [status(instance, "swept_transactions", name) for name in NAMES] == [GREEN, GREEN, FAILED]
     said = page(instance, "candidate_marks", "lake/a")
     assert {name: said[name] for name in ("transactions", "bytes", "marked", "marked_bytes", "due", "kept", "swept")} == {
         "transactions": 3, "bytes": 60, "marked": 2, "marked_bytes": 30, "due": 0, "kept": 1, "swept": 0,
