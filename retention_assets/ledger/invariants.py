@@ -240,40 +240,38 @@ def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int 
 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
     """Marks that these actors added stay within their policy's limits. `sizes`: number of transactions in each log."""
-    limits = {version: policy.limits for version, policy in policies(connection).items()}
+    known = policies(connection)
     # An actor ends with the name of its run.
     named = or_(false(), *(AUDIT.c.actor.contains(actor, autoescape=True) for actor in sorted(actors)))
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, named)
-    columns = (MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
         ids = json.loads(detail)
-        mine = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
-        size = ByteSum(MARKS.c.bytes)
-        for dataset, policy, version, count, taken in connection.execute(
-            select(*columns, func.count(), size).where(mine).group_by(*columns).order_by(*columns)
-        ):
-            limit = limits.get((policy, version))
-            if limit and dataset in sizes and _is_over(limit, count, int(taken), sizes[dataset]):
-                took = f"{count} of {sizes[dataset]} transactions, {int(taken)} bytes"
-                yield Violation(dataset, f"policy {policy} newly marked {took}: over its limits", count)
+        made = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
+        for row, took in _rows_over_limits(connection, made, known, sizes):
+            yield Violation(row.dataset, f"policy {row.policy} newly marked {took}: over its limits", row.amount)
 
 
 def open_over_limits(
     connection: Connection, dataset: str, size: int, log_is_complete: bool, known: Mapping[tuple[str, int], Policy]
 ) -> Iterator[Violation]:
     """Open marks stay within their policy's limits. `size`: transactions in the log; without swept ones if it is the data."""
-    columns = (MARKS.c.act, MARKS.c.policy, MARKS.c.policy_version)
     here = MARKS.c.dataset == dataset
-    taken = ByteSum(MARKS.c.bytes).label("taken")
-    query = select(*columns, func.count().label("amount"), taken).where(text(OPEN), here).group_by(*columns).order_by(*columns)
-    rows = connection.execute(query).all()
     if log_is_complete:
         size += connection.execute(select(func.count()).select_from(MARKS).where(text(SWEPT), here)).scalar_one()
-    for row in rows:
-        policy = known.get((row.policy, row.policy_version))
-        if policy and policy.limits and _is_over(policy.limits, row.amount, int(row.taken), size):
-            took = f"{row.amount} of {size} transactions, {int(row.taken)} bytes"
-            yield Violation(dataset, f"policy {row.policy} marked {took} at a time: over its limits", row.amount)
+    for row, took in _rows_over_limits(connection, and_(text(OPEN), here), known, {dataset: size}):
+        yield Violation(dataset, f"policy {row.policy} marked {took} at a time: over its limits", row.amount)
+
+
+def _rows_over_limits(
+    connection: Connection, marks: ColumnElement[bool], known: Mapping[tuple[str, int], Policy], sizes: Mapping[str, int]
+) -> Iterator[tuple[Row[Any], str]]:
+    """Marks of one act, dataset and policy that are over its limits, and how many they are in words."""
+    columns = (MARKS.c.act, MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
+    amounts = (func.count().label("amount"), ByteSum(MARKS.c.bytes).label("taken"))
+    for row in connection.execute(select(*columns, *amounts).where(marks).group_by(*columns).order_by(*columns)).all():
+        policy, taken = known.get((row.policy, row.policy_version)), int(row.taken)
+        if policy and policy.limits and row.dataset in sizes and _is_over(policy.limits, row.amount, taken, sizes[row.dataset]):
+            yield row, f"{row.amount} of {sizes[row.dataset]} transactions, {taken} bytes"
 
 
 def policies(connection: Connection) -> dict[tuple[str, int], Policy]:

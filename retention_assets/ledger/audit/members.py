@@ -92,23 +92,24 @@ class Members:
         mine = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))]
         for rows in _batches(connection, mine if self._only else [query]):
             pairs = zip(rows, step_seals(row[1:-1] for row in rows), strict=True)
-            steps = (f"The step of mark {row.mark} to {row.status}" for row, seal in pairs if row.seal != seal)
+            steps = (f"The step of mark {row.mark} to {row.status}" for row, seal in pairs if row[-1] != seal)
             faults = (f"{step} was changed: it has not the hash of what it says." for step in steps)
-            yield _Batch([row.act for row in rows], [row.seal for row in rows], faults)
+            # Columns by place: by name they take three times as long.
+            yield _Batch([row[0] for row in rows], [row[-1] for row in rows], faults)
 
     def _planned(self, connection: Connection) -> Iterator[_Batch]:
         columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
         query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
         mine = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))]
         for rows in _batches(connection, mine if self._only else [query]):
-            acts = [self._plans.get(row.plan) for row in rows]
-            yield _Batch(acts, [row.seal for row in rows], self._planned_faults(rows, acts))
+            acts = [self._plans.get(row[0]) for row in rows]
+            yield _Batch(acts, [row[-1] for row in rows], self._planned_faults(rows, acts))
 
     def _planned_faults(self, rows: Sequence[Any], acts: Sequence[int | None]) -> Iterator[str]:
         for row, act, seal in zip(rows, acts, planned_seals(row[:-1] for row in rows), strict=True):
             if act is None:
                 yield f"Mark {row.mark} of plan {row.plan} was added past the ledger: no act made that plan."
-            elif row.seal != seal:
+            elif row[-1] != seal:
                 yield f"Mark {row.mark} of plan {row.plan} was changed: it has not the hash of what it says."
 
     def _act_faults(self, connection: Connection, number: int, digest: str, what: str) -> Iterator[str]:
