@@ -1,20 +1,18 @@
 """What is verified before each sweep, and that nobody who changes a row later makes it look sound: on both databases."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import event
 
-from retention_assets.ledger import Ledger, OpenedReport, Settlement, due_mark_faults, open_ledger, rule_faults
+from retention_assets.ledger import Ledger, OpenedReport, Settlement, due_mark_faults, rule_faults
 from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.seals import mark_seals
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
-from retention_assets_tests.databases import new_schema
-from retention_assets_tests.ledger.audit.test_edits import DAY, EDITS, build, hold
+from retention_assets_tests.ledger.audit.test_edits import DAY, EDITS, hold
 from retention_assets_tests.ledger.states import (
     LATER,
     T0,
@@ -27,21 +25,6 @@ from retention_assets_tests.ledger.states import (
 )
 
 RULES = ("holds", "file holds", "realms", "policies", "visibility", "clock", "objections", "places", "noted heads")
-
-
-@pytest.fixture(scope="module")
-def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """A ledger that has everything; each test undoes what it did."""
-    with open_ledger(f"sqlite:///{tmp_path_factory.mktemp('rules') / 'ledger.db'}") as ledger:
-        build(ledger)
-        event.listen(ledger.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA foreign_keys = OFF"))
-        yield ledger
-
-
-@pytest.fixture(scope="module")
-def on_server(server: str) -> Iterator[Ledger]:
-    with open_ledger(new_schema(server)) as ledger:
-        yield build(ledger)
 
 
 def faults_after(ledger: Ledger, statements: list[str] | str, *datasets: str) -> list[str]:

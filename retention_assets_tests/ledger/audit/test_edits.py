@@ -4,12 +4,11 @@ Belongs here: one ledger with a row of each kind, and what somebody with a datab
 chain itself is in test_audit.py as well; what a sweep refuses is in sweep tests.
 """
 
-from collections.abc import Iterator
 from datetime import date, timedelta
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import Boolean, Column, Connection, Date, Table, Text, event, text
+from sqlalchemy import Boolean, Column, Connection, Date, Table, Text, text
 
 from retention_assets.ledger import (
     ALL_NAMES,
@@ -23,7 +22,6 @@ from retention_assets.ledger import (
     ScanStatus,
     Settlement,
     Violation,
-    open_ledger,
     remember_places,
     scan_lease,
 )
@@ -33,7 +31,6 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.sql.columns import InstantColumn
-from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, plan_of, raise_visibility, take_lease
 
 DAY = date(2026, 1, 8)
@@ -102,23 +99,6 @@ def build(ledger: Ledger) -> Ledger:
         ledger.violations.update("some_check", standing, None, T0, "run")
         ledger.violations.note_whole_look("some_check", T0)
     return ledger
-
-
-@pytest.fixture(scope="module")
-def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """A SQLite file that has everything; each test undoes what it did. Whoever writes past the ledger minds no foreign keys."""
-    with open_ledger(f"sqlite:///{tmp_path_factory.mktemp('built') / 'ledger.db'}") as ledger:
-        assert build(ledger).verify().faults == ()
-        event.listen(ledger.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA foreign_keys = OFF"))
-        yield ledger
-
-
-@pytest.fixture(scope="module")
-def on_server(server: str) -> Iterator[Ledger]:
-    """The same on PostgreSQL; each test undoes what it did."""
-    with open_ledger(new_schema(server)) as ledger:
-        assert build(ledger).verify().faults == ()
-        yield ledger
 
 
 def same(table: str, where: str, *values: str) -> str:
