@@ -176,8 +176,8 @@ BUDGETS: Mapping[str, int] = {
     "stores.places": 1_990,
     "stores.files": 1_480,
     "stores.iceberg": 2_430,
-    "stores.aspects": 1_180,
-    "stores.records": 1_360,
+    "stores.aspects": 1_170,
+    "stores.records": 1_350,
     "stores.objects": 6_740,
     "evaluation": 2_410,
     "sweep": 2_910,
@@ -190,7 +190,7 @@ BUDGETS: Mapping[str, int] = {
     "retention_assets_tests": 65_610,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 51, 1_360
+OPENINGS, ARROWS = 51, 1_357
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -6,8 +6,9 @@ all parts are done, since parts of one batch get in each other's way as well, wh
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Event
@@ -15,16 +16,20 @@ from time import sleep
 from typing import ClassVar, Generic, TypeVar
 
 from sqlalchemy import Connection, Delete, Table
+from sqlalchemy.exc import DBAPIError
 
 from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome, SweptTarget
-from retention_assets.sql.errors import WriteFailed
+from retention_assets.sql.engines import LOCK_SECONDS
+from retention_assets.sql.errors import WriteFailed, is_lock_timeout
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.foreign_keys import Cascades
-from retention_assets.sql.locks import BLINK, LOCKED, MOMENT, RowsLocked, short_lock_wait
 from retention_assets.sql.reflection import has_rows
 
+LOCKED = "Somebody holds a lock on it; the next sweep tries again."
 SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."
+# seconds that a statement about many rows, and one about a piece of them, waits for a lock
+_MOMENT, _BLINK = 1.0, 0.1
 # seconds in which somebody who holds a row may commit
 _PAUSE = 0.1
 
@@ -41,7 +46,37 @@ class Attempt(Enum):
 
     @property
     def lock_wait(self) -> float:
-        return BLINK if self is Attempt.PIECE else MOMENT
+        return _BLINK if self is Attempt.PIECE else _MOMENT
+
+
+class RowsLocked(WriteFailed):
+    """A statement that waited in vain for another's lock. Retrying after such a wait is useless."""
+
+    def __init__(self) -> None:
+        super().__init__(LOCKED, is_lost=False, is_transient=False)
+
+
+@contextmanager
+def short_lock_wait(connection: Connection, seconds: float = _MOMENT) -> Iterator[None]:
+    """Shorten the lock wait of statements. Raises RowsLocked if one waits in vain."""
+    dialect = connection.dialect
+    if dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{int(seconds * 1000)}ms'")
+    elif dialect.name != "sqlite":
+        # MySQL waits for at least a second.
+        at_least = 0 if getattr(dialect, "is_mariadb", False) else 1
+        connection.exec_driver_sql(f"SET innodb_lock_wait_timeout = {max(int(seconds), at_least)}")
+    try:
+        yield
+    except DBAPIError as fault:
+        if is_lock_timeout(fault):
+            raise RowsLocked from fault
+        raise
+    finally:
+        if dialect.name not in ("postgresql", "sqlite"):
+            # A lost connection has nothing to reset, and its error is already on the way.
+            with suppress(DBAPIError):
+                connection.exec_driver_sql(f"SET innodb_lock_wait_timeout = {LOCK_SECONDS}")
 
 
 @dataclass(kw_only=True)

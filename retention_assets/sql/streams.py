@@ -35,6 +35,8 @@ BYTES = 8 * 2**20
 # Row security hides rows unless it is told to raise.
 ALL_ROWS = "SET LOCAL row_security = off"
 _DAY = len("2026-01-01")
+# microseconds of the years that a datetime has; PostgreSQL's infinity and years BC are outside
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 _ZONED = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 
 
@@ -278,3 +280,9 @@ def instant_columns(values: pa.Array) -> pa.Array:
     zoned = pc.match_substring_regex(values, _ZONED)
     # Arrow wants a zone in all values of a column or in none.
     return pc.binary_join_element_wise(values, pc.if_else(zoned, "", "Z"), "").cast(INSTANT)
+
+
+def are_datetimes(times: pa.Array | pa.ChunkedArray) -> bool:
+    ends = pc.min_max(times.cast(pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    return first is None or (first >= _FIRST and last < _LAST)

@@ -12,7 +12,6 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import KNOWN_BY, Remains, Target, is_same_place
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.files.environments import S3, S3Files
 from retention_assets_tests.stores.files.sweeps import line
@@ -64,18 +63,6 @@ def test_a_table_of_the_same_name_in_another_schema_or_made_anew_is_in_another_p
     here.table.do(f"ALTER TABLE {here.table.name} RENAME TO moved")
     here.table.do(f"CREATE TABLE {here.table.name} (LIKE moved)")
     assert here.store().place(STATUS) != first
-
-
-def test_in_a_table_of_aspects_without_a_row_nothing_is_taken_for_gone(store_url: str) -> None:
-    aspects = Aspects(store_url)
-    target = Target(f"{aspects.urn}@1", None, place_known=True)
-    (swept,) = aspects.store().sweep(STATUS, [target], 1)
-    assert (swept.outcome, "no row at all" in (swept.error or "")) == (Outcome.FAILED, True)
-    assert aspects.store().remains(STATUS, [target]) == {}
-    aspects.table.add("urn:li:dataset:other", "status", 0, AS_OF)
-    (swept,) = aspects.store().sweep(STATUS, [target], 1)
-    assert swept.outcome is Outcome.ALREADY_GONE
-    assert aspects.store().remains(STATUS, [target]) == {target.transaction: Remains.NOTHING}
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

@@ -32,8 +32,7 @@ from sqlalchemy.sql.dml import ReturningDelete
 from retention_assets.outcomes import Outcome, SweptTarget
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.foreign_keys import Cascades
-from retention_assets.sql.guarded_delete import Attempt, GuardedDelete
-from retention_assets.sql.locks import short_lock_wait
+from retention_assets.sql.guarded_delete import Attempt, GuardedDelete, short_lock_wait
 from retention_assets.stores.aspects.notes import RACED, UrnRows, WantedRow, classify, reason_to_spare
 from retention_assets.stores.aspects.table import AspectsTable
 from retention_assets.stores.concurrency import equal_parts

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
-from retention_assets.sql.streams import instant_columns
+from retention_assets.sql.streams import are_datetimes, instant_columns
 from retention_assets.stores.aspects.names import PREFIX, Key, transaction_of
 
 ROWS = pa.schema(
@@ -29,8 +29,6 @@ ROWS = pa.schema(
 )
 # same rows, with the raw text of the time
 TEXTS = ROWS.set(ROWS.get_field_index("createdon"), pa.field("createdon", pa.string()))
-# microseconds of the years that a datetime has; PostgreSQL's infinity and years BC are outside
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 # characters shown of a text that is no time
 _SHOWN = 40
 # rows per piece, so that no text column exceeds what an Arrow array can hold
@@ -84,9 +82,7 @@ def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _check_range(times: pa.ChunkedArray) -> None:
-    ends = pc.min_max(times.cast(pa.int64()))
-    first, last = ends["min"].as_py(), ends["max"].as_py()
-    if first is not None and (first < _FIRST or last >= _LAST):
+    if not are_datetimes(times):
         raise pa.ArrowInvalid("a time that no clock can show")
 
 

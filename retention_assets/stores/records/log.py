@@ -22,6 +22,7 @@ from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import INSTANT, LINES
 from retention_assets.policy.realms import NAME_RULE, SYSTEM, is_realm_name
 from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.streams import are_datetimes
 from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables, attribute_text
 
 
@@ -64,8 +65,6 @@ def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[An
 
 # units of work read at once: in key order, and by name
 PAGE, NAMED = 200_000, 5_000
-# microseconds of the years that a datetime has; PostgreSQL's infinity and years BC are outside
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 _HASH = "retention_crc32"
 
 
@@ -98,13 +97,11 @@ def _lines_of_batches(
 ) -> pa.Table:
     try:
         rows = pa.Table.from_batches(batches, _schema_of(tables))
-        for name in TIMES:
-            if name in rows.column_names:
-                _check_range(rows[name], name)
+        wrong = next((name for name in TIMES if name in rows.column_names and not are_datetimes(rows[name])), None)
     except pa.ArrowException as fault:
         return _fault_lines(datasets, f"a time of its root table is no instant: {str(fault).splitlines()[0]}")
-    except _NoInstant as fault:
-        return _fault_lines(datasets, str(fault))
+    if wrong is not None:
+        return _fault_lines(datasets, f"{wrong} of one of its rows is infinite, or in no year from 1 to 9999")
     if tables.realm is None:
         return _lines_of_rows(rows, pa.repeat(root, len(rows)))
     realms = join_chunks(rows["realm"].dictionary_encode())
@@ -142,10 +139,6 @@ def dataset_of(root: str, realm: str | None) -> str:
 
 def _is_usable(realm: str) -> bool:
     return is_realm_name(realm) or realm == SYSTEM
-
-
-class _NoInstant(Exception):
-    """A time that no clock can show."""
 
 
 def _schema_of(tables: RecordTables) -> pa.Schema:
@@ -201,13 +194,6 @@ def _lines_of_rows(rows: pa.Table, datasets: pa.Array) -> pa.Table:
         made["attributes"] = attribute_map({name: given[name] for name in names})
     nothing = {field.type: pa.nulls(size, field.type) for field in LINES if field.name not in made}
     return pa.table([made.get(field.name, nothing.get(field.type)) for field in LINES], schema=LINES)
-
-
-def _check_range(times: pa.ChunkedArray, name: str) -> None:
-    ends = pc.min_max(times.cast(pa.int64()))
-    first, last = ends["min"].as_py(), ends["max"].as_py()
-    if first is not None and (first < _FIRST or last >= _LAST):
-        raise _NoInstant(f"{name} of one of its rows is infinite, or in no year from 1 to 9999")
 
 
 def _fault_lines(datasets: Collection[str], fault: str) -> pa.Table:

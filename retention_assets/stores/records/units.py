@@ -20,8 +20,7 @@ from retention_assets.outcomes import Outcome, SweptTarget
 from retention_assets.sql.errors import WriteFailed, is_transient
 from retention_assets.sql.foreign import ForeignDatabase, clear_limits
 from retention_assets.sql.foreign_keys import Cascades
-from retention_assets.sql.guarded_delete import Attempt, GuardedDelete
-from retention_assets.sql.locks import short_lock_wait
+from retention_assets.sql.guarded_delete import Attempt, GuardedDelete, short_lock_wait
 from retention_assets.sql.reflection import has_rows
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, Remains, Target

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from retention_assets.errors import Refused, Withheld
+from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import RETRY_TRANSIENT
-from retention_assets.sql.guarded_delete import GuardedDelete
-from retention_assets.sql.locks import LOCKED
+from retention_assets.sql.guarded_delete import LOCKED, GuardedDelete
 from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import STORE, Table
@@ -32,16 +31,6 @@ def planned(table: Table, *numbers: int) -> list[Target]:
 
 def swept(table: Table, targets: list[Target], parallelism: int = 1) -> dict[str, SweptTarget]:
     return {one.transaction.rpartition("@")[0]: one for one in table.store().sweep(STATUS, targets, parallelism)}
-
-
-def test_a_view_of_the_table_is_refused_by_name(table: Table) -> None:
-    table.chain(urn(1), "status", {0: 1, 1: 5})
-    table.do(f"CREATE VIEW shown AS SELECT * FROM {table.name}")
-    store = table.store(table="shown", cascades="accepted")
-    with pytest.raises(Refused, match="shown of the store meta is a view"):
-        store.datasets()
-    assert [one.outcome for one in store.sweep(STATUS, planned(table, 1), 1)] == [FAILED]
-    assert table.versions(urn(1), "status") == {0, 1}
 
 
 # --- locks of others ---

@@ -40,8 +40,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
-from retention_assets.sql.guarded_delete import GuardedDelete
-from retention_assets.sql.locks import LOCKED
+from retention_assets.sql.guarded_delete import LOCKED, GuardedDelete
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
 from retention_assets.stores.records import units
 from retention_assets.stores.records.log import lines_of

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Select, Table, cast, not_, select, text
 from sqlalchemy.types import NullType
 
@@ -16,6 +15,7 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import indexes_of, place_on, table_of
+from retention_assets.sql.streams import are_datetimes
 from retention_assets.stores.objects.listings.columns import derived_columns
 from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -26,8 +26,6 @@ from retention_assets.stores.records.tables import RecordTables, TableRows, attr
 
 # keys per statement, well below every database's limit of parameters; SQLite uses three per key
 _PORTION = 5_000
-# microseconds of the years 1 to 9999; PostgreSQL's infinity is outside
-_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,7 @@ class DatabaseObjects:
                     f"A key in the table {self.table.table} of the store {self.database.store} is bytes in a file of SQLite,"
                     " which have no text. Write it as text."
                 )
-            ends = pc.min_max(batch["created_at"].cast(pa.int64()))
-            first, last = ends["min"].as_py(), ends["max"].as_py()
-            if first is not None and (first < _FIRST or last >= _LAST):
+            if not are_datetimes(batch["created_at"]):
                 raise Refused(
                     f"A {self.table.created_at} in the table {self.table.table} of the store {self.database.store} is infinite,"
                     " or in no year from 1 to 9999. Mend it: ages are not guessed."
