@@ -17,13 +17,10 @@ from sqlalchemy.exc import OperationalError
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import Url
 from retention_assets.sql import engines, foreign
 from retention_assets.sql.errors import RETRY_TRANSIENT
 from retention_assets.sql.guarded_delete import LOCKED, GuardedDelete
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
-from retention_assets.stores.records.settings import RecordsSettings
-from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.environments import Table
@@ -75,14 +72,18 @@ class Rows:
 
 def units(url: str, _: Path) -> Rows:
     made = Units(url).has(*(names := [f"u{number}" for number in range(5)]))
-
-    def store(**settings: Any) -> RecordsStore:
-        given = {**made.settings, "url": made.url, **settings}
-        return RecordsStore(RecordsSettings.model_validate({**given, "url": Url(given["url"])}))
-
     columns = {"id": "varchar(60)"}
     return Rows(
-        url, made.dataset, names, 0, made.engine, made.root, columns, lambda name: {"id": name}, store, lambda: {*made.there()}
+        url,
+        made.dataset,
+        names,
+        0,
+        made.engine,
+        made.root,
+        columns,
+        lambda name: {"id": name},
+        made.store,
+        lambda: {*made.there()},
     )
 
 

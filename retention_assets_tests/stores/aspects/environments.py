@@ -1,11 +1,11 @@
 """DataHub's table in a database of its own, for the contract and for what an `aspects` store promises beyond it.
 
-Belongs here: making the table as DataHub does, writing rows, looking at them past the store, and making one of them undeletable.
+Belongs here: making the table as DataHub does, writing rows, and looking at them past the store.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets_tests.histories import AS_OF, history
 from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.records.environments import refusing
 
 STORE = "meta"
 TABLE = "metadata_aspect_v2"
@@ -116,31 +117,6 @@ class Table:
                 )  # fmt: skip
             self.do(f"DELETE FROM {self.name} WHERE urn = :urn AND aspect = :aspect AND {condition}", urn=urn, aspect=aspect)
 
-    @contextmanager
-    def undeletable(self, urn: str, version: int) -> Iterator[None]:
-        assert "'" not in urn
-        condition = f"OLD.urn = '{urn}' AND OLD.version = {version}"
-        made = {
-            "sqlite": [
-                f"CREATE TRIGGER kept BEFORE DELETE ON {self.name} WHEN {condition} BEGIN SELECT RAISE(ABORT, 'kept by a trigger');"
-                " END"
-            ],
-            "postgresql": [
-                "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'kept by a trigger'; END $$",
-                f"CREATE TRIGGER kept BEFORE DELETE ON {self.name} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION keep()",
-            ],
-            "mysql": [
-                f"CREATE TRIGGER kept BEFORE DELETE ON {self.name} FOR EACH ROW BEGIN IF {condition} THEN"
-                " SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept by a trigger'; END IF; END"
-            ],
-        }
-        ended = {"postgresql": [f"DROP TRIGGER kept ON {self.name}", "DROP FUNCTION keep"]}
-        for statement in made[self.database.dialect]:
-            self.do(statement.replace(":", "\\:"))
-        yield
-        for statement in ended.get(self.database.dialect, ["DROP TRIGGER kept"]):
-            self.do(statement)
-
 
 class Aspects(Environment):
     """Three aspects of one entity, the history of each the versions of one urn called `main`'s."""
@@ -186,10 +162,9 @@ class Aspects(Environment):
     def owned(self, dataset: str, transaction: str) -> set[str]:
         return {f"{self._aspect(dataset)} {transaction}"}
 
-    @contextmanager
-    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
-        with self.table.undeletable(self.urn, int(transaction.rpartition("@")[2])):
-            yield
+    def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the contract's
+        condition = f"OLD.urn = '{self.urn}' AND OLD.version = {transaction.rpartition('@')[2]}"
+        return refusing(self.table.database.engine, self.table.name, condition)
 
     def _aspect(self, dataset: str) -> str:
         return dataset.partition(".")[2]

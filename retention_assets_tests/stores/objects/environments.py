@@ -7,7 +7,7 @@ import json
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from sqlalchemy import (
     insert,
     make_url,
     select,
-    text,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.pool import NullPool, QueuePool
@@ -36,7 +35,7 @@ from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import S3
-from retention_assets_tests.stores.records.environments import DRIVERS, TOLD_TO
+from retention_assets_tests.stores.records.environments import DRIVERS, refusing
 
 # Older than any test asks for, also by the real clock of a disk or a server.
 OLD = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -244,28 +243,6 @@ class SqlObjects(Objects):
         self.store().close()
         self.engine.dispose()
 
-    @contextmanager
-    def broken(self, dataset: str, transaction: str) -> Iterator[None]:  # noqa: ARG002 - the contract's
+    def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the contract's
         """While open, its row can't be deleted."""
-        mine = f"OLD.id = '{transaction}'"
-        end = f"DROP TRIGGER broken{' ON objs' if self.dialect == 'postgresql' else ''}"
-        begin = {
-            "sqlite": [f"CREATE TRIGGER broken BEFORE DELETE ON objs WHEN {mine} BEGIN SELECT RAISE(ABORT, '{TOLD_TO}'); END"],
-            "postgresql": [
-                f"CREATE OR REPLACE FUNCTION broken() RETURNS trigger AS $$ BEGIN IF {mine} THEN RAISE '{TOLD_TO}'; END IF;"
-                " RETURN OLD; END $$ LANGUAGE plpgsql",
-                "CREATE TRIGGER broken BEFORE DELETE ON objs FOR EACH ROW EXECUTE FUNCTION broken()",
-            ],
-            "mysql": [
-                f"CREATE TRIGGER broken BEFORE DELETE ON objs FOR EACH ROW IF {mine} THEN SIGNAL SQLSTATE '45000' SET"
-                f" MESSAGE_TEXT = '{TOLD_TO}'; END IF"
-            ],
-        }[self.dialect]
-        with self.engine.begin() as connection:
-            for statement in begin:
-                connection.execute(text(statement))
-        try:
-            yield
-        finally:
-            with self.engine.begin() as connection:
-                connection.execute(text(end))
+        return refusing(self.engine, "objs", f"OLD.id = '{transaction}'")

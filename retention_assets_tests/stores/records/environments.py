@@ -4,7 +4,7 @@ Belongs here: making the tables, putting rows into them, and eyes that see them 
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,6 +42,33 @@ DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "mysql": "mys
 TIMES = ("opened", "closed", "archived", "expires")
 # Who reads a message has seen the sentence before.
 TOLD_TO = "told to fail"
+
+
+@contextmanager
+def refusing(engine: Engine, table: str, condition: str) -> Iterator[None]:
+    """While open, the database raises where a row is deleted for which a condition about OLD is true."""
+    made = {
+        "sqlite": [
+            f"CREATE TRIGGER broken BEFORE DELETE ON {table} WHEN {condition} BEGIN SELECT RAISE(ABORT, '{TOLD_TO}'); END"
+        ],
+        "postgresql": [
+            f"CREATE OR REPLACE FUNCTION broken() RETURNS trigger AS $$ BEGIN IF {condition} THEN RAISE '{TOLD_TO}'; END IF;"
+            " RETURN OLD; END $$ LANGUAGE plpgsql",
+            f"CREATE TRIGGER broken BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION broken()",
+        ],
+        "mysql": [
+            f"CREATE TRIGGER broken BEFORE DELETE ON {table} FOR EACH ROW IF {condition} THEN"
+            f" SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{TOLD_TO}'; END IF"
+        ],
+    }[engine.dialect.name]
+    with engine.begin() as connection:
+        for statement in made:
+            connection.execute(text(statement.replace(":", r"\:")))
+    try:
+        yield
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text(f"DROP TRIGGER broken{f' ON {table}' if engine.dialect.name == 'postgresql' else ''}"))
 
 
 @dataclass
@@ -145,33 +172,10 @@ class Units:
                 found |= {_shown(time) for time in connection.execute(select(table.c.expires).where(mine)).scalars()}
         return found
 
-    @contextmanager
-    def broken(self, unit: Any, table: str | None = None) -> Iterator[None]:
+    def broken(self, unit: Any, table: str | None = None) -> AbstractContextManager[None]:
         name = table or self.children[-1]
         column = "id" if name == self.root else "unit"
-        quoted, mine = self.quoted(name), f"OLD.{column} = '{str(unit).replace(chr(39), chr(39) * 2)}'"
-        end = f"DROP TRIGGER broken{f' ON {quoted}' if self.dialect == 'postgresql' else ''}"
-        with self.engine.begin() as connection:
-            for statement in {
-                "sqlite": [
-                    f"CREATE TRIGGER broken BEFORE DELETE ON {quoted} WHEN {mine} BEGIN SELECT RAISE(ABORT, '{TOLD_TO}'); END"
-                ],
-                "postgresql": [
-                    f"CREATE OR REPLACE FUNCTION broken() RETURNS trigger AS $$ BEGIN IF {mine} THEN RAISE '{TOLD_TO}'; END IF;"
-                    " RETURN OLD; END $$ LANGUAGE plpgsql",
-                    f"CREATE TRIGGER broken BEFORE DELETE ON {quoted} FOR EACH ROW EXECUTE FUNCTION broken()",
-                ],
-                "mysql": [
-                    f"CREATE TRIGGER broken BEFORE DELETE ON {quoted} FOR EACH ROW IF {mine} THEN"
-                    f" SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{TOLD_TO}'; END IF"
-                ],
-            }[self.dialect]:
-                connection.execute(text(statement.replace(":", r"\:")))
-        try:
-            yield
-        finally:
-            with self.engine.begin() as connection:
-                connection.execute(text(end))
+        return refusing(self.engine, self.quoted(name), f"OLD.{column} = '{str(unit).replace(chr(39), chr(39) * 2)}'")
 
     def quoted(self, name: str) -> str:
         return self.engine.dialect.identifier_preparer.quote(name)
@@ -190,8 +194,13 @@ class Units:
         ttl = {"ttl": {"column": "expires", **self.ttl}} if self.ttl else {}
         return {"name": self.store_name, "kind": "records", "url": self.url, "root": root, "children": children, **ttl}
 
-    def store(self) -> RecordsStore:
-        return RecordsStore(RecordsSettings.model_validate({**self.settings, "url": Url(self.url)}))
+    def store(self, **parts: Any) -> RecordsStore:
+        return RecordsStore(RecordsSettings.model_validate({**self.settings, "url": Url(self.url), **parts}))
+
+    def do(self, *statements: str) -> None:
+        with self.engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement.replace(":", r"\:")))
 
     @cached_property
     def opened(self) -> RecordsStore:

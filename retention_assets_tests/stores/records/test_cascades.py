@@ -15,7 +15,6 @@ from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import Url
 from retention_assets.stores.protocol import CascadingStore, SweptTarget, Target
-from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
@@ -156,12 +155,6 @@ LATER = {
 }
 
 
-def does(units: Units, *statements: str) -> None:
-    with units.engine.begin() as connection:
-        for statement in statements:
-            connection.execute(text(statement))
-
-
 def count(units: Units, query: str) -> int:
     with units.engine.connect() as connection:
         return int(connection.execute(text(query)).scalar() or 0)
@@ -169,8 +162,7 @@ def count(units: Units, query: str) -> int:
 
 def store_of(units: Units, *children: dict[str, str], **parts: Any) -> RecordsStore:
     listed = [*children, *units.settings["children"]]
-    settings = {**units.settings, "url": Url(units.url), "children": listed, **parts}
-    return RecordsStore(RecordsSettings.model_validate(settings))
+    return units.store(**{"children": listed, **parts})
 
 
 def planned(store: RecordsStore) -> list[Target]:
@@ -191,11 +183,11 @@ def is_attacked(units: Units, name: str) -> Attack:
         if column and statement.startswith("ALTER TABLE"):
             reference = f"REFERENCES {to} ON DELETE CASCADE"
             if units.dialect == "sqlite":
-                does(units, f"{statement} {reference}")
+                units.do(f"{statement} {reference}")
             else:
-                does(units, statement, f"ALTER TABLE unit_of_work ADD CONSTRAINT later FOREIGN KEY ({column}) {reference}")
+                units.do(statement, f"ALTER TABLE unit_of_work ADD CONSTRAINT later FOREIGN KEY ({column}) {reference}")
         else:
-            does(units, statement)
+            units.do(statement)
     return attack
 
 
@@ -252,12 +244,11 @@ def test_a_key_in_another_schema_counts(store_url: str) -> None:
     with units.engine.connect() as connection:
         asked = "current_schema()" if units.dialect == "postgresql" else "database()"
         own = str(connection.execute(text(f"SELECT {asked}")).scalar())
-    does(
-        units,
+    units.do(
         f"CREATE SCHEMA {own}_billing{' COLLATE utf8mb4_bin' if units.dialect == 'mysql' else ''}",
         INVOICE.replace("invoice (", f"{own}_billing.invoice (").replace("REFERENCES ", f"REFERENCES {own}."),
     )
-    does(units, f"INSERT INTO {own}_billing.invoice VALUES (1, 'due')")
+    units.do(f"INSERT INTO {own}_billing.invoice VALUES (1, 'due')")
     store = store_of(units)
     with pytest.raises(Refused, match=rf"unit_of_work -> {own}_billing.invoice by invoice_of_unit"):
         store.prepare(units.dataset, ["due"])
@@ -287,7 +278,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("how", HARMLESS)
 def test_rows_of_the_unit_itself_may_go_with_it(units: Units, how: str) -> None:
-    does(units, *HARMLESS[how], "INSERT INTO detail (n, unit) VALUES (1, 'due'), (2, 'open')")
+    units.do(*HARMLESS[how], "INSERT INTO detail (n, unit) VALUES (1, 'due'), (2, 'open')")
     store = store_of(units, {"table": "detail", "key": "unit"})
     assert store.datasets() == [units.dataset]
     assert store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").accepted_cascades() is None
@@ -298,7 +289,7 @@ def test_rows_of_the_unit_itself_may_go_with_it(units: Units, how: str) -> None:
 
 def test_what_goes_with_other_units_is_named_as_well(units: Units) -> None:
     """The child is the unit's own as long as no other unit goes."""
-    does(units, table("detail", f"unit {KEY}", key("detail_of_unit", "unit", "unit_of_work (id)")))
+    units.do(table("detail", f"unit {KEY}", key("detail_of_unit", "unit", "unit_of_work (id)")))
     is_attacked(units, "other units that name it their parent")
     sentence = str(store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").accepted_cascades())
     assert "also deletes rows of unit_of_work: unit_of_work -> unit_of_work by " in sentence
@@ -309,8 +300,7 @@ def test_what_goes_with_other_units_is_named_as_well(units: Units) -> None:
 @pytest.mark.parametrize("action", ["", "ON DELETE RESTRICT"])
 def test_a_row_that_refers_to_a_child_without_an_action_keeps_that_unit_alone_and_whole(units: Units, action: str) -> None:
     """Also on SQLite, where keys are off unless a connection asks for them."""
-    does(
-        units,
+    units.do(
         table("invoice", "of_summary INTEGER", key("i", "of_summary", "summary (n)", action)),
         f"INSERT INTO invoice VALUES (1, {SUMMARIES})",
     )
@@ -327,14 +317,13 @@ def test_a_row_that_refers_to_a_child_without_an_action_keeps_that_unit_alone_an
 def test_a_root_that_refers_to_itself_without_an_action_is_fine(units: Units) -> None:
     added, reference = "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)", "REFERENCES unit_of_work (id)"
     later = [added, f"ALTER TABLE unit_of_work ADD FOREIGN KEY (parent) {reference}"]
-    does(units, *([f"{added} {reference}"] if units.dialect == "sqlite" else later))
+    units.do(*([f"{added} {reference}"] if units.dialect == "sqlite" else later))
     assert units.store().datasets() == [units.dataset]
 
 
 def test_a_row_that_refers_and_is_asked_about_at_the_end_keeps_its_unit_whole_as_well(server: str) -> None:
     units = Units(new_schema(server)).has("due", "held")
-    does(
-        units,
+    units.do(
         table("invoice", "of_object INTEGER REFERENCES process_object (n) DEFERRABLE INITIALLY DEFERRED"),
         "INSERT INTO invoice SELECT 1, min(n) FROM process_object WHERE unit = 'due'",
     )
@@ -349,11 +338,11 @@ def test_a_row_that_refers_and_is_asked_about_at_the_end_keeps_its_unit_whole_as
 def test_a_key_that_comes_after_the_plan_is_seen_by_the_store_that_made_it(units: Units) -> None:
     store = store_of(units)
     targets = planned(store)
-    does(units, INVOICE, "INSERT INTO invoice VALUES (1, 'due')")
+    units.do(INVOICE, "INSERT INTO invoice VALUES (1, 'due')")
     assert swept(store, targets).outcome is FAILED
     assert units.whole("due", *OTHERS)
     assert count(units, "SELECT count(*) FROM invoice") == 1
-    does(units, "DROP TABLE invoice")
+    units.do("DROP TABLE invoice")
     assert swept(store, targets).outcome is DELETED
 
 
@@ -362,7 +351,7 @@ def test_no_time_is_given_but_one_is_taken_back_and_put_off_where_more_would_go(
     units = Units(store_url, ttl={"document_ttl": "180d"}).has("due", expires="2026-01-02")
     store, at = units.store(), datetime(2026, 1, 1, tzinfo=UTC)
     targets = planned(store)
-    does(units, INVOICE)
+    units.do(INVOICE)
     assert [one.outcome for one in store.expire(units.dataset, targets, at, 1)] == [FAILED]
     assert len(units.expires("due")) == 1
     assert store.datasets() == [units.dataset]
@@ -378,8 +367,8 @@ def test_no_time_is_given_but_one_is_taken_back_and_put_off_where_more_would_go(
 def test_a_key_that_names_no_columns_of_a_root_without_a_primary_key_is_refused_too(tmp_path: Path) -> None:
     (tmp_path / "s.db").touch()
     units = Units(f"sqlite:///{tmp_path / 's.db'}")
-    does(
-        units, "CREATE TABLE work AS SELECT * FROM unit_of_work",
+    units.do(
+        "CREATE TABLE work AS SELECT * FROM unit_of_work",
         table("detail", "unit TEXT REFERENCES work ON DELETE CASCADE"),
     )  # fmt: skip
     root = {**units.settings["root"], "table": "work"}
@@ -395,7 +384,7 @@ def test_a_key_that_names_no_columns_of_a_root_without_a_primary_key_is_refused_
 @pytest.mark.parametrize("as_", ["root", "child"])
 def test_a_view_is_refused_by_name(units: Units, as_: str) -> None:
     """A view of other columns over the root would have other units of work deleted from it."""
-    does(units, "CREATE VIEW shown AS SELECT id, opened, closed, archived, kind, kind AS unit FROM unit_of_work")
+    units.do("CREATE VIEW shown AS SELECT id, opened, closed, archived, kind, kind AS unit FROM unit_of_work")
     parts: dict[str, Any] = {"root": {**units.settings["root"], "table": "shown"}} if as_ == "root" else {}
     store = store_of(units, *([{"table": "shown", "key": "unit"}] if as_ == "child" else []), cascades="accepted", **parts)
     before = units.everything()
@@ -409,8 +398,7 @@ def test_a_view_is_refused_by_name(units: Units, as_: str) -> None:
 @pytest.mark.parametrize("as_", ["root", "child"])
 def test_a_child_that_shares_rows_with_the_root_is_refused_by_name(server: str, as_: str) -> None:
     units = Units(new_schema(server)).has("due")
-    does(
-        units,
+    units.do(
         f"CREATE TABLE special (parent {KEY}) INHERITS (unit_of_work)",
         "INSERT INTO special (id, opened, closed, parent) VALUES ('open', now(), NULL, 'due')",
     )
@@ -432,8 +420,7 @@ def test_keys_of_partitions_and_of_what_inherits_count_and_listed_ones_do_not(se
     url = new_schema(server)
     units = Units(url)
     columns = f"id {KEY}, opened timestamptz, closed timestamptz, archived timestamptz, kind {KEY}"
-    does(
-        units,
+    units.do(
         f"CREATE TABLE work ({columns}, PRIMARY KEY (id)) PARTITION BY LIST (id)",
         "CREATE TABLE work_due PARTITION OF work FOR VALUES IN ('due')",
         "CREATE TABLE work_rest PARTITION OF work DEFAULT",
@@ -450,12 +437,12 @@ def test_keys_of_partitions_and_of_what_inherits_count_and_listed_ones_do_not(se
     # One partition alone: rows of the others would go.
     with pytest.raises(Refused, match=r"work -> part by part_unit_fkey \(unit, ON DELETE CASCADE\)\. List"):
         store_of(units, root=root, children=[{"table": "part_1", "key": "unit"}]).datasets()
-    does(units, f"CREATE TABLE extra (unit {KEY} REFERENCES work_due ON DELETE CASCADE)")
+    units.do(f"CREATE TABLE extra (unit {KEY} REFERENCES work_due ON DELETE CASCADE)")
     with pytest.raises(Refused, match="work_due -> extra by extra_unit_fkey"):
         store.prepare(store.dataset, ["due"])
-    does(units, "DROP TABLE extra")
+    units.do("DROP TABLE extra")
     # Of one partition to another, between tables that are listed.
-    does(units, "ALTER TABLE part_1 ADD FOREIGN KEY (unit) REFERENCES work_due ON DELETE CASCADE")
+    units.do("ALTER TABLE part_1 ADD FOREIGN KEY (unit) REFERENCES work_due ON DELETE CASCADE")
     assert swept(store, planned(store)).outcome is DELETED
     assert count(units, "SELECT count(*) FROM part") == count(units, "SELECT count(*) FROM work") == 1
     store.close()
@@ -479,7 +466,7 @@ def test_where_nobody_can_see_what_refers_nothing_goes_unless_that_is_accepted(s
 @pytest.mark.parametrize("kind", ["DO INSTEAD", "DO ALSO"])
 def test_a_rule_of_deletions_is_refused_by_name(server: str, kind: str) -> None:
     units = Units(new_schema(server)).has("due", "open")
-    does(units, f"CREATE RULE odd AS ON DELETE TO summary {kind} DELETE FROM process_object WHERE unit <> OLD.unit")
+    units.do(f"CREATE RULE odd AS ON DELETE TO summary {kind} DELETE FROM process_object WHERE unit <> OLD.unit")
     said = {"DO INSTEAD": "does something else instead of a deletion", "DO ALSO": "does more at each deletion than is asked"}
     with pytest.raises(Refused, match=f"The rule odd of the table summary of the store ods {said[kind]}"):
         store_of(units).prepare(units.dataset, ["due"])
@@ -498,7 +485,7 @@ def test_a_trigger_of_deletions_is_told(units: Units) -> None:
     # What runs at insertions is no matter.
     quiet = {"sqlite": "BEGIN SELECT 1; END", "mysql": "SET @x = 1", "postgresql": "EXECUTE FUNCTION broken()"}[units.dialect]
     with units.broken("nobody", "summary"):
-        does(units, f"CREATE TRIGGER quiet AFTER INSERT ON summary FOR EACH ROW {quiet}")
+        units.do(f"CREATE TRIGGER quiet AFTER INSERT ON summary FOR EACH ROW {quiet}")
         [said] = [one for one in units.store().warnings() if "trigger" in one]
         assert "The trigger broken of the table summary of the store ods runs at each deletion" in said
         assert units.store().datasets() == [units.dataset]

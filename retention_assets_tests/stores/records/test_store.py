@@ -39,13 +39,10 @@ from sqlalchemy.types import BigInteger, Integer, TypeEngine
 from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import Url
 from retention_assets.sql.guarded_delete import LOCKED, GuardedDelete
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
 from retention_assets.stores.records import units
 from retention_assets.stores.records.log import lines_of
-from retention_assets.stores.records.settings import RecordsSettings
-from retention_assets.stores.records.store import RecordsStore
 from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
@@ -231,10 +228,8 @@ def test_sqlite_times_that_are_no_instants_refuse_the_dataset(tmp_path: Path, wr
         # A column of declared type TEXT would make a text of the number.
         connection.exec_driver_sql("ALTER TABLE unit_of_work ADD COLUMN bare BLOB")
         connection.exec_driver_sql("UPDATE unit_of_work SET bare = ?", (written,))
-    settings = {**units.settings, "root": {**units.settings["root"], "closed_at": "bare"}, "url": Url(units.url)}
-    (fault,) = (
-        sound_log(RecordsStore(RecordsSettings.model_validate(settings)).read([units.dataset])).datasets["fault"].to_pylist()
-    )
+    store = units.store(root={**units.settings["root"], "closed_at": "bare"})
+    (fault,) = sound_log(store.read([units.dataset])).datasets["fault"].to_pylist()
     assert "is no instant" in fault
 
 
@@ -262,7 +257,7 @@ def test_an_infinite_time_refuses_the_dataset(postgresql: Units) -> None:
     ],
 )
 def test_what_is_not_there_is_refused_by_name(units: Units, part: dict[str, Any], said: str) -> None:
-    store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), **part}))
+    store = units.store(**part)
     with pytest.raises(Refused, match=said):
         store.datasets()
 
@@ -271,7 +266,7 @@ def test_a_column_that_holds_no_times_is_refused(units: Units) -> None:
     if units.dialect == "sqlite":
         pytest.skip("what SQLite holds shows only when it is read")
     root = {**units.settings["root"], "closed_at": "kind"}
-    store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "root": root}))
+    store = units.store(root=root)
     with pytest.raises(
         Refused, match=r"The column kind of the table unit_of_work of the store ods is of the type VARCHAR\(40\).*a timestamp"
     ):
@@ -376,7 +371,7 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
         for row in connection.execute(select(other.c.unit, other.c.n)).all():
             connection.execute(text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
     children = [{"table": "detail", "key": "unit"}, *units.settings["children"]]
-    store = RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), "children": children}))
+    store = units.store(children=children)
     assert store.cascades().is_entangled
     # All tables are one transaction: a root that is there has all of its rows.
     assert store.remains(units.dataset, targets(units, "a")) == {"a": Remains.ALL}
@@ -462,8 +457,7 @@ def test_a_root_row_whose_deletion_waits_for_somebody_fails_alone_and_whole(raci
             "INSERT INTO invoice VALUES ('a', 0), ('b', 0), ('c', 0)",
         ):
             connection.execute(text(statement))
-    settings = {**racing.settings, "url": Url(racing.url), "cascades": "accepted"}
-    store = RecordsStore(RecordsSettings.model_validate(settings))
+    store = racing.store(cascades="accepted")
     planned = [Target(one.transaction, one.note) for one in store.prepare(racing.dataset, ["a", "b", "c"])]
     with racing.engine.connect() as writer, writer.begin() as writing:
         writer.execute(text("UPDATE invoice SET paid = 1 WHERE unit = 'b'"))
@@ -600,8 +594,7 @@ def test_a_column_is_the_text_that_an_attribute_has_in_a_log_or_refused(
     with units.engine.begin() as connection:
         connection.execute(insert(made), [{"id": 1, "kind": value}, {"id": 2, "kind": None}])
     root = {"table": "typed", "key": "id", "type": "kind", "opened_at": "o", "closed_at": "c"}
-    settings = {**units.settings, "url": Url(units.url), "root": root, "children": []}
-    store = RecordsStore(RecordsSettings.model_validate(settings))
+    store = units.store(root=root, children=[])
     try:
         if said is None:
             with pytest.raises(Refused, match=r"The column kind of the table .*typed is of the type .*, and an attribute is"):

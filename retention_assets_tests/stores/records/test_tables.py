@@ -8,11 +8,9 @@ from pydantic import ValidationError
 
 from retention_assets.errors import InvalidValue, Refused
 from retention_assets.policy.durations import parse_duration
-from retention_assets.settings.urls import Url
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.reflection import table_of
-from retention_assets.stores.records.settings import RecordsSettings, TtlSettings
-from retention_assets.stores.records.store import RecordsStore
+from retention_assets.stores.records.settings import TtlSettings
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
 
@@ -24,20 +22,10 @@ def expiring(store_url: str) -> Iterator[Units]:
     units.store().close()
 
 
-def store_of(units: Units, **parts: Any) -> RecordsStore:
-    return RecordsStore(RecordsSettings.model_validate({**units.settings, "url": Url(units.url), **parts}))
-
-
 def refused(units: Units, **parts: Any) -> str:
     with pytest.raises(Refused) as fault:
-        store_of(units, **parts).datasets()
+        units.store(**parts).datasets()
     return str(fault.value)
-
-
-def does(units: Units, *statements: str) -> None:
-    with units.engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
 
 
 def schema_of(units: Units) -> str:
@@ -51,7 +39,7 @@ def schema_of(units: Units) -> str:
 
 def test_the_root_is_no_child_of_its_own_by_its_schema_either(units: Units) -> None:
     """To sweep a unit of work would delete the open ones that name it their parent."""
-    does(units, "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)")
+    units.do("ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)")
     child = {"table": f"{schema_of(units)}.unit_of_work", "key": "parent"}
     assert "is the root's table unit_of_work itself" in refused(units, children=[child])
     root = {**units.settings["root"], "table": child["table"]}
@@ -62,7 +50,7 @@ def test_the_root_is_known_where_the_first_schema_of_the_path_does_not_have_it(s
     url = new_schema(server)
     units = Units(url)
     own = schema_of(units)
-    does(units, "ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)", f"CREATE SCHEMA {own}_before")
+    units.do("ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)", f"CREATE SCHEMA {own}_before")
     units.url = url.replace(own, f"{own}_before%2C{own}")
     assert "is the root's table" in refused(units, children=[{"table": f"{own}.unit_of_work", "key": "parent"}])
     units.store().close()
@@ -82,10 +70,10 @@ def test_a_child_is_not_there_twice_by_its_schema_either(units: Units) -> None:
 
 
 def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled(units: Units) -> None:
-    does(units, "ALTER TABLE summary ADD COLUMN other VARCHAR(60)")
+    units.do("ALTER TABLE summary ADD COLUMN other VARCHAR(60)")
     names = ["summary", f"{schema_of(units)}.summary"]
     children = [{"table": name, "key": key} for name, key in zip(names, ("unit", "other"), strict=True)]
-    for store, entangled in ((store_of(units, children=children), True), (units.store(), False)):
+    for store, entangled in ((units.store(children=children), True), (units.store(), False)):
         assert store.cascades().is_entangled is entangled
 
 
@@ -101,7 +89,7 @@ NOT_EMPTY = {
 
 @pytest.mark.parametrize("table", ["unit_of_work", "process_object"])
 def test_a_time_that_could_not_be_taken_back_is_not_given(expiring: Units, table: str) -> None:
-    does(expiring, *(statement.format(table) for statement in NOT_EMPTY[expiring.dialect]))
+    expiring.do(*(statement.format(table) for statement in NOT_EMPTY[expiring.dialect]))
     said = f"The column expires of the table {table} of the store ods cannot be empty, and empty means never: make it nullable."
     assert said in refused(expiring)
 
@@ -118,7 +106,7 @@ def test_what_can_be_empty_is_kept_of_each_column(units: Units) -> None:
 @pytest.mark.parametrize("table", ["unit_of_work", "summary"])
 def test_a_key_of_a_type_that_nobody_knows_is_refused_by_name(server: str, table: str, kind: str) -> None:
     units = Units(new_schema(server))
-    does(units, f"ALTER TABLE {table} ADD COLUMN odd {kind}")
+    units.do(f"ALTER TABLE {table} ADD COLUMN odd {kind}")
     # Among columns that nobody asks for it is no matter.
     assert units.store().datasets() == [units.dataset]
     parts: dict[str, Any] = {"root": {**units.settings["root"], "key": "odd"}}
