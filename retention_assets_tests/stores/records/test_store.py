@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from itertools import pairwise
+from operator import ne
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +379,18 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
     assert store.remains(units.dataset, targets(units, "a")) == {"a": Remains.ALL}
     assert [one.outcome for one in store.sweep(units.dataset, targets(units, "a"), 4)] == [DELETED]
     assert units.whole("b")
+
+
+def test_a_permit_is_asked_before_each_table_is_committed(postgresql: Units) -> None:
+    postgresql.has("a", "b")
+    planned, seen = targets(postgresql, "a", "b"), list[list[int]]()
+
+    def permit() -> None:
+        seen.append([len(postgresql.there(table)) for table in postgresql.tables])
+
+    assert {one.outcome for one in postgresql.opened.sweep(postgresql.dataset, planned, 1, permit)} == {DELETED}
+    changed = [sum(map(ne, before, after)) for before, after in pairwise([*seen, [0, 0, 0]])]
+    assert (max(changed), sum(changed)) == (1, 3)
 
 
 # --- others at work ---
