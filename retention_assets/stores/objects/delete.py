@@ -104,15 +104,15 @@ class ObjectDeletion:
         due = [DueObject(key) for key in by_key]
         if is_on_s3(self.root or ""):
             planned, failed = self._read_notes(targets)
-            due = [DueObject(one.key, _version_of(one), one.condition.etag if one.condition else None) for one in planned]
+            due = [DueObject(plan.key, _version_of(plan), plan.condition.etag if plan.condition else None) for plan in planned]
 
         def check(present: Entry) -> str | None:
             target = by_key[present.key]
             # Most notes match the file literally, and reading one takes longer than deleting its file.
             if self.conditional and says_of_file(target.note, present):
                 return None
-            one = planned_of(target, self.conditional)
-            return NO_NOTE if one is None else one.change(_facts_of(present))
+            plan = planned_of(target, self.conditional)
+            return NO_NOTE if plan is None else plan.change(_facts_of(present))
 
         swept = self._place.delete(due, check, permit, self.pace, parallelism) if due else []
         return [self._counted(result, by_key[result.transaction]) for result in swept] + failed
@@ -129,8 +129,8 @@ class ObjectDeletion:
         failed: list[SweptTarget] = []
         for target in targets:
             try:
-                if (one := planned_of(target, self.conditional)) is not None:
-                    planned.append(one)
+                if (plan := planned_of(target, self.conditional)) is not None:
+                    planned.append(plan)
             except Refused as fault:
                 failed.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))
         return planned, failed

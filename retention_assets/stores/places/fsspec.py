@@ -167,23 +167,23 @@ class FsspecPlace:
 
     def measure(self, folder: Folder) -> FolderNote | None:
         fs, root = self._open(folder)
-        found = _with_patience(lambda: self._tree(fs, root))
-        return _note_of(found) if found else None
+        infos = _with_patience(lambda: self._tree(fs, root))
+        return _note_of(infos) if infos else None
 
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
         fs, root = self._open(folder)
-        found = _with_patience(lambda: self._tree(fs, root))
-        if not found:
+        infos = _with_patience(lambda: self._tree(fs, root))
+        if not infos:
             return None
-        note = _note_of(found)
+        note = _note_of(infos)
         check(note)
         # files before folders, deepest folders first
-        for path in sorted(found, key=lambda path: (path.endswith(SEPARATOR), -path.count(SEPARATOR))):
+        for path in sorted(infos, key=lambda path: (path.endswith(SEPARATOR), -path.count(SEPARATOR))):
             _with_patience(partial(_delete_one, fs, path, permit))
 
         def check_none_left() -> None:
             if left := self._tree(fs, root):
-                raise OSError(f"{len(left)} of {len(found)} places stay: {min(left)}")
+                raise OSError(f"{len(left)} of {len(infos)} places stay: {min(left)}")
 
         _with_patience(check_none_left)
         return RemovedFolder(note.freed)
@@ -197,13 +197,13 @@ class FsspecPlace:
         fs.invalidate_cache()
         with self._refusing():
             try:
-                found = _with_patience(lambda: {_path(info): info for info in fs.ls(root.rstrip(SEPARATOR), detail=True)})
+                infos = _with_patience(lambda: {_path(info): info for info in fs.ls(root.rstrip(SEPARATOR), detail=True)})
             except FileNotFoundError:
                 if missing_is_empty:
                     return []
                 raise Refused(f"{mask_secrets(self.location)} is not there. Nothing is taken for gone without it.") from None
-        self._check_below(found, root)
-        return [(path[len(root) :], info) for path, info in found.items() if path[len(root) :] not in ("", IDENTITY)]
+        self._check_below(infos, root)
+        return [(path[len(root) :], info) for path, info in infos.items() if path[len(root) :] not in ("", IDENTITY)]
 
     def _tree(self, fs: FileSystem, root: str) -> dict[str, Info]:
         """Everything below a folder, and the folder itself; paths of folders end in a separator. Empty if it is not there."""
@@ -212,17 +212,17 @@ class FsspecPlace:
         try:
             if not fs.isdir(folder):
                 return {}
-            found = self._find(fs, folder, withdirs=True)
+            infos = self._find(fs, folder, withdirs=True)
         except FileNotFoundError:
             return {}
         return {root: {"size": 0}} | {
-            path + (SEPARATOR if info["type"] == "directory" else ""): info for path, info in found.items()
+            path + (SEPARATOR if info["type"] == "directory" else ""): info for path, info in infos.items()
         }
 
     def _find(self, fs: FileSystem, folder: str, **more: Any) -> dict[str, Info]:
-        found = {path.rstrip(SEPARATOR): info for path, info in fs.find(folder, detail=True, **more).items()}
-        self._check_below(found, f"{folder}{SEPARATOR}")
-        return found
+        infos = {path.rstrip(SEPARATOR): info for path, info in fs.find(folder, detail=True, **more).items()}
+        self._check_below(infos, f"{folder}{SEPARATOR}")
+        return infos
 
     def _check_below(self, paths: Mapping[str, Info], root: str) -> None:
         """Raises Refused for a driver that names what it was not asked for."""
@@ -255,8 +255,8 @@ def _entry(key: str, info: Info) -> Entry:
     )  # fmt: skip
 
 
-def _note_of(found: Mapping[str, Info]) -> FolderNote:
-    files = [_entry(path, info) for path, info in found.items() if not path.endswith(SEPARATOR)]
+def _note_of(infos: Mapping[str, Info]) -> FolderNote:
+    files = [_entry(path, info) for path, info in infos.items() if not path.endswith(SEPARATOR)]
     return FolderNote.of_files(sum(int(file.size or 0) for file in files), ((int(file.size or 0), file.time) for file in files))
 
 

@@ -157,8 +157,8 @@ class S3Place:
         with self._refusing():
             bucket = self._bucket(folder)
             for page in bucket.answers("list_objects_v2", Prefix=bucket.prefix, Delimiter=SEPARATOR):
-                yield from (found["Prefix"][len(bucket.prefix) :] for found in page.get("CommonPrefixes", ()))
-                keys = (bucket.key_of(found) for found in page.get("Contents", ()))
+                yield from (item["Prefix"][len(bucket.prefix) :] for item in page.get("CommonPrefixes", ()))
+                keys = (bucket.key_of(item) for item in page.get("Contents", ()))
                 yield from (key for key in keys if key not in ("", IDENTITY))
 
     def delete(
@@ -169,12 +169,12 @@ class S3Place:
         present: dict[str, Entry] = {}
 
         def look(wanted: Sequence[DueObject]) -> Iterator[Result]:
-            found = {entry.key: entry for entry in self.find([due.key for due in wanted])}
-            present.update(found)
+            entries = {entry.key: entry for entry in self.find([due.key for due in wanted])}
+            present.update(entries)
             for due in wanted:
-                if due.key not in found:
+                if due.key not in entries:
                     yield due, Outcome.ALREADY_GONE, None
-                elif why := check(found[due.key]):
+                elif why := check(entries[due.key]):
                     yield due, Outcome.SPARED, why
 
         requests = [_Request(bucket, part, permit, look, pace) for part in _parts(objects)]
@@ -218,7 +218,7 @@ class S3Place:
         versions = self._deletes_versions
         request, kind = ("list_object_versions", "Versions") if versions else ("list_objects_v2", "Contents")
         answer = bucket.ask(request, Prefix=bucket.prefix, MaxKeys=_FEW)
-        return any(bucket.key_of(found) not in ("", IDENTITY) for found in answer.get(kind, ())) or bool(
+        return any(bucket.key_of(item) not in ("", IDENTITY) for item in answer.get(kind, ())) or bool(
             answer.get("IsTruncated")
         )
 
@@ -330,8 +330,8 @@ class _Bucket:
             if version := answer.get("NextVersionIdMarker"):
                 more["VersionIdMarker"] = version
 
-    def key_of(self, found: Answer) -> str:
-        return str(found["Key"])[len(self.prefix) :]
+    def key_of(self, item: Answer) -> str:
+        return str(item["Key"])[len(self.prefix) :]
 
     def versioning(self) -> str | None:
         """Status of versioning; None for a bucket that never kept versions."""
@@ -350,12 +350,12 @@ class _Bucket:
         """Everything below the prefix, or every version of it; delete markers have no bytes."""
         if not versions:
             pages = self.answers("list_objects_v2", Prefix=self.prefix, MaxKeys=PAGE)
-            return [self._entry(found, grain=1) for page in pages for found in page.get("Contents", ())]
+            return [self._entry(item, grain=1) for page in pages for item in page.get("Contents", ())]
         entries: list[Entry] = []
         for page in self.answers("list_object_versions", Prefix=self.prefix, MaxKeys=PAGE):
-            entries += [self._entry(found, grain=1) for found in page.get("Versions", ())]
+            entries += [self._entry(item, grain=1) for item in page.get("Versions", ())]
             hiding = page.get("DeleteMarkers", ()) if markers else ()
-            entries += [self._entry({**found, "Size": 0}, grain=1) for found in hiding]
+            entries += [self._entry({**item, "Size": 0}, grain=1) for item in hiding]
         return entries
 
     def pages(self, after: str | None, up_to: str | None, versions: bool) -> Iterator[_Page]:
@@ -376,8 +376,8 @@ class _Bucket:
         whole = self.prefix + key
         if not _DOTS.isdisjoint(whole.split(SEPARATOR)):
             # HTTP clients may normalize the dots, which addresses another object; a listing sends the key as text.
-            found = (entry for page in self.pages(_just_before(whole), whole, versions) for entry in page.entries)
-            return next((entry for entry in found if entry.key == key), None)
+            listed = (entry for page in self.pages(_just_before(whole), whole, versions) for entry in page.entries)
+            return next((entry for entry in listed if entry.key == key), None)
         try:
             answer = self.ask("head_object", Key=whole)
         except FileNotFoundError:
@@ -406,10 +406,10 @@ class _Bucket:
         """Longer prefixes below a prefix, by separators or else by single characters, and the number of requests made. Empty if
         one page holds all keys."""
         page = self.ask("list_objects_v2", Prefix=prefix, Delimiter=SEPARATOR, MaxKeys=PAGE)
-        folders = [found["Prefix"] for found in page.get("CommonPrefixes", ())]
+        folders = [item["Prefix"] for item in page.get("CommonPrefixes", ())]
         if not page.get("IsTruncated"):
             return folders, 1
-        names = sorted([*folders, *(found["Key"] for found in page.get("Contents", ()))])
+        names = sorted([*folders, *(item["Key"] for item in page.get("Contents", ()))])
         common, requests = _common(names[0], names[-1]), 2
         if len(common) > len(prefix) and self._next(prefix, common + _LAST) is None:
             prefix = common
@@ -423,27 +423,27 @@ class _Bucket:
 
     def _next(self, prefix: str, after: str) -> str | None:
         page = self.ask("list_objects_v2", Prefix=prefix, StartAfter=after, MaxKeys=1)
-        return next((str(found["Key"]) for found in page.get("Contents", ())), None)
+        return next((str(item["Key"]) for item in page.get("Contents", ())), None)
 
     def _key_pages(self, after: str | None) -> Iterator[_Page]:
         first = {"StartAfter": after} if after is not None else {}
         for answer in self.answers("list_objects_v2", first, Prefix=self.prefix, MaxKeys=PAGE):
             contents = answer.get("Contents", ())
             last = contents[-1]["Key"] if contents else after or ""
-            yield _Page([self._entry(found) for found in contents], last if answer.get("IsTruncated") else None)
+            yield _Page([self._entry(item) for item in contents], last if answer.get("IsTruncated") else None)
 
     def _version_pages(self, after: str | None) -> Iterator[_Page]:
         first = {"KeyMarker": after} if after is not None else {}
         for answer in self.answers("list_object_versions", first, Prefix=self.prefix, MaxKeys=PAGE):
-            latest = [self._entry(found) for found in answer.get("Versions", ()) if found["IsLatest"]]
+            latest = [self._entry(item) for item in answer.get("Versions", ()) if item["IsLatest"]]
             yield _Page(latest, answer["NextKeyMarker"] if answer.get("IsTruncated") else None)
 
-    def _entry(self, found: Answer, size: str = "Size", grain: int = _SECOND) -> Entry:
+    def _entry(self, item: Answer, size: str = "Size", grain: int = _SECOND) -> Entry:
         """Times are whole seconds, the precision of an answer about one object, unless only listings are compared."""
-        time = time_in_ns(found.get("LastModified"))
-        etag = str(found.get("ETag") or "").strip('"') or None
+        time = time_in_ns(item.get("LastModified"))
+        etag = str(item.get("ETag") or "").strip('"') or None
         return Entry(
-            self.key_of(found), found[size], time if time is None else time // grain * grain, found.get("VersionId"), etag=etag
+            self.key_of(item), item[size], time if time is None else time // grain * grain, item.get("VersionId"), etag=etag
         )
 
 

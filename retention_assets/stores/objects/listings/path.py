@@ -61,6 +61,8 @@ class PathObjects:
             condition = tagged_conditions(pa.array(versions, pa.string()), pa.array(etags, pa.string()))
         else:
             tags = zip(generations, etags, strict=True)
-            known = (ObjectCondition(generation=generation, etag=None if generation else etag) for generation, etag in tags)
-            condition = pa.array([None if tag == ObjectCondition() else tag.text for tag in known], pa.string())
+            conditions = (
+                ObjectCondition(generation=generation, etag=None if generation else etag) for generation, etag in tags
+            )
+            condition = pa.array([None if tag == ObjectCondition() else tag.text for tag in conditions], pa.string())
         return objects_batch(keys, shown, {"size": size, "created_at": pa.array(created).cast(INSTANT), "condition": condition})
