@@ -22,5 +22,7 @@ def begun(targets: list[Target]) -> list[Target]:
 def swept(
     store: ObjectsStore, targets: list[Target], dataset: str = "blobs/a", parallelism: int = 2, permit: Permit = always
 ) -> dict[str, SweptTarget]:
-    """What became of each."""
-    return {one.transaction: one for one in store.sweep(dataset, targets, parallelism, permit)}
+    """What became of each, which is said once."""
+    results = store.sweep(dataset, targets, parallelism, permit)
+    assert len(results) == len(targets)
+    return {result.transaction: result for result in results}
