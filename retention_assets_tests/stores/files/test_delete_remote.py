@@ -1,5 +1,6 @@
 """Deleting on S3 and on other file systems: every key and no other, and faults that may pass or not."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,18 @@ def test_one_key_that_stays_is_no_success_of_the_others(s3: S3) -> None:
         environment.store(), "lake/a", "T1"
     )
     assert environment.owned("lake/a", "T1") == {"data/a/T1/part.parquet"}
+
+
+def test_a_server_that_only_says_that_it_deleted_is_not_believed(s3: S3) -> None:
+    environment = filled(S3Files(s3))
+
+    def says(method: str, _: str, body: bytes) -> tuple[str, str] | None:
+        keys = re.findall("<Key>(.*?)</Key>", body.decode())
+        deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        return ("200 OK", f"<DeleteResult>{deleted}</DeleteResult>") if method == "POST" else None
+
+    s3.faults.append(says)
+    assert "2 of 2 places stay: data/a/T1/" in refusal(environment.store(), "lake/a", "T1")
 
 
 def test_a_folder_of_thousands_of_keys_goes_in_few_requests(s3: S3) -> None:
