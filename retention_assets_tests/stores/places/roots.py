@@ -92,6 +92,8 @@ class MemoryRoot(Root):
         self.empty()
 
     def put(self, key: str, content: bytes) -> None:
+        # folders that are there by themselves, and so have to be empty to go
+        self.fs.makedirs(posixpath.dirname(f"/root/{key}"), exist_ok=True)
         self.fs.pipe_file(f"/root/{key}", content)
 
     def keys(self) -> set[str]:

@@ -70,6 +70,12 @@ def test_an_object_is_known_again_by_its_etag_where_there_is_one(
     assert found(listing_of(PLACE), ["r1/a"])["r1/a"]["condition"] == '{"etag":"x"}'
 
 
+def test_a_driver_that_names_what_is_elsewhere_is_not_believed(filled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filled, "ls", lambda *_, **__: [{"name": "/lake/other/x", "size": 1, "type": "file", "mtime": 1}])
+    with pytest.raises(Refused, match="names '/lake/other/x' among what is below /lake/blobs/"):
+        listed(listing_of(PLACE))
+
+
 @pytest.mark.parametrize("said", [{}, {"mtime": "yesterday"}, {"mtime": 1e30}])
 def test_without_a_time_the_listing_is_refused(filled: Any, monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -> None:
     found = [{"name": "/lake/blobs/x", "size": 1, "type": "file", **said}]

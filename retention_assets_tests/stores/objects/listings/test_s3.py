@@ -90,6 +90,8 @@ def test_of_versions_the_latest_is_the_object_and_a_hidden_one_is_none(versioned
     assert rows.keys() == {"a", "b"}
     assert (rows["a"]["size"], ObjectCondition.parse(rows["a"]["condition"])) == (5, ObjectCondition(version=latest))
     assert found(listing, ["a", "hidden", "b"]) == rows
+    # So many that a page would answer them, but without versions.
+    assert found(listing, ["a", "b", *(f"none{number}" for number in range(10))]) == rows
 
 
 def test_a_version_that_says_nothing_is_noted_with_the_etag(versioned: tuple[Any, str]) -> None:
