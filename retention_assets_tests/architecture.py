@@ -187,7 +187,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_360,
     "dagster": 3_930,
     "demo": 770,
-    "retention_assets_tests": 65_530,
+    "retention_assets_tests": 65_540,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
 OPENINGS, ARROWS = 51, 1_348

@@ -95,14 +95,13 @@ class ObjectDeletion:
             # first the deletion: if it raises, all targets fail, also those whose note can't be read
             known = {target.transaction for target in targets if target.place_known}
             return (self.rows.delete(planned, known, permit, self.pace) if planned else []) + failed
-        if "::" in (self.root or ""):
+        root = self.root or ""
+        if "::" in root:
             # such a place is a copy or an archive: removing there removes elsewhere, or nothing
-            raise Refused(
-                f"Objects at {mask_secrets(self.root or '')} cannot be removed. Name the file system itself, without ::."
-            )
+            raise Refused(f"Objects at {mask_secrets(root)} cannot be removed. Name the file system itself, without ::.")
         by_key, failed = {target.transaction: target for target in targets}, list[SweptTarget]()
         due = [DueObject(key) for key in by_key]
-        if is_on_s3(self.root or ""):
+        if is_on_s3(root):
             planned, failed = self._read_notes(targets)
             due = [DueObject(plan.key, _version_of(plan), plan.condition.etag if plan.condition else None) for plan in planned]
 

@@ -131,9 +131,8 @@ def test_a_server_that_only_says_that_it_deleted_is_not_believed(s3: S3) -> None
     environment = filled(S3Files(s3))
 
     def says(method: str, _: str, body: bytes) -> tuple[str, str] | None:
-        keys = re.findall("<Key>(.*?)</Key>", body.decode())
-        deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
-        return ("200 OK", f"<DeleteResult>{deleted}</DeleteResult>") if method == "POST" else None
+        keys = re.findall("<Key>.*?</Key>", body.decode())
+        return ("200 OK", f"<R>{''.join(f'<Deleted>{key}</Deleted>' for key in keys)}</R>") if method == "POST" else None
 
     s3.faults.append(says)
     assert "2 of 2 places stay: data/a/T1/" in refusal(environment.store(), "lake/a", "T1")

@@ -1,23 +1,16 @@
 """Deleting objects from a disk: by descriptors, no way out of the root, and nothing taken for gone without a sign."""
 
 import os
-from pathlib import Path
 
 import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.objects.notes import says_of_file
-from retention_assets.stores.places import DeletionPace, DueObject, Entry, local, open_place
+from retention_assets.stores.places import Entry, local, open_place
 from retention_assets.stores.places.mounts import Mount
-from retention_assets.stores.protocol import Remains, SweptTarget, always, is_same_place
+from retention_assets.stores.protocol import Remains, SweptTarget, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
-
-
-def deleted(root: Path, *keys: str) -> dict[str, SweptTarget]:
-    """Whatever is there."""
-    due = [DueObject(key) for key in keys]
-    return {one.transaction: one for one in open_place(str(root)).delete(due, lambda _: None, always, DeletionPace(0), 2)}
 
 
 def test_a_note_says_to_the_letter_what_is_there_until_it_is_another_file(folder: LocalObjects) -> None:
@@ -108,8 +101,10 @@ def test_what_is_mounted_below_the_root_is_left_alone(folder: LocalObjects, monk
     def mount_of(descriptor: int) -> Mount:
         return Mount(1, 2 if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/a") else 1)
 
+    store = folder.store()
+    targets = planned(store, "a/one")
     monkeypatch.setattr(local, "mount_of", mount_of)
-    found = deleted(folder.root, "a/one")["a/one"]
+    found = swept(store, targets)["a/one"]
     assert found.outcome is Outcome.FAILED
     assert "mounted" in (found.error or "")
     assert (folder.root / "a" / "one").exists()

@@ -210,14 +210,6 @@ def test_a_newer_version_is_another_object_and_both_stay(versioned: Versioned) -
     assert versioned.versions() == ([b"a/one", b"a/one", b"older"], 0)
 
 
-def test_what_somebody_has_hidden_is_gone_already(versioned: Versioned) -> None:
-    store = versioned.store()
-    targets = planned(store, "a/one")
-    versioned.client.delete_object(Bucket=versioned.name, Key="blobs/a/one")
-    assert swept(store, targets)["a/one"].outcome is Outcome.ALREADY_GONE
-    assert versioned.versions() == ([b"a/one", b"older"], 1)
-
-
 def test_what_is_deleted_without_its_version_is_only_hidden(versioned: Versioned) -> None:
     store = versioned.store(delete={"condition": "none"})
     found = swept(store, planned(store, "a/one"))
