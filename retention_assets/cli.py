@@ -6,15 +6,15 @@ import sys
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from retention_assets import __version__
-from retention_assets.errors import BadInput, Problem
+from retention_assets.errors import BadInput
 from retention_assets.failures import failure_text
-from retention_assets.people.common.options import config_option
-from retention_assets.people.common.output import ExitCode, echo, say
+from retention_assets.people.output import CONFIG_NOTE, ExitCode, echo, say
 from retention_assets.settings.secrets import masked_fault
 
 # Sections of the help: beginning, looking ahead, looking back, deciding, acting, and keeping the ledger. A new command is one
@@ -25,28 +25,28 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "people.init:init",
             "Write settings, a policy, the schema by which editors complete policies, and a .gitignore",
         ),
-        "demo": ("commands.demo:demo", "Build a small environment, and show what retention does with it"),
-        "validate": ("commands.evaluation:validate", "Check policy files and print each policy as a sentence"),
-        "schema": ("commands.evaluation:schema", "Print the JSON Schema of policy files, for editors"),
+        "demo": ("people.init:demo", "Build a small environment, and show what retention does with it"),
+        "validate": ("people.policies:validate", "Check policy files and print each policy as a sentence"),
+        "schema": ("people.policies:schema", "Print the JSON Schema of policy files, for editors"),
     },
     "Look ahead": {
-        "plan": ("commands.plan:plan", "Show what a run would do now"),
-        "simulate": ("commands.simulate:simulate", "Live through the next days on a copy"),
+        "plan": ("people.plan:plan", "Show what a run would do now"),
+        "simulate": ("people.simulate:simulate", "Live through the next days on a copy"),
         "forecast": (
-            "commands.forecast:forecast",
+            "people.forecast:forecast",
             "Foresee, day by day, what will be stored, marked and deleted, and what it costs",
         ),
-        "preview": ("commands.evaluation:preview", "Show what policies would decide about a log"),
-        "compare": ("commands.evaluation:compare", "Show what another set of policies would newly mark and no longer mark"),
+        "preview": ("people.preview:preview", "Show what policies would decide about a log"),
+        "compare": ("people.preview:compare", "Show what another set of policies would newly mark and no longer mark"),
     },
     "Look": {
         "explain": (
-            "commands.evaluation:explain",
+            "people.history:explain",
             "Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion",
         ),
-        "history": ("commands.history:history", "Show the life of each transaction of DATASET, or of some"),
+        "history": ("people.history:history", "Show the life of each transaction of DATASET, or of some"),
         "marks": ("people.marks:marks", "List marks"),
-        "report": ("commands.report:report", "Show what was due for deletion on DATE and what became of it"),
+        "report": ("people.report:report", "Show what was due for deletion on DATE and what became of it"),
         "scans": (
             "people.scans:scans",
             "List the scans of stores of objects, accept a braked one, or export what one has found",
@@ -64,10 +64,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "release": ("people.holds:release_command", "Release a hold"),
         "policies": ("people.policies:policies", "Show the policy book"),
         "realm": ("people.realms:realm_command", "List realms, show the realm NAME, or change it with --status"),
-        "advance": ("people.visibility:advance_command", "Raise the visibility mark of a dataset"),
+        "advance": ("people.visibility:advance", "Raise the visibility mark of a dataset"),
     },
     "Act": {
-        "run": ("commands.run:run", "Read the stores, judge, mark what may go, sweep what is due, and report"),
+        "run": ("people.run:run", "Read the stores, judge, mark what may go, sweep what is due, and report"),
         "housekeeping": (
             "people.housekeeping:housekeeping_command",
             "Postpone what a store would expire too early, and show what expires tomorrow",
@@ -81,6 +81,19 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 _COMMANDS = {name: entry for commands in GROUPS.values() for name, entry in commands.items()}
 # Commands without settings take no --config.
 WITHOUT_SETTINGS = ("init", "demo", "schema")
+
+
+def _config_option() -> click.Option:
+    """Make `--config`, for the whole command line and for each command that works on settings; the last one given counts."""
+
+    def note(context: click.Context, _: click.Parameter, file: Path | None) -> None:
+        if file is not None:
+            context.meta[CONFIG_NOTE] = file
+
+    return click.Option(
+        ["-c", "--config"], type=click.Path(path_type=Path), expose_value=False, callback=note, metavar="FILE",
+        help="Use these settings instead of ./retention.yaml; the same as RETENTION_CONFIG.",
+    )  # fmt: skip
 
 
 class RetentionGroup(click.Group):
@@ -106,7 +119,7 @@ class RetentionGroup(click.Group):
                 formatter.write_dl([(f"{name:{widest}}", summary) for name, (_, summary) in commands.items()])
 
 
-@click.group(cls=RetentionGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[config_option()])
+@click.group(cls=RetentionGroup, context_settings={"help_option_names": ["-h", "--help"]}, params=[_config_option()])
 @click.version_option(__version__, "-V", "--version", prog_name="retention")
 def retention() -> None:
     """Retention for versioned data: mark, wait, check again, sweep, report.
@@ -116,7 +129,7 @@ def retention() -> None:
 
 
 def _takes_config(command: click.Command) -> None:
-    command.params.append(config_option())
+    command.params.append(_config_option())
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         _takes_config(below)
 
@@ -128,7 +141,8 @@ def main() -> NoReturn:
     try:
         code = retention.main(prog_name="retention", standalone_mode=False)
     except BadInput as fault:
-        _print_problems(fault.problems)
+        for sentence in fault.first_problems():
+            say(sentence)
         sys.exit(ExitCode.BAD_INPUT)
     except click.ClickException as fault:
         _print_usage(fault)
@@ -148,13 +162,6 @@ def main() -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(ExitCode.FAILED)
     sys.exit(code if isinstance(code, int) else ExitCode.DONE)
-
-
-def _print_problems(problems: tuple[Problem, ...], most: int = 200) -> None:
-    for problem in problems[:most]:
-        say(str(problem))
-    if len(problems) > most:
-        say(f"… and {len(problems) - most} more problems.")
 
 
 def _print_usage(fault: click.ClickException) -> None:

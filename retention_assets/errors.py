@@ -62,6 +62,11 @@ class BadInput(Exception):
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
+    def first_problems(self, most: int = 200) -> list[str]:
+        """Sentences of the first problems, and how many more there are."""
+        more = len(self.problems) - most
+        return [*map(str, self.problems[:most]), *([f"… and {more} more problems."] if more > 0 else [])]
+
 
 class InvalidValue(ValueError):
     """Wrong value, with what was expected and how to mend it; whoever reads the file adds file, policy and key.

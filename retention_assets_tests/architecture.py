@@ -67,9 +67,12 @@ IMPORTS: Mapping[str, set[str]] = {
     "pipeline.unrecorded_scans": {"errors", "frames", "ledger", "pipeline", "pipeline.scans", "policy", "settings", "stores"},
     # The pipeline only for what it has published: a hold says how much it is about.
     "people": {
-        "clock", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "outcomes", "pipeline",
-        "pipeline.unrecorded_scans", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores", "sweep",
+        "clock", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger", "outcomes",
+        "pipeline", "pipeline.unrecorded_scans", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml",
+        "stores", "sweep",
     },
+    # `retention run` is a job of Dagster's.
+    "people.run": {"dagster", "errors", "evaluation", "people", "render", "sweep"},
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "outcomes", "people",
         "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.secrets",
@@ -78,10 +81,6 @@ IMPORTS: Mapping[str, set[str]] = {
     },
     "definitions": {"dagster"},
     "demo": {"dagster", "errors", "evaluation", "exchange", "ledger", "policy", "render", "report", "settings"},
-    "commands": {
-        "clock", "dagster", "datasets", "demo", "environment", "errors", "evaluation", "exchange", "frames", "ledger",
-        "people", "policy", "render", "report", "settings", "settings.secrets", "settings.yaml", "stores", "sweep",
-    },
     "cli": {"errors", "failures", "people", "settings.secrets"},
 }  # fmt: skip
 
@@ -165,7 +164,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_100,
+    "(top)": 1_120,
     "settings": 1_530,
     "policy": 3_070,
     "frames": 3_740,
@@ -182,15 +181,14 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_410,
     "sweep": 2_910,
     "pipeline": 2_820,
-    "people": 4_420,
-    "commands": 1_130,
+    "people": 5_130,
     "render": 2_360,
-    "dagster": 3_930,
+    "dagster": 3_560,
     "demo": 770,
-    "retention_assets_tests": 65_540,
+    "retention_assets_tests": 65_380,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 51, 1_348
+OPENINGS, ARROWS = 32, 1_348
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -148,7 +148,7 @@ def test_the_command_line_says_what_failed_and_leaves_its_own_faults_their_trace
     def fail(*_: object, **__: object) -> None:
         raise fault
 
-    monkeypatch.setattr("retention_assets.people.marks.find_environment", fail)
+    monkeypatch.setattr("retention_assets.people.command.find_environment", fail)
     monkeypatch.setattr("os.dup2", lambda *_: None)
     if words is None:
         monkeypatch.setattr("sys.argv", ["retention", "marks"])

@@ -16,7 +16,7 @@ import pytest
 
 from retention_assets.dagster.step import masking_faults
 from retention_assets.outcomes import Outcome
-from retention_assets.people.common.output import say
+from retention_assets.people.output import say
 from retention_assets.settings.secrets import masked, remember_secrets
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target

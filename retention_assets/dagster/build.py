@@ -14,7 +14,7 @@ from retention_assets.dagster.automation.sensors import sensors
 from retention_assets.dagster.chain import chain
 from retention_assets.dagster.jobs import jobs, partition_jobs
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.operations.jobs import operation_jobs
+from retention_assets.dagster.operation_jobs import operation_jobs
 from retention_assets.dagster.resources import resources
 from retention_assets.dagster.store_assets import store_assets
 from retention_assets.settings.model import AutomationSettings, Settings, load_settings

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import pyarrow as pa
@@ -23,63 +23,63 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
 from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, noted_places, remember_places
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead
-from retention_assets.people.command import command, options, show
-from retention_assets.people.common.options import FORMAT, examples
-from retention_assets.people.common.output import echo_json, progress, say
-from retention_assets.people.common.sources import find_environment, ledger_to_read
-from retention_assets.people.operation import Flags, Kind, Only, ReasonedRequest, Request, Result, Text, operation
+from retention_assets.people.command import command, examples
+from retention_assets.people.operation import Flags, Kind, Only, ReasonedRequest, RecordedRequest, Result, Text, operation
+from retention_assets.people.output import echo_json, say
+from retention_assets.people.sources import find_environment, what_is_missing
 from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
 
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'
 _HASH_LENGTH = 64
 
 
-class VerifyRequest(Request):
-    """Verification of all, or of what came after the last one without a fault; `known` is a head kept elsewhere."""
+class VerifyRequest(RecordedRequest):
+    """Verification of all, or of what came after the last one without a fault, with files of heads that are kept elsewhere."""
 
-    known: Annotated[ChainHead | None, Only.PROGRAM] = None
+    known: Annotated[Path | None, Only.COMMAND] = Field(
+        default=None, description="A head saved earlier: the record must contain it."
+    )
+    save_head: Annotated[Path | None, Only.COMMAND] = Field(
+        default=None, description="Write the head to this file if the record is sound."
+    )
     only_new: Annotated[bool, Flags("--new")] = Field(
         default=False, description="Only what came after the last verification that found no fault."
     )
-
-
-class Verified(Result):
-    """Sound record, or its faults."""
-
-    result: AuditResult
-
-    @property
-    def headline(self) -> str:
-        if self.result.faults:
-            return self.result.summary
-        return f"The record is sound: {self.result.rows:,} rows with {self.result.members:,} members say what was written."
-
-    def sentences(self) -> Sequence[str]:
-        remarks = (f"remark: {remark}" for remark in self.result.remarks)
-        return [*self.result.faults, *remarks, f"head: {self.result.head.position} {self.result.head.hash}"]
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.result.faults)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self.result)
 
 
 @operation(
     Kind.ACT,
     "retention audit verify",
     "retention audit verify --known /safe/head.json --save-head /safe/head.json",
+    progress="verifying the audit",
 )
-def audit_verify(request: VerifyRequest, environment: Environment) -> Verified:
+def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
     """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
-    # where there is no ledger, its record is sound
+    known = _head_of(request.known) if request.known else None
     with environment.ledger_if_any() as ledger:
         if ledger is not None:
-            return Verified(result=ledger.verify_and_record(request.actor, request.known, request.only_new))
-    known = request.known
-    lost = (f"Row {known.position} of the audit was noted before, and there is no ledger.",) if known and known.position else ()
-    return Verified(result=AuditResult(0, 0, ChainHead(0, GENESIS), lost))
+            result = ledger.verify_and_record(request.actor, known, request.only_new)
+        else:
+            # where there is no ledger, its record is sound
+            lost = f"Row {known.position} of the audit was noted before, and there is no ledger." if known else ""
+            result = AuditResult(0, 0, ChainHead(0, GENESIS), (lost,) if known and known.position else ())
+        notes = what_is_missing(environment, ledger)
+    failures = [result.summary] if result.faults else []
+    if request.save_head and failures:
+        failures[0] += f" {request.save_head} was not written."
+    elif request.save_head:
+        _save(result.head, request.save_head)
+        notes += (f"the head is in {request.save_head}; keep it where nobody who can write the ledger can write it",)
+    sound = f"The record is sound: {result.rows:,} rows with {result.members:,} members say what was written."
+    remarks = (f"remark: {remark}" for remark in result.remarks)
+    return Result(
+        headline=result.summary if failures else sound,
+        sentences=[*result.faults, *remarks, f"head: {result.head.position} {result.head.hash}"],
+        notes=notes,
+        failures=failures,
+        failed=bool(failures),
+        data=asdict(result),
+    )
 
 
 class AcceptRequest(ReasonedRequest):
@@ -96,41 +96,13 @@ class AcceptRequest(ReasonedRequest):
     )
 
 
-class AcceptResult(Result):
-    """Accepted parts of a ledger: a noted head that it does not hold, and rows that stay as they are."""
-
-    # beginning of the sentence
-    accepted: str
-    ledger: str
-    position: int
-    noted: LedgerHead | None
-    faults: tuple[str, ...]
-    # faults of noted heads, or of the place of a store
-    places: tuple[str, ...] = ()
-
-    @property
-    def headline(self) -> str:
-        return f"{self.accepted}, up to row {self.position} of its record."
-
-    def sentences(self) -> Sequence[str]:
-        return [f"accepted: {fault}" for fault in (*self.faults, *self.places)]
-
-    @property
-    def next(self) -> str:
-        return "`retention run` sweeps again. No mark was touched."
-
-    def as_dict(self) -> dict[str, Any]:
-        about = {"ledger": self.ledger, "position": self.position, "noted": asdict(self.noted) if self.noted else None}
-        return {**about, "faults": list(self.faults), "places": list(self.places)}
-
-
 @operation(
     Kind.ACT,
     "retention audit accept -r 'the backup of Monday was put back'",
     "retention audit accept --head -r 'the warehouse was lost'",
     "retention audit accept --store lake -r 'its data moved to another disk'",
 )
-def audit_accept(request: AcceptRequest, environment: Environment) -> AcceptResult:
+def audit_accept(request: AcceptRequest, environment: Environment) -> Result:
     """Vouch for the ledger as it is: after an older one was put back, another one took its place, or rows were changed past it.
 
     Sweeps go on from then. The record keeps who vouched, why, and for what.
@@ -170,9 +142,13 @@ def audit_accept(request: AcceptRequest, environment: Environment) -> AcceptResu
 
 def _accepted(
     accepted: str, head: LedgerHead, noted: LedgerHead | None, faults: tuple[str, ...], places: tuple[str, ...] = ()
-) -> AcceptResult:
-    return AcceptResult(
-        accepted=accepted, ledger=head.ledger, position=head.position, noted=noted, faults=faults, places=places
+) -> Result:
+    about = {"ledger": head.ledger, "position": head.position, "noted": asdict(noted) if noted else None}
+    return Result(
+        headline=f"{accepted}, up to row {head.position} of its record.",
+        sentences=[f"accepted: {fault}" for fault in (*faults, *places)],
+        next="`retention run` sweeps again. No mark was touched.",
+        data={**about, "faults": list(faults), "places": list(places)},
     )
 
 
@@ -180,7 +156,7 @@ def _given_up(request: AcceptRequest, places: Iterable[NotedPlace]) -> list[Note
     return [place._replace(noted=False, fault=f"Given up: {request.reason}") for place in places]
 
 
-def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+def _accept_policies(request: AcceptRequest, environment: Environment, ledger: Ledger) -> Result:
     settings = environment.settings
     files = read_policies(settings)
     about = policies_to_accept(ledger, files, settings)
@@ -226,7 +202,7 @@ def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
     return None
 
 
-def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> AcceptResult:
+def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> Result:
     """Accept a store's present place. Its earlier marks are spared; a head of another ledger beside its data is replaced."""
     store = environment.stores([name]).get(name)
     if store is None:
@@ -255,39 +231,6 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
     return _accepted(words, head, None, (), (fault,))
 
 
-@examples("retention audit verify", "retention audit verify --new")
-@click.group()
-def audit() -> None:
-    """Verify or export the permanent record of every decision and act."""
-
-
-@examples(*audit_verify.examples)
-@audit.command(help=audit_verify.help)
-@click.option("--known", type=click.Path(path_type=Path), help="A head saved earlier: the record must contain it.")
-@click.option(
-    "--save-head", "saved", type=click.Path(path_type=Path), help="Write the head to this file if the record is sound."
-)
-@options(audit_verify)
-@FORMAT
-def verify(known: Path | None, saved: Path | None, actor: str, only_new: bool, format_: str) -> None:
-    request = VerifyRequest(actor=actor, only_new=only_new, known=_head_of(known) if known else None)
-    environment = find_environment()
-    with ledger_to_read(environment):
-        # says on stderr where there is none
-        pass
-    with progress("verifying the audit"):
-        verified = audit_verify(request, environment)
-    show(verified, format_)
-    if verified.failed:
-        unsaved = f" {saved} was not written." if saved else ""
-        raise Refused(f"{verified.result.summary}{unsaved}")
-    if saved:
-        _save(verified.result.head, saved)
-
-
-audit.add_command(command(audit_accept, "accept"))
-
-
 def _head_of(file: Path) -> ChainHead:
     try:
         found = json.loads(file.read_text("utf-8"))
@@ -307,7 +250,12 @@ def _save(head: ChainHead, file: Path) -> None:
     with open(descriptor, "w", encoding="utf-8") as stream:
         stream.write(json.dumps(asdict(head)) + "\n")
     os.replace(name, file)
-    say(f"the head is in {file}; keep it where nobody who can write the ledger can write it")
+
+
+@examples("retention audit verify", "retention audit verify --new")
+@click.group(commands=[command(audit_verify, "verify"), command(audit_accept, "accept")])
+def audit() -> None:
+    """Verify or export the permanent record of every decision and act."""
 
 
 @examples("retention audit export > record.jsonl", "retention audit export --after 1200")
@@ -315,6 +263,9 @@ def _save(head: ChainHead, file: Path) -> None:
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only rows after position N.")
 def export(after: int) -> None:
     """Print the record as JSON lines, from which anybody can compute its hashes again."""
-    with ledger_to_read(find_environment()) as ledger:
+    environment = find_environment()
+    with environment.ledger_if_any() as ledger:
+        for words in what_is_missing(environment, ledger):
+            say(words)
         for line in ledger.audit_lines(after) if ledger else ():
-            echo_json(line)
+            echo_json(f"{line}\n")

@@ -2,27 +2,24 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
 from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.clock_guard import ClockReset, LedgerTimes
-from retention_assets.people.command import command
-from retention_assets.people.common.options import FORMAT, examples
-from retention_assets.people.common.output import print_json, print_tables
-from retention_assets.people.common.sources import find_environment, ledger_to_read
-from retention_assets.people.operation import Flags, Instant, Kind, ReasonedRequest, Request, Result, operation
+from retention_assets.ledger.clock_guard import LedgerTimes
+from retention_assets.people.command import command, group
+from retention_assets.people.operation import Flags, Instant, Kind, ReasonedRequest, RecordedRequest, Request, Result, operation
+from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.durations import text_of
 from retention_assets.render.ledger_tables import clock_table
 
 _SIMULATED = "The present, where the settings have a simulated clock."
 
 
-class ClockAcceptRequest(Request):
+class ClockAcceptRequest(RecordedRequest):
     """Acceptance of the present, with an optional reason."""
 
     as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(default=None, description=_SIMULATED)
@@ -37,67 +34,29 @@ class ClockResetRequest(ReasonedRequest):
     as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(default=None, description=_SIMULATED)
 
 
-class ClockAccepted(Result):
-    """Times that the guard compares with from now on."""
-
-    times: LedgerTimes
-
-    @property
-    def headline(self) -> str:
-        return "The present is accepted."
-
-    def sentences(self) -> Sequence[str]:
-        return _sentences(self.times)
-
-    @property
-    def next(self) -> str:
-        return "`retention run` sweeps again. No mark was touched."
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.times.as_dict()
-
-
-class ClockResetResult(Result):
-    """Marks that were taken back, and the times that the guard compares with from now on."""
-
-    reset: ClockReset
-    times: LedgerTimes
-
-    @property
-    def headline(self) -> str:
-        return f"{self.reset.unmarked:,} marks taken back."
-
-    def sentences(self) -> Sequence[str]:
-        late = [f"Too late for {self.reset.sweeping:,} that are being swept."] if self.reset.sweeping else []
-        return (*late, *_sentences(self.times))
-
-    @property
-    def next(self) -> str:
-        return "`retention run` marks anew what policies select."
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "reset_to": self.reset.at, "unmarked": self.reset.unmarked, "sweeping": self.reset.sweeping, **vars(self.times)
-        }  # fmt: skip
-
-
 def _sentences(times: LedgerTimes) -> Sequence[str]:
     return [f"{name.replace('_', ' ')}: {text_of(at)}" for name, at in times.as_dict().items() if at]
 
 
 @operation(Kind.ACT, "retention clock accept", "retention clock accept -r 'nothing ran over the holidays'")
-def clock_accept(request: ClockAcceptRequest, environment: Environment) -> ClockAccepted:
+def clock_accept(request: ClockAcceptRequest, environment: Environment) -> Result:
     """Vouch for the present where the clock guard refuses to sweep: the next run sweeps.
 
     It is the way on after a pause of which no other clock is a witness.
     """
     with environment.ledger() as ledger:
         ledger.clock.accept(_present(request.as_of, ledger), request.actor, (request.reason or "").strip() or None)
-        return ClockAccepted(times=ledger.clock.times())
+        times = ledger.clock.times()
+    return Result(
+        headline="The present is accepted.",
+        sentences=_sentences(times),
+        next="`retention run` sweeps again. No mark was touched.",
+        data=times.as_dict(),
+    )
 
 
 @operation(Kind.ACT, "retention clock reset -r 'the clock was a year ahead'")
-def clock_reset(request: ClockResetRequest, environment: Environment) -> ClockResetResult:
+def clock_reset(request: ClockResetRequest, environment: Environment) -> Result:
     """Take back the marks that were made later than now, by a clock that was fast. What is swept stays swept.
 
     What batches of sweeps wait for (`sweep.every`) begins anew as well. It is the way on where every run is refused because the
@@ -105,7 +64,14 @@ def clock_reset(request: ClockResetRequest, environment: Environment) -> ClockRe
     """
     with environment.existing_ledger() as ledger:
         reset = ledger.clock.reset(_present(request.as_of, ledger), request.actor, request.reason)
-        return ClockResetResult(reset=reset, times=ledger.clock.times())
+        times = ledger.clock.times()
+    late = [f"Too late for {reset.sweeping:,} that are being swept."] if reset.sweeping else []
+    return Result(
+        headline=f"{reset.unmarked:,} marks taken back.",
+        sentences=(*late, *_sentences(times)),
+        next="`retention run` marks anew what policies select.",
+        data={"reset_to": reset.at, "unmarked": reset.unmarked, "sweeping": reset.sweeping, **vars(times)},
+    )
 
 
 def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
@@ -119,21 +85,12 @@ def _present(as_of: datetime | None, ledger: Ledger) -> datetime:
     return ledger.clock.present(as_of)
 
 
-@examples("retention clock")
-@click.group(invoke_without_command=True)
-@FORMAT
-@click.pass_context
-def clock(context: click.Context, format_: str) -> None:
+@operation(Kind.LOOK, "retention clock")
+def clock_times(request: Request, environment: Environment) -> Result:
     """Show the times by which the clock guard goes: the newest mark, the newest run, when a person vouched for the clock."""
-    if context.invoked_subcommand is not None:
-        return
-    with ledger_to_read(find_environment()) as ledger:
+    with environment.ledger_if_any() as ledger:
         times = (ledger.clock.times() if ledger else LedgerTimes()).as_dict()
-    if format_ == "json":
-        print_json(times)
-    else:
-        print_tables([clock_table(times)])
+        return Result(data=times, tables=lambda: [clock_table(times)], notes=what_is_missing(environment, ledger))
 
 
-clock.add_command(command(clock_accept, "accept"))
-clock.add_command(command(clock_reset, "reset"))
+clock = group(clock_times, "clock", command(clock_accept, "accept"), command(clock_reset, "reset"))

@@ -1,44 +1,69 @@
-"""Makes a command of an operation: an option for each field of its request, and its result as sentences or JSON."""
+"""Makes a command of an operation: an option for each field of its request, and its result as sentences, tables or JSON."""
 
-from collections.abc import Callable
-from datetime import datetime
+import getpass
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import date, datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from retention_assets.people.common.options import ACTOR, FORMAT, DurationParam, InstantParam, examples
-from retention_assets.people.common.output import ExitCode, echo, print_json, progress, say, say_next
-from retention_assets.people.common.sources import find_environment
-from retention_assets.people.operation import A, Only, Operation, RequestField, Result, fields_of
+from retention_assets.people.operation import Only, Operation, Request, RequestField, Result, fields_of
+from retention_assets.people.output import ExitCode, echo_json, print_parts, progress, say
+from retention_assets.people.sources import find_environment
 from retention_assets.policy.durations import Duration
 
-_TYPES: dict[Any, Any] = {
-    str: click.STRING,
-    datetime: InstantParam(),
-    Duration: DurationParam(),
-    int: click.IntRange(min=1),
-    Path: click.Path(path_type=Path),
-}
+C = TypeVar("C", bound=click.Command)
+# values as they are typed; the request reads them
+_METAVARS = {datetime: "INSTANT", Duration: "DURATION", date: "DATE"}
 
 
-def command(operation: Operation[Any, Any], name: str) -> click.Command:
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        raise click.UsageError("This machine does not know who you are. Say it with --actor NAME.") from None
+
+
+FORMAT = click.option(
+    "-f", "--format", "format_", type=click.Choice(["json", "table"]), default="table", help="Print a table, or JSON."
+)
+ACTOR = click.option(
+    "--actor", default=_user, envvar="RETENTION_ACTOR",
+    show_default="RETENTION_ACTOR, or the machine's user@host", help="Who does this: the record keeps it.",
+)  # fmt: skip
+
+
+def examples(*lines: str) -> Callable[[C], C]:
+    """Show some calls below the help of a command, each as it can be typed."""
+
+    def add(command: C) -> C:
+        # \b keeps the lines as they are.
+        command.epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+        return command
+
+    return add
+
+
+def command(operation: Operation[Any], name: str) -> click.Command:
     """Make a command that takes a request, runs the operation and shows its result."""
 
     def run(format_: str, **given: Any) -> ExitCode:
-        return show(ask(operation, **given), format_)
+        return ask_and_show(operation, format_, **given)
 
-    made = click.command(name, help=operation.help)(options(operation)(FORMAT(run)))
+    made = click.command(name, help=operation.help)(options(operation.request)(FORMAT(run)))
     return examples(*operation.examples)(made)
 
 
-def options(operation: Operation[Any, Any], *, optional: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--actor`, and an option or argument for each field of the request. `optional`: none is required."""
+def options(request: type[Request], *, optional: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add an option or argument for each field of a request. `optional`: none is required."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        function = ACTOR(function)
-        for field in reversed(fields_of(operation.request)):
+        function = ACTOR(function) if "actor" in request.model_fields else function
+        for field in reversed(fields_of(request)):
             if field.only is not Only.FORM:
                 function = _parameter(field, optional)(function)
         return function
@@ -46,43 +71,73 @@ def options(operation: Operation[Any, Any], *, optional: bool = False) -> Callab
     return add
 
 
-def ask(operation: Operation[Any, A], **given: Any) -> A:
-    """Run an operation with what was typed."""
-    request = operation.request(**{name: value for name, value in given.items() if value not in (None, ())})
-    environment = find_environment()
-    if not operation.progress:
-        return operation(request, environment)
-    with progress(operation.progress):
-        return operation(request, environment)
+def group(operation: Operation[Any], name: str, *commands: click.Command) -> click.Group:
+    """Make a command that looks by itself, with others below it."""
+    alone = command(operation, name)
+
+    @click.pass_context
+    def run(context: click.Context, /, **given: Any) -> Any:
+        return alone.callback(**given) if alone.callback and context.invoked_subcommand is None else None
+
+    made = click.Group(name, commands, callback=run, params=alone.params, help=alone.help, invoke_without_command=True)
+    return examples(*operation.examples)(made)
 
 
-def show(result: Result, format_: str) -> ExitCode:
-    """Print a result. What comes next is for people alone."""
-    for remark in result.remarks():
-        say(remark)
+def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop options that were not typed."""
+    return {name: value for name, value in given.items() if value not in (None, ())}
+
+
+def ask_and_show(operation: Operation[Any], format_: str, **given: Any) -> ExitCode:
+    """Run an operation with what was typed, and print its result while that is valid."""
+    request = operation.request(**given_fields(given))
+    environment = find_environment(needed=request.needs_settings)
+    with ExitStack() as stack:
+        with progress(operation.progress.format_map(vars(request))):
+            result = stack.enter_context(operation.open(request, environment))
+        return show(request, result, format_)
+
+
+def show(request: Request, result: Result, format_: str) -> ExitCode:
+    """Print a result, and say by the exit code what went wrong. What comes next is for people alone."""
+    for words in result.notes:
+        say(words)
     if format_ == "json":
-        print_json(result.as_dict())
+        for piece in result.json():
+            echo_json(piece)
     else:
-        echo(result.headline)
-        for sentence in result.sentences():
-            echo(sentence)
-        if result.next:
-            say_next(result.next)
-    return ExitCode.FAILED if result.failed else ExitCode.DONE
+        print_parts(filter(None, (result.headline, *result.sentences)))
+        print_parts(result.tables())
+    for words in (*result.closing(), *result.bad_input, *result.failures, *result.refusals):
+        say(words)
+    if result.next and format_ != "json":
+        say(f"Next: {result.next}")
+    if result.bad_input:
+        return ExitCode.BAD_INPUT
+    if result.failures or (result.refusals and getattr(request, "strict", False)):
+        return ExitCode.FAILED
+    if result.refusals:
+        return ExitCode.REFUSED
+    return ExitCode.TO_DO if result.to_do else ExitCode.DONE
 
 
-def missing(operation: Operation[Any, Any], given: dict[str, Any]) -> str | None:
+def missing(operation: Operation[Any], given: dict[str, Any]) -> str | None:
     """Name the first option without which the operation can't be asked for."""
     needed = (field for field in fields_of(operation.request) if field.required)
     return next((field.flags.names[-1] for field in needed if field.flags.names and not given.get(field.name)), None)
 
 
 def _parameter(field: RequestField, optional: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    names, required = field.flags.names, field.required and not optional
+    names = field.flags.names
     if field.type is bool:
         return click.option(*names, field.name, is_flag=True, help=field.help)
-    kind = click.Choice([each.value for each in field.type]) if issubclass(field.type, Enum) else _TYPES[field.type]
-    given: dict[str, Any] = {"type": kind, "metavar": field.flags.metavar, "required": required}
+    kind: Any = {int: click.INT, Path: click.Path(path_type=Path)}.get(field.type, click.STRING)
+    if issubclass(field.type, Enum):
+        kind = click.Choice([each.value for each in field.type])
+    required = (field.required or field.flags.required) and not optional
+    about: dict[str, Any] = {"type": kind, "metavar": field.flags.metavar or _METAVARS.get(field.type), "required": required}
     if not names:
-        return click.argument(field.name, nargs=-1 if field.many else 1, **given)
-    return click.option(*names, field.name, multiple=field.many, help=field.help, **given)
+        return click.argument(field.name, nargs=-1 if field.many else 1, **about)
+    if isinstance(field.default, int | Duration | Enum):
+        about |= {"default": getattr(field.default, "value", str(field.default)), "show_default": True}
+    return click.option(*names, field.name, multiple=field.many, help=field.help, **about)

@@ -1,15 +1,31 @@
-"""Read-only questions: what goes next, why something is kept or marked, and what happened. None creates a ledger."""
+"""Answers of the record and the logs: what happened, why something is kept or marked, what goes next. None creates a ledger."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime
+from heapq import nlargest
+from itertools import islice
 from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import Field
+from rich.table import Table
+
+from retention_assets.clock import now
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem
-from retention_assets.evaluation.dataset_log import AskedAlone, find_data, is_asked_alone, no_dataset, read_dataset, read_if_any
+from retention_assets.errors import Refused
+from retention_assets.evaluation.dataset_log import (
+    AskedAlone,
+    UnsoundLog,
+    find_data,
+    is_asked_alone,
+    no_dataset,
+    read_dataset,
+    read_if_any,
+)
 from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
 from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
 from retention_assets.evaluation.fates import Fates
@@ -26,35 +42,132 @@ from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.evaluation.upcoming import Upcoming, upcoming
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.marks.history import TransactionLife
+from retention_assets.people.command import command
+from retention_assets.people.operation import (
+    MOST_SHOWN,
+    AsOf,
+    DatasetGlobs,
+    DatasetName,
+    Flags,
+    Kind,
+    LogFile,
+    Only,
+    PolicyFiles,
+    Request,
+    Result,
+    Rows,
+    json_rows,
+    operation,
+)
+from retention_assets.people.sources import policies_of, rules_of, what_is_missing
+from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
+from retention_assets.render.answers import dataset_answer, history_answer, transaction_answer, upcoming_answer
+from retention_assets.render.ledger_tables import history_table
+from retention_assets.render.markdown import Answer, plain
+from retention_assets.render.verdict_tables import explained_transaction
 
-_LONGEST_DAYS = 3650
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpcomingRequest:
-    """Number of days, start (default: now), and datasets: globs over store/name."""
-
-    days: int = 7
-    datasets: tuple[str, ...] = ("*",)
-    as_of: datetime | None = None
-    # most transactions in the list
-    most: int = 1_000
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.days <= _LONGEST_DAYS:
-            raise BadInput(Problem("is out of range", key="days", value=str(self.days), expected=f"0 to {_LONGEST_DAYS}"))
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-def show_upcoming(request: UpcomingRequest, environment: Environment) -> Upcoming:
-    """List what goes in the coming days, and what a hold keeps of it."""
+# --- what goes next ---
+
+
+class UpcomingRequest(Request):
+    """Days to look ahead, and datasets."""
+
+    days: int = Field(default=7, ge=0, le=3_650, description="How many days ahead, such as 7 for a week.")
+    datasets: DatasetGlobs = ("*",)
+    as_of: AsOf = None
+
+
+@operation(Kind.LOOK, job="upcoming")
+def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
+    """What goes next week? Whatever is marked and falls due in some days, by name and size, without what a hold keeps."""
     with environment.ledger_if_any() as ledger:
         as_of = request.as_of or _present(environment, ledger)
-        if ledger is None:
-            return Upcoming(as_of, as_of, note=environment.no_ledger)
-        return upcoming(
-            ledger, fates_of(environment, ledger, as_of), as_of, request.days, DatasetFilter(request.datasets), request.most
-        )
+        found = Upcoming(as_of, as_of, note=environment.no_ledger)
+        if ledger is not None:
+            fates, datasets = fates_of(environment, ledger, as_of), DatasetFilter(request.datasets)
+            found = upcoming(ledger, fates, as_of, request.days, datasets, MOST_SHOWN)
+    columns = {"due": "string", "dataset": "string", "transaction": "string", "bytes": "int", "policy": "string"}
+    rows = [
+        (text_of(row["due_at"]), row["dataset"], row["transaction"], row["bytes"] or 0, row["policy"]) for row in found.first
+    ]
+    numbers = {
+        "as_of": found.as_of,
+        "until": found.until,
+        "datasets": len(found.datasets),
+        "transactions": found.transactions,
+        "bytes": found.bytes or 0,
+        "held": sum(found.held.values()),
+        "first": Rows(columns, rows),
+    }
+    return Result(page=lambda: (upcoming_answer(found), numbers))
+
+
+# --- why it is kept or marked ---
+
+
+class ExplainRequest(Request):
+    """Transaction to explain; without one its dataset, in a summary."""
+
+    dataset: DatasetName
+    transaction: Annotated[str, Flags(required=True)] = Field(
+        default="", description="An id, such as T1. The dataset in a summary when left out."
+    )
+    log: LogFile = None
+    policies: PolicyFiles = ()
+    as_of: AsOf = None
+
+    @property
+    def needs_settings(self) -> bool:
+        return not (self.log and self.policies)
+
+
+@operation(
+    Kind.LOOK,
+    "retention explain lake/raw.orders T1",
+    "retention explain lake/raw.orders T1 -t 'in 30d'",
+    progress="reading {dataset}",
+    job="explain",
+)
+def make_explanation(request: ExplainRequest, environment: Environment) -> Result:
+    """Explain the verdict of one TRANSACTION of DATASET, line by line, and say whether it is scheduled for deletion.
+
+    It is judged by the rules that the next run goes by, with the holds of the ledger; or by --policies alone.
+    """
+    dataset, transaction = request.dataset, request.transaction.strip()
+    if request.policies:
+        log = read_dataset(environment, dataset, request.log)
+        rules, notes = rules_of(policies_of(request.policies, environment.settings), log, environment.settings)
+        found = explain_with_ledger(log, rules, None, dataset, transaction, request.as_of or now())
+        return replace(_explained(found), notes=notes)
+    try:
+        if transaction:
+            return _explained(explain_transaction(environment, dataset, transaction, request.as_of, request.log))
+        summary = explain_dataset(environment, dataset, request.as_of)
+        states = {name: number for name, (number, _) in summary.states.items()}
+        numbers = {"dataset": dataset, "as_of": summary.as_of, "states": states}
+        return Result(page=lambda: (dataset_answer(summary), numbers))
+    except UnsoundLog as fault:
+        # The refusal explains why nothing of the dataset goes.
+        answer = Answer(str(fault), ("Until then nothing of it is judged, marked or swept.",))
+        return Result(failures=(str(fault),), pieces=tuple, page=lambda: (answer, {"dataset": dataset}))
+
+
+def _explained(found: ExplainedTransaction) -> Result:
+    fields = found.as_dict()
+    shown = ("dataset", "transaction", "as_of", "verdict", "policy", "message", "mark")
+    return Result(
+        tables=lambda: [explained_transaction(found)],
+        data=fields,
+        page=lambda: (transaction_answer(found), {name: fields[name] for name in shown}),
+    )
+
+
+explain = command(make_explanation, "explain")
 
 
 def explain_transaction(
@@ -77,26 +190,132 @@ def explain_dataset(environment: Environment, dataset: str, as_of: datetime | No
         return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, fates, at)
 
 
-@dataclass(frozen=True)
-class OpenedHistory:
-    """Lives of a dataset's transactions while its ledger is open, and the start of their visible history."""
-
-    lives: TransactionLives
-    visible_from: datetime | None
-    note: str | None
+# --- what happened ---
 
 
+class HistoryRequest(Request):
+    """Dataset, and its transactions if not all of them are meant."""
+
+    dataset: DatasetName
+    transactions: Annotated[tuple[str, ...], Flags()] = Field(
+        default=(), description="Ids, such as ['T1']: only these. All when left out."
+    )
+    log: LogFile = None
+    as_of: AsOf = None
+    everything: Annotated[bool, Flags("--all"), Only.COMMAND] = Field(
+        default=False, description="List also what is older than the visibility mark."
+    )
+    most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
+        default=50, ge=0, description="How many transactions the table lists."
+    )
+
+    @property
+    def needs_settings(self) -> bool:
+        return self.log is None
+
+
+@operation(
+    Kind.LOOK,
+    "retention history lake/raw.orders",
+    "retention history lake/raw.orders T1 -f json",
+    progress="reading {dataset}",
+    job="history",
+)
 @contextmanager
-def open_history(environment: Environment, dataset: str, as_of: datetime | None = None) -> Iterator[OpenedHistory]:
-    """Open the history of a dataset's transactions, by its store's log and the ledger."""
-    with _opened(environment, dataset, as_of) as (lines, ledger, at):
+def open_history(request: HistoryRequest, environment: Environment) -> Iterator[Result]:
+    """Show the life of each transaction of DATASET, or of some: marked and due, taken back, spared, swept, held.
+
+    Without a log it shows what the ledger knows. Where the dataset has a visibility mark, two kinds of transactions are listed
+    only with --all or by their names: those in no view that can still be read, and those in no log whose marks were over before
+    that time.
+    """
+    dataset, names = request.dataset, tuple(name.strip() for name in request.transactions)
+    away: tuple[str, ...] = ()
+    with environment.ledger_if_any() as ledger:
+        at = request.as_of or _present(environment, ledger)
+        try:
+            log = read_dataset(environment, dataset, request.log) if request.log else read_if_any(environment, dataset)
+        except UnsoundLog:
+            raise
+        except Refused as fault:
+            log, away = None, (str(fault),)
+        notes = what_is_missing(environment, ledger, policies=True)
+        if log is None and not away:
+            if not _is_known(ledger, dataset):
+                raise no_dataset(environment, dataset)
+            notes += (f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows",)
         visible_from = ledger.visibility.of(dataset) if ledger else None
-        holds, _ = holds_about(dataset, lines, holds_in_force(ledger, environment.settings, at), at)
-        note = None if ledger else environment.no_ledger
-        fates = fates_of(environment, ledger, at) if ledger else None
-        yield OpenedHistory(
-            TransactionLives(dataset, lines, ledger, holds, at, fates, find_data(environment, dataset)), visible_from, note
+        holds, unclear = holds_about(dataset, log, holds_in_force(ledger, environment.settings, at), at)
+        notes += tuple(
+            f"the hold {name} asks for attributes of datasets, which only a log has: name one with --log" for name in unclear
         )
+        fates = fates_of(environment, ledger, at) if ledger else None
+        find = find_data(environment, dataset) if request.log is None else None
+        about = TransactionLives(dataset, log, ledger, holds, at, fates, find)
+        lives = about.named(names) if names else about.all(None if request.everything else visible_from)
+        from_ = text_of(visible_from) if visible_from else ""
+        hidden = f"more are in no view that is visible from {from_} on; --all lists them."
+        failures = [f"{words} This is what the ledger knows." for words in away]
+        head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}
+        yield Result(
+            tables=lambda: _history_tables(dataset, lives, request.most),
+            pieces=lambda: json_rows((life.as_dict() for life in lives), head, "transactions"),
+            notes=notes,
+            closing=lambda: [f"{about.hidden:,} {hidden}"] if about.hidden and from_ else [],
+            failures=failures,
+            page=lambda: _history_page(about, lives, (*notes, *failures)),
+        )
+
+
+history = command(open_history, "history")
+
+
+def _history_tables(dataset: str, lives: Iterator[TransactionLife], most: int) -> Iterator[Table]:
+    first = [life.as_dict() for life in islice(lives, most)]
+    yield history_table(dataset, first, len(first) + sum(1 for _ in lives))
+
+
+def _history_page(
+    about: TransactionLives, lives: Iterable[TransactionLife], warnings: Sequence[str]
+) -> tuple[Answer, Mapping[str, Any]]:
+    """Lives that changed last, and counts of all by status."""
+    counts = Counter[str]()
+
+    def counted() -> Iterator[TransactionLife]:
+        for life in lives:
+            counts[life.mark.status if life.mark else ""] += 1
+            yield life
+
+    newest = nlargest(MOST_SHOWN, counted(), key=_changed_at)
+    answer = history_answer(about.dataset, newest, dict(sorted(counts.items())), about.hidden)
+    columns = {"transaction": "string", "bytes": "int", "mark": "string", "message": "string", "what happened": "string"}
+    rows = [
+        (
+            life.transaction,
+            life.bytes or 0,
+            life.mark.status if life.mark else "",
+            life.said.message if life.said else "",
+            life.words,
+        )
+        for life in newest
+    ]
+    numbers = {
+        "dataset": about.dataset,
+        "as_of": about.as_of,
+        "transactions": counts.total(),
+        "hidden": about.hidden,
+        "history": Rows(columns, rows),
+    }
+    return Answer(answer.headline, (*map(plain, warnings), *answer.paragraphs)), numbers
+
+
+def _changed_at(life: TransactionLife) -> datetime:
+    times = (life.closed_at, life.opened_at) if life.mark is None else (life.mark.changed_at, life.mark.marked_at)
+    return next((at for at in times if at), _LONG_AGO)
+
+
+def _is_known(ledger: Ledger | None, dataset: str) -> bool:
+    return ledger is not None and len(ledger.histories.transactions(dataset)) > 0
 
 
 @contextmanager
@@ -118,7 +337,7 @@ def _opened(
             holds = tuple(one for one in holds_in_force(ledger, environment.settings, at) if one.is_live(at))
             about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
         lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
-        if lines is None and not (ledger and len(ledger.histories.transactions(dataset))):
+        if lines is None and not _is_known(ledger, dataset):
             raise no_dataset(environment, dataset)
         yield lines, ledger, at
 

@@ -5,7 +5,6 @@ A hold is placed first and checked afterwards: the last verdicts may be old.
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 import click
@@ -15,14 +14,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
-from retention_assets.evaluation.rules_in_force import files_of, read_policies
+from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.frames.grouping import holds_dataset
 from retention_assets.ledger import Ledger
-from retention_assets.people.command import ask, command, missing, options, show
-from retention_assets.people.common.options import FORMAT, examples
-from retention_assets.people.common.output import ExitCode, print_json, print_tables
-from retention_assets.people.common.sources import find_environment, holds_of_files, ledger_to_read
-from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Result, Text, operation
+from retention_assets.people.command import FORMAT, ask_and_show, command, examples, missing, options
+from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Request, Result, Text, operation
+from retention_assets.people.output import ExitCode
+from retention_assets.people.sources import what_is_missing
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
@@ -50,11 +48,13 @@ class HoldRequest(ReasonedRequest):
     until: Annotated[Instant | None, Flags("-u", "--until")] = Field(
         default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
     )
-    at: Annotated[datetime, Only.PROGRAM] = Field(default_factory=now)
+    anyway: Annotated[bool, Only.COMMAND] = Field(
+        default=False, description="Exit with 0 also where the hold is about nothing that was judged."
+    )
 
     def hold(self) -> Hold:
         """Build the hold, or raise BadInput with every fault."""
-        if self.until is not None and self.until <= self.at:
+        if self.until is not None and self.until <= now():
             raise BadInput(
                 Problem("is past", key="until", value=text_of(self.until), expected="an instant to come, such as 'in 30d'")
             )
@@ -100,60 +100,6 @@ def _with_any_signs(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-class HoldResult(Result):
-    """Placed hold, and the transactions of the last evaluation that it covers; unknown where nothing was judged yet.
-
-    `sweeping` are those being swept right now, by datasets.
-    """
-
-    hold: Hold
-    datasets: int | None
-    transactions: int | None
-    sweeping: tuple[str, ...]
-    unknown_stores: tuple[str, ...]
-
-    @property
-    def headline(self) -> str:
-        return f"The hold {self.hold.name} is placed."
-
-    def sentences(self) -> Sequence[str]:
-        about = f"{self.datasets:,} datasets and {self.transactions:,} transactions" if self.datasets is not None else ""
-        return (
-            hold_sentence(self.hold),
-            *([f"It is about {about} of the last evaluation."] if about else []),
-            "What of it is marked stays marked, and the sweep spares it; `keep` takes the marks back as well.",
-        )
-
-    @property
-    def next(self) -> str:
-        return f"`retention release {shlex.quote(self.hold.name or '')} --reason …` ends it."
-
-    def remarks(self) -> Sequence[str]:
-        remarks = list(self.unknown_stores)
-        if self.datasets is None:
-            remarks.append("Nothing was judged yet, so nobody can say how much this hold is about. It is placed.")
-        elif self.is_empty:
-            remarks.append(
-                f"This hold is about {self.datasets:,} datasets and none of the transactions of the last evaluation. It is"
-                " placed; check its names."
-            )
-        if self.sweeping:
-            names = ", ".join(self.sweeping)
-            remarks.append(
-                f"{names}: being swept right now. The hold stops it before its next batch; what went before is gone."
-            )
-        return remarks
-
-    @property
-    def is_empty(self) -> bool:
-        """Something was judged, and the hold covers none of it."""
-        return self.transactions == 0
-
-    def as_dict(self) -> dict[str, Any]:
-        counts = {"datasets": self.datasets, "transactions": self.transactions, "sweeping": list(self.sweeping)}
-        return {**hold_row(self.hold, "ledger"), **counts}
-
-
 def hold_row(hold: Hold, source: str) -> dict[str, Any]:
     """`scope` shows in globs what the hold covers."""
     datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -170,7 +116,7 @@ def hold_row(hold: Hold, source: str) -> dict[str, Any]:
 @operation(
     Kind.ACT, "retention hold --list", "retention hold --name audit -d 'lake/raw.*' -r 'the auditors asked' --until 'in 90d'"
 )
-def hold(request: HoldRequest, environment: Environment) -> HoldResult:
+def hold(request: HoldRequest, environment: Environment) -> Result:
     """Place a hold: no policy marks or sweeps what it holds, until it ends or is released.
 
     It says how many datasets and transactions of the last evaluation the hold is about. One that is about none is placed as
@@ -181,13 +127,32 @@ def hold(request: HoldRequest, environment: Environment) -> HoldResult:
         ledger.holds.place(placed, request.actor)
         folders = ledger.publications.named("candidate_marks")
         covered = {name: folder for name, folder in folders.items() if _is_about(placed, name)}
-        return HoldResult(
-            hold=placed,
-            datasets=len(covered) if folders else None,
-            transactions=_count(placed, covered, ledger) if folders else None,
-            sweeping=tuple(lease.dataset for lease in ledger.leases.held() if _is_about(placed, lease.dataset)),
-            unknown_stores=tuple(_unknown_stores(placed, environment.settings)),
+        transactions = _count(placed, covered, ledger) if folders else None
+        sweeping = [lease.dataset for lease in ledger.leases.held() if _is_about(placed, lease.dataset)]
+    notes, empty = list(_unknown_stores(placed, environment.settings)), list[str]()
+    sentences = [hold_sentence(placed)]
+    if transactions is None:
+        notes.append("Nothing was judged yet, so nobody can say how much this hold is about. It is placed.")
+    else:
+        sentences.append(f"It is about {len(covered):,} datasets and {transactions:,} transactions of the last evaluation.")
+    if transactions == 0:
+        (notes if request.anyway else empty).append(
+            f"This hold is about {len(covered):,} datasets and none of the transactions of the last evaluation. It is placed;"
+            " check its names."
         )
+    if sweeping:
+        names = ", ".join(sweeping)
+        notes.append(f"{names}: being swept right now. The hold stops it before its next batch; what went before is gone.")
+    sentences.append("What of it is marked stays marked, and the sweep spares it; `keep` takes the marks back as well.")
+    counts = {"datasets": len(covered) if folders else None, "transactions": transactions, "sweeping": sweeping}
+    return Result(
+        headline=f"The hold {placed.name} is placed.",
+        sentences=sentences,
+        next=f"`retention release {shlex.quote(placed.name or '')} --reason …` ends it.",
+        notes=notes,
+        failures=empty,
+        data={**hold_row(placed, "ledger"), **counts},
+    )
 
 
 def _is_about(hold: Hold, dataset: str) -> bool:
@@ -225,24 +190,8 @@ class ReleaseRequest(ReasonedRequest):
     name: Annotated[Text, Flags()] = Field(description="The name of the hold, such as audit-2026.")
 
 
-class ReleaseResult(Result):
-    """Released hold, who released it and why."""
-
-    name: str
-    released_by: str
-    reason: str
-
-    @property
-    def headline(self) -> str:
-        return f"{self.name} is released. From the next evaluation on, policies alone decide about what it held."
-
-    @property
-    def next(self) -> str:
-        return "`retention preview` shows what policies decide."
-
-
 @operation(Kind.ACT, "retention release audit -r 'the audit is over'")
-def release(request: ReleaseRequest, environment: Environment) -> ReleaseResult:
+def release(request: ReleaseRequest, environment: Environment) -> Result:
     """Release a hold. From the next evaluation on, policies alone decide about what it held.
 
     A hold of a policy file is released by taking it out of the file. `retention hold --list` lists both.
@@ -251,19 +200,33 @@ def release(request: ReleaseRequest, environment: Environment) -> ReleaseResult:
         with environment.existing_ledger() as ledger:
             ledger.holds.release(request.name, request.actor, request.reason)
     except Refused:
-        if _is_in_files(request.name, environment.settings):
+        if any(hold.name == request.name for hold in holds_of_files(environment.settings)):
             raise Refused(
                 f"The hold {request.name} stands in a policy file: it is released by taking it out of the file."
             ) from None
         raise
-    return ReleaseResult(name=request.name, released_by=request.actor, reason=request.reason)
-
-
-def _is_in_files(name: str, settings: Settings) -> bool:
-    return bool(files_of(settings)) and any(hold.name == name for hold in read_policies(settings).holds)
+    return Result(
+        headline=f"{request.name} is released. From the next evaluation on, policies alone decide about what it held.",
+        next="`retention preview` shows what policies decide.",
+        data={"name": request.name, "released_by": request.actor, "reason": request.reason},
+    )
 
 
 release_command = command(release, "release")
+
+
+@operation(Kind.LOOK)
+def list_holds(request: Request, environment: Environment) -> Result:
+    """List the holds in force."""
+    at = now()
+    of_files = list(holds_of_files(environment.settings))
+    with environment.ledger_if_any() as ledger:
+        # Other folders of policies have brought more.
+        of_files += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in of_files]
+        rows = [hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
+        notes = what_is_missing(environment, ledger, policies=True)
+    rows += [hold_row(each, "file") for each in of_files if each.is_live(at)]
+    return Result(data=rows, tables=lambda: [hold_table(rows)], notes=notes)
 
 
 @examples(*hold.examples)
@@ -271,31 +234,13 @@ release_command = command(release, "release")
     "hold", help=f"{hold.help} The exit code is then 1, unless --anyway is given. With --list, list the holds in force."
 )
 @click.option("--list", "lists", is_flag=True, help="List the holds in force, and place none.")
-@options(hold, optional=True)
-@click.option("--anyway", is_flag=True, help="Exit with 0 also where the hold is about nothing that was judged.")
+@options(HoldRequest, optional=True)
 @FORMAT
-def hold_command(lists: bool, anyway: bool, actor: str, format_: str, **given: Any) -> ExitCode:
+def hold_command(lists: bool, actor: str, format_: str, **given: Any) -> ExitCode:
     if lists:
-        if any((anyway, *given.values())):
+        if any(given.values()):
             raise click.UsageError("--list lists the holds in force and places none: give it alone.")
-        return _list(format_)
+        return ask_and_show(list_holds, format_)
     if option := missing(hold, given):
         raise click.UsageError(f"A hold needs {option}. `retention hold --list` lists those in force.")
-    placed = ask(hold, actor=actor, **given)
-    show(placed, format_)
-    return ExitCode.FAILED if placed.is_empty and not anyway else ExitCode.DONE
-
-
-def _list(format_: str) -> ExitCode:
-    environment, at = find_environment(), now()
-    of_files = list(holds_of_files(environment.settings))
-    with ledger_to_read(environment) as ledger:
-        # Other folders of policies have brought more.
-        of_files += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in of_files]
-        rows = [hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
-    rows += [hold_row(each, "file") for each in of_files if each.is_live(at)]
-    if format_ == "json":
-        print_json(rows)
-    else:
-        print_tables([hold_table(rows)])
-    return ExitCode.DONE
+    return ask_and_show(hold, format_, actor=actor, **given)

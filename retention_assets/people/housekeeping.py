@@ -1,27 +1,24 @@
 """Postpones what a store would expire by itself and must not yet (decided in sweep/postpone_expiry.py)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
 from pydantic import Field
+from rich.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
-from retention_assets.people.command import ask, options
-from retention_assets.people.common.options import FORMAT, examples
-from retention_assets.people.common.output import ExitCode, print_json, print_tables, say_next
-from retention_assets.people.operation import Flags, Instant, Kind, Request, Result, operation
+from retention_assets.people.command import command
+from retention_assets.people.operation import Flags, Instant, Kind, RecordedRequest, Result, operation
 from retention_assets.render.terminal import table
 from retention_assets.render.text import minute_of
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 
 
-class HousekeepingRequest(Request):
+class HousekeepingRequest(RecordedRequest):
     """Stores of which expiry is to be postponed; by default every one that expires rows by itself."""
 
     stores: Annotated[tuple[str, ...], Flags("-s", "--store", metavar="NAME")] = Field(
@@ -33,46 +30,8 @@ class HousekeepingRequest(Request):
     dry_run: bool = Field(default=False, description="Show what would be postponed, and change nothing.")
 
 
-class HousekeepingResult(Result):
-    """Rows that were postponed, or would be in a dry run, and rows that expire tomorrow."""
-
-    as_of: datetime
-    dry_run: bool
-    datasets: tuple[PostponementResult, ...]
-
-    @property
-    def headline(self) -> str:
-        if self.troubles:
-            return "\n".join(self.troubles)
-        return f"{self.postponed:,} transactions {'would be' if self.dry_run else 'were'} postponed."
-
-    def sentences(self) -> Sequence[str]:
-        return (f"By itself, tomorrow expires: {self.expires_tomorrow:,}.",)
-
-    @property
-    def postponed(self) -> int:
-        return sum(each.postponed for each in self.datasets)
-
-    @property
-    def expires_tomorrow(self) -> int:
-        return sum(kind.transactions for each in self.datasets for kind in each.tomorrow)
-
-    @property
-    def troubles(self) -> tuple[str, ...]:
-        """Reasons why nothing was done, and rows that could not be postponed."""
-        return tuple(trouble for each in self.datasets for trouble in each.troubles)
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.troubles)
-
-    def as_dict(self) -> dict[str, Any]:
-        sums = {"postponed": self.postponed, "expires_tomorrow": self.expires_tomorrow}
-        return {"as_of": self.as_of, "dry_run": self.dry_run, **sums, "datasets": [asdict(each) for each in self.datasets]}
-
-
 @operation(Kind.ACT, "retention housekeeping --dry-run", "retention housekeeping -s ods", progress="reading what expires")
-def housekeeping(request: HousekeepingRequest, environment: Environment) -> HousekeepingResult:
+def housekeeping(request: HousekeepingRequest, environment: Environment) -> Result:
     """Postpone what a store would expire too early, and show what expires tomorrow.
 
     Too early is what is unfinished, held, or not archived though a policy asks for it. The settings of the store (`ttl`) say
@@ -85,7 +44,41 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Hous
             results = postpone_expiry_dry_run(ledger, stores, at, holds)
         else:
             results = postpone_expiry(ledger, stores, at, request.actor, holds)
-    return HousekeepingResult(as_of=at, dry_run=request.dry_run, datasets=tuple(results))
+    postponed = sum(each.postponed for each in results)
+    tomorrow = sum(kind.transactions for each in results for kind in each.tomorrow)
+    # why nothing was done, and rows that could not be postponed
+    troubles = [trouble for each in results for trouble in each.troubles]
+    to_do = request.dry_run and postponed > 0
+    sums = {"postponed": postponed, "expires_tomorrow": tomorrow}
+    return Result(
+        headline=f"{postponed:,} transactions {'would be' if request.dry_run else 'were'} postponed.",
+        sentences=(f"By itself, tomorrow expires: {tomorrow:,}.",),
+        tables=lambda: _tables(request.dry_run, results),
+        next="`retention housekeeping` postpones it." if to_do else "",
+        to_do=to_do,
+        failures=troubles,
+        failed=bool(troubles),
+        data={"as_of": at, "dry_run": request.dry_run, **sums, "datasets": [asdict(each) for each in results]},
+    )
+
+
+def _tables(dry_run: bool, results: Sequence[PostponementResult]) -> Iterator[Table]:
+    rows = [
+        (each.dataset, minute_of(each.within), minute_of(each.until), f"{each.postponed:,}", f"{each.left:,}")
+        for each in results
+        if not each.refused
+    ]
+    title = "What would be postponed. Nothing was changed." if dry_run else "What was postponed"
+    columns = ("dataset", "what expires until", "postponed to", "transactions", "left for the next time")
+    yield table(title if rows else "No store expires anything by itself", columns, rows, columns[3:])
+    tomorrow = [
+        (each.dataset, kind.type or "", f"{kind.transactions:,}", f"{kind.unfinished:,}", f"{kind.unarchived:,}")
+        for each in results
+        for kind in each.tomorrow
+    ]
+    if tomorrow:
+        columns = ("dataset", "type", "transactions", "unfinished", "not archived")
+        yield table("What expires tomorrow", columns, tomorrow, columns[2:])
 
 
 def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[str, Store]:
@@ -107,39 +100,4 @@ def _expires(store: Store) -> bool:
     return call_store(store, lambda: store.capabilities).expiry
 
 
-@examples(*housekeeping.examples)
-@click.command("housekeeping", help=housekeeping.help)
-@options(housekeeping)
-@FORMAT
-def housekeeping_command(format_: str, **given: Any) -> ExitCode:
-    result = ask(housekeeping, **given)
-    waits = result.dry_run and result.postponed > 0
-    if format_ == "json":
-        print_json(result.as_dict())
-    else:
-        _print(result)
-        if waits:
-            say_next("`retention housekeeping` postpones it.")
-    if result.troubles:
-        raise Refused(result.headline)
-    return ExitCode.TO_DO if waits else ExitCode.DONE
-
-
-def _print(found: HousekeepingResult) -> None:
-    rows = [
-        (one.dataset, minute_of(one.within), minute_of(one.until), f"{one.postponed:,}", f"{one.left:,}")
-        for one in found.datasets
-        if not one.refused
-    ]
-    title = "What would be postponed. Nothing was changed." if found.dry_run else "What was postponed"
-    columns = ("dataset", "what expires until", "postponed to", "transactions", "left for the next time")
-    tables = [table(title if rows else "No store expires anything by itself", columns, rows, columns[3:])]
-    tomorrow = [
-        (one.dataset, kind.type or "", f"{kind.transactions:,}", f"{kind.unfinished:,}", f"{kind.unarchived:,}")
-        for one in found.datasets
-        for kind in one.tomorrow
-    ]
-    if tomorrow:
-        columns = ("dataset", "type", "transactions", "unfinished", "not archived")
-        tables.append(table("What expires tomorrow", columns, tomorrow, columns[2:]))
-    print_tables(tables)
+housekeeping_command = command(housekeeping, "housekeeping")

@@ -1,5 +1,6 @@
-"""Creates starter files: settings, a policy, the schema for editors, and .gitignore. Existing files are never overwritten,
-not even by two processes at once.
+"""Creates starter files (settings, a policy, the schema for editors, .gitignore), and the demonstration.
+
+Existing files are never overwritten, not even by two processes at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,8 @@ from pathlib import Path
 import click
 
 from retention_assets.errors import BadInput, Problem, Refused
-from retention_assets.people.common.options import examples
-from retention_assets.people.common.output import echo, say, say_next
+from retention_assets.people.command import examples
+from retention_assets.people.output import echo, say
 from retention_assets.policy.schema import policy_schema
 
 SETTINGS = """\
@@ -167,4 +168,30 @@ def init(folder: Path, sample: bool) -> None:
         say(warning)
     there = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
     then = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
-    say_next(f"{there}{then}; `retention validate` says in sentences what the policies mean.")
+    say(f"Next: {there}{then}; `retention validate` says in sentences what the policies mean.")
+
+
+@examples("retention demo", "retention demo --folder /tmp/demo --build-only")
+@click.command()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path(".retention/demo"),
+    show_default=True,
+    help="Build the environment in this folder.",
+)
+@click.option("--build-only", is_flag=True, help="Build the environment and stop, for `dagster dev`.")
+def demo(folder: Path, build_only: bool) -> None:
+    """Build a small environment, and show what retention does with it."""
+    try:
+        if build_only:
+            from retention_assets.demo.environment import build_environment
+
+            echo(str(build_environment(folder)))
+            return
+        from retention_assets.demo.walkthrough import demo as show
+        from retention_assets.render.terminal import console
+
+        show(folder, console(markup=True))
+    except FileExistsError as fault:
+        raise Refused(str(fault)) from None

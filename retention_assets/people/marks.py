@@ -4,14 +4,17 @@ Keeping takes marks back and places a hold in one transaction, so that no policy
 """
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from enum import Enum
 from typing import Annotated, Any
 
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import AfterValidator, Field
+from rich.table import Table
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
@@ -20,14 +23,26 @@ from retention_assets.evaluation.dataset_log import UnsoundLog, no_dataset, read
 from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.unmarking import KeptMarks, UnmarkResult
-from retention_assets.people.command import ask, command, options, show
-from retention_assets.people.common.options import AS_OF, DATASETS, FORMAT, examples
-from retention_assets.people.common.output import ExitCode, print_rows, print_tables
-from retention_assets.people.common.sources import find_environment, instant, ledger_to_read
+from retention_assets.ledger.marks.unmarking import KeptMarks
+from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.history import fates_of
 from retention_assets.people.holds import HoldRequest
-from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Result, Text, operation
+from retention_assets.people.operation import (
+    AsOf,
+    DatasetGlobs,
+    Flags,
+    Instant,
+    Kind,
+    Only,
+    ReasonedRequest,
+    Request,
+    Result,
+    Text,
+    json_rows,
+    operation,
+)
+from retention_assets.people.output import ExitCode
+from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, matching
@@ -36,7 +51,6 @@ from retention_assets.policy.sentences import count
 from retention_assets.render.ledger_tables import mark_tables
 from retention_assets.stores.protocol import StoreFailed
 
-STATUSES = ("MARKED", "UNMARKED", "SPARED", "SWEEPING", "SWEPT")
 _SHOWN = (
     "dataset", "transaction", "policy", "policy_version", "reason", "marked_at", "due_at", "status", "bytes", "attempts",
     "last_error", "opened_at", "closed_at",
@@ -60,7 +74,6 @@ class KeepRequest(ReasonedRequest):
         default=None, description="When the hold ends by itself, such as 2027-01-01 or 'in 90d'; never when left out."
     )
     name: Text | None = Field(default=None, description="The name of the hold; one is made up when left out.")
-    at: Annotated[datetime, Only.PROGRAM] = Field(default_factory=now)
 
     def hold(self) -> Hold:
         """Hold on just these transactions."""
@@ -71,7 +84,6 @@ class KeepRequest(ReasonedRequest):
             datasets=(escape_glob(self.dataset),),
             transactions=tuple(escape_glob(each) for each in self.transactions),
             until=self.until,
-            at=self.at,
         ).hold()
 
     def _name(self) -> str:
@@ -80,56 +92,12 @@ class KeepRequest(ReasonedRequest):
         return "".join(sign if sign.isprintable() else "?" for sign in words)[:200].strip()
 
 
-class KeepResult(Result):
-    """Kept transactions. Without any it is the whole dataset, of which `known` are in the log, if it could be read."""
-
-    dataset: str
-    transactions: tuple[str, ...]
-    known: int | None
-    until: datetime | None
-    kept: KeptMarks
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def headline(self) -> str:
-        if self.transactions:
-            what = f"{count(len(self.transactions), 'transaction')} of {self.dataset}"
-        elif self.known is None:
-            what = f"Everything of {self.dataset}"
-        else:
-            what = f"Everything of {self.dataset}, {count(self.known, 'transaction')},"
-        is_one = len(self.transactions) == 1
-        until = f"until {text_of(self.until)}" if self.until else "until the hold is released"
-        return f"{what} {'is' if is_one or not self.transactions else 'are'} kept {until}."
-
-    def sentences(self) -> Sequence[str]:
-        kept = self.kept
-        were = "was" if kept.unmarked == 1 else "were"
-        taken = f"{count(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
-        placed = "was placed" if kept.placed else "was in force already"
-        lines = [taken, f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."]
-        if kept.sweeping or kept.swept:
-            lines.append(f"Too late for {kept.sweeping:,} that are being swept and {kept.swept:,} that were swept.")
-        return (*lines, f"To end it: `{self._release}`, or the job `release`. From then on policies alone decide.")
-
-    @property
-    def _release(self) -> str:
-        return f"retention release {shlex.quote(self.kept.hold)} --reason …"
-
-    def remarks(self) -> Sequence[str]:
-        return self.warnings
-
-    def as_dict(self) -> dict[str, Any]:
-        about = {"dataset": self.dataset, "transactions": list(self.transactions), "known": self.known, "until": self.until}
-        return {**about, **vars(self.kept), "release": self._release, "warnings": list(self.warnings)}
-
-
 @operation(
     Kind.ACT,
     "retention keep lake/raw.orders T17 -r 'the audit of 2026 needs it'",
     "retention keep lake/raw.orders -r 'a dispute' --until 'in 90d'",
 )
-def keep(request: KeepRequest, environment: Environment) -> KeepResult:
+def keep(request: KeepRequest, environment: Environment) -> Result:
     """Keep transactions for good, or a dataset: their marks are taken back, and a hold keeps them from being marked again.
 
     Both at once. Refused, and nothing is changed, where one of the transactions is being swept or was swept. Once more is no
@@ -152,22 +120,53 @@ def keep(request: KeepRequest, environment: Environment) -> KeepResult:
             )
         else:
             kept = ledger.keep.dataset(request.dataset, hold, request.actor, named=bool(request.name))
-    names = tuple(dict.fromkeys(request.transactions))
-    return KeepResult(
-        dataset=request.dataset,
-        transactions=names,
-        known=len(log.transactions) if log else None,
-        until=request.until,
-        kept=kept,
-        warnings=tuple(warnings),
+    names, known_rows = list(dict.fromkeys(request.transactions)), len(log.transactions) if log else None
+    release = f"retention release {shlex.quote(kept.hold)} --reason …"
+    return Result(
+        headline=_kept(request, names, known_rows),
+        sentences=tuple(_about_marks(kept, release)),
+        notes=warnings,
+        data={
+            "dataset": request.dataset,
+            "transactions": names,
+            "known": known_rows,
+            "until": request.until,
+            **vars(kept),
+            "release": release,
+            "warnings": warnings,
+        },
     )
+
+
+def _kept(request: KeepRequest, names: Sequence[str], known_rows: int | None) -> str:
+    what = f"Everything of {request.dataset}"
+    if names:
+        what = f"{count(len(names), 'transaction')} of {request.dataset}"
+    elif known_rows is not None:
+        what += f", {count(known_rows, 'transaction')},"
+    until = f"until {text_of(request.until)}" if request.until else "until the hold is released"
+    return f"{what} {'are' if len(names) > 1 else 'is'} kept {until}."
+
+
+def _about_marks(kept: KeptMarks, release: str) -> Iterator[str]:
+    were = "was" if kept.unmarked == 1 else "were"
+    yield f"{count(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
+    placed = "was placed" if kept.placed else "was in force already"
+    yield f"The hold {kept.hold} {placed}: no policy marks or sweeps what it holds."
+    yield from _too_late(kept.sweeping, kept.swept)
+    yield f"To end it: `{release}`, or the job `release`. From then on policies alone decide."
+
+
+def _too_late(sweeping: int, swept: int) -> Iterator[str]:
+    if sweeping or swept:
+        yield f"Too late for {sweeping:,} that are being swept and {swept:,} that were swept."
 
 
 def _again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
     """Transactions that the log has anew, under the id of something swept. Raises BadInput for one that is nowhere."""
     if log is None and not (ledger and len(ledger.histories.transactions(request.dataset))):
         raise no_dataset(environment, request.dataset)
-    lives = TransactionLives(request.dataset, log, ledger, (), request.at).named(request.transactions)
+    lives = TransactionLives(request.dataset, log, ledger, (), now()).named(request.transactions)
     return {life.transaction for life in lives if life.mark is None and life.earlier}
 
 
@@ -185,35 +184,12 @@ class UnmarkRequest(ReasonedRequest):
     )
 
 
-class Unmarked(Result):
-    """Marks taken back, and those for which it was too late."""
-
-    result: UnmarkResult
-
-    @property
-    def headline(self) -> str:
-        return f"{count(self.result.unmarked, 'mark')} taken back."
-
-    def sentences(self) -> Sequence[str]:
-        sweeping, swept = self.result.sweeping, self.result.swept
-        if not (sweeping or swept):
-            return ()
-        return (f"Too late for {sweeping:,} that are being swept and {swept:,} that were swept.",)
-
-    @property
-    def next(self) -> str:
-        return self.result.note[:1].lower() + self.result.note[1:]
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.result.as_dict()
-
-
 @operation(
     Kind.ACT,
     "retention unmark lake/raw.orders T1 T2 -r 'the audit needs them'",
     "retention unmark -d lake/raw.orders -p raw-30-days -r 'the policy was wrong'",
 )
-def unmark(request: UnmarkRequest, environment: Environment) -> Unmarked:
+def unmark(request: UnmarkRequest, environment: Environment) -> Result:
     """Take marks back: of transactions of a dataset (all of them or none), or all of a dataset, of a policy, or of both.
 
     What is being swept or was swept can't be taken back. What a policy still selects is marked again; `keep` keeps it for good.
@@ -226,7 +202,12 @@ def unmark(request: UnmarkRequest, environment: Environment) -> Unmarked:
             result = ledger.unmark.transactions(request.dataset, request.transactions, request.actor, request.reason)
         else:
             result = ledger.unmark.all_of(request.actor, request.reason, request.dataset, request.policy)
-    return Unmarked(result=result)
+    return Result(
+        headline=f"{count(result.unmarked, 'mark')} taken back.",
+        sentences=tuple(_too_late(result.sweeping, result.swept)),
+        next=result.note[:1].lower() + result.note[1:],
+        data=result.as_dict(),
+    )
 
 
 keep_command = command(keep, "keep")
@@ -235,63 +216,86 @@ keep_command = command(keep, "keep")
 @examples(*unmark.examples)
 @click.command("unmark", help=unmark.help)
 @click.argument("names", nargs=-1, metavar="[DATASET TRANSACTION...]")
-@options(unmark)
+@options(UnmarkRequest)
 @FORMAT
 def unmark_command(names: tuple[str, ...], dataset: str | None, format_: str, **given: Any) -> ExitCode:
     if bool(names) == bool(dataset or given["policy"]):
         raise click.UsageError("Say which marks: DATASET TRANSACTION..., or --dataset NAME, --policy NAME or both.")
     if len(names) == 1:
         raise click.UsageError(f"Name transactions of {names[0]}, or take all its marks back by --dataset {names[0]}.")
-    return show(ask(unmark, dataset=names[0] if names else dataset, transactions=names[1:], **given), format_)
+    return ask_and_show(unmark, format_, dataset=names[0] if names else dataset, transactions=names[1:], **given)
 
 
-@examples("retention marks", "retention marks --due", "retention marks -d 'lake/raw.*' -s SWEPT -f json")
-@click.command()
-@DATASETS
-@click.option("-p", "--policy", metavar="NAME", help="Only marks of this policy.")
-@click.option(
-    "-s", "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only marks of this status; may be repeated."
+class MarkStatus(Enum):
+    """Status of a mark."""
+
+    MARKED = "MARKED"
+    UNMARKED = "UNMARKED"
+    SPARED = "SPARED"
+    SWEEPING = "SWEEPING"
+    SWEPT = "SWEPT"
+
+
+class MarksRequest(Request):
+    """Marks to list."""
+
+    datasets: DatasetGlobs = ()
+    policy: Annotated[str | None, Flags("-p", "--policy", metavar="NAME")] = Field(
+        default=None, description="Only marks of this policy."
+    )
+    status: Annotated[tuple[MarkStatus, ...], Flags("-s", "--status")] = Field(
+        default=(), description="Only marks of this status; may be repeated."
+    )
+    due: bool = Field(default=False, description="Only marks whose grace is over: the next sweep takes them up.")
+    as_of: AsOf = None
+    most: Annotated[int, Flags("-n", "--most")] = Field(default=20, ge=0, description="How many marks the table lists.")
+
+
+@operation(
+    Kind.LOOK, "retention marks", "retention marks --due", "retention marks -d 'lake/raw.*' -s SWEPT -f json", job="marks"
 )
-@click.option("--due", is_flag=True, help="Only marks whose grace is over: the next sweep takes them up.")
-@AS_OF
-@FORMAT
-@click.option("-n", "--most", type=click.IntRange(min=0), default=20, show_default=True, help="How many marks the table lists.")
-def marks(
-    globs: tuple[str, ...],
-    policy: str | None,
-    statuses: tuple[str, ...],
-    due: bool,
-    as_of: datetime | None,
-    format_: str,
-    most: int,
-) -> None:
+@contextmanager
+def list_marks(request: MarksRequest, environment: Environment) -> Iterator[Result]:
     """List marks: what is going to be deleted, since when, by which policy, when it is due, and what became of it."""
-    if due and statuses not in ((), ("MARKED",)):
-        raise click.UsageError("Only MARKED marks are due: give --due without another --status.")
-    if as_of and not due:
-        raise click.UsageError("--as-of says when marks are due: it goes with --due.")
-    due_by = instant(as_of) if due else None
-    environment = find_environment()
-    with ledger_to_read(environment) as ledger:
-        tables = _chosen(ledger, globs, policy, ("MARKED",) if due else statuses, due_by) if ledger else iter(())
-        rows = _with_fates(environment, ledger, tables, due_by) if ledger else iter(())
-        if format_ == "json":
-            print_rows({name: value for name, value in row.items() if name not in ("held_by", "spared")} for row in rows)
-            return
-        sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
-        for row in rows:
-            state = "MARKED, held" if row["held_by"] is not None and row["status"] == "MARKED" else row["status"]
-            count, size = sums.get(state, (0, 0))
-            sums[state] = (count + 1, size + (row["bytes"] or 0))
-            first += [row] if len(first) < most else []
-    print_tables(mark_tables(sums, first, None if environment.settings.clock.simulated else instant(None)))
+    statuses = [status.value for status in request.status]
+    if request.due and statuses not in ([], ["MARKED"]):
+        raise BadInput(Problem("Only MARKED marks are due: give --due without another --status"))
+    if request.as_of and not request.due:
+        raise BadInput(Problem("--as-of says when marks are due: it goes with --due"))
+    due_by = (request.as_of or now()) if request.due else None
+    with environment.ledger_if_any() as ledger:
+        rows: Iterator[dict[str, Any]] = iter(())
+        if ledger:
+            tables = _chosen(ledger, request.datasets, request.policy, ["MARKED"] if request.due else statuses, due_by)
+            rows = _with_fates(environment, ledger, tables, due_by)
+        at = None if environment.settings.clock.simulated else now()
+        yield Result(
+            tables=lambda: _tables(rows, request.most, at),
+            pieces=lambda: json_rows(
+                {name: value for name, value in row.items() if name not in ("held_by", "spared")} for row in rows
+            ),
+            notes=what_is_missing(environment, ledger),
+        )
+
+
+marks = command(list_marks, "marks")
+
+
+def _tables(rows: Iterable[dict[str, Any]], most: int, at: datetime | None) -> Iterable[Table]:
+    sums, first = dict[str, tuple[int, int]](), list[dict[str, Any]]()
+    for row in rows:
+        state = "MARKED, held" if row["held_by"] is not None and row["status"] == "MARKED" else row["status"]
+        number, size = sums.get(state, (0, 0))
+        sums[state] = (number + 1, size + (row["bytes"] or 0))
+        first += [row] if len(first) < most else []
+    return mark_tables(sums, first, at)
 
 
 def _with_fates(
     environment: Environment, ledger: Ledger, tables: Iterator[pa.Table], due_by: datetime | None
 ) -> Iterator[dict[str, Any]]:
     """Give marks as they are printed, each with what becomes of it; of those that are due only what goes."""
-    at = due_by or instant(None)
+    at = due_by or now()
     fates = fates_of(environment, ledger, at)
     for rows in (table.to_pylist() for table in tables):
         swept = [row["id"] for row in rows if row["status"] == "SWEPT"]

@@ -1,28 +1,39 @@
 """Declares an operation once: a request, a function and a result.
 
-The command (command.py), the Dagster job with its form (dagster/operations), the JSON of both and their documentation are made
-from the declaration. Messages for the command line and for Dagster are the same sentences.
+The command (command.py), the Dagster job with its form (dagster/operation_jobs.py), the JSON of both and their documentation
+are made from the declaration. Messages for the command line and for Dagster are the same sentences.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import date, datetime
 from enum import Enum
 from inspect import getdoc
+from itertools import islice
+from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue
-from retention_assets.policy.durations import EXPECTED_MOMENT, Duration, as_duration, parse_moment
+from retention_assets.policy.durations import EXPECTED_MOMENT, LONGEST_YEARS, Duration, as_duration, parse_moment, text_of
 from retention_assets.policy.errors import problems_of
+from retention_assets.render.markdown import Answer, with_code
 from retention_assets.settings.yaml import Document
 
-_SYSTEM = "::"
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
+_SYSTEM = "::"
+# sentences of an answer, and rows of a table, in a run
+MOST_SHOWN = 1_000
+# each write of JSON flushes, so a row is not a write of its own
+_ROWS_AT_ONCE = 1_000
 
 KIND_TAG = "retention/kind"
 
@@ -52,10 +63,10 @@ _BEGINNINGS = {
 
 
 class Flags:
-    """Names of a field on the command line. Without names it is an argument."""
+    """Names of a field on the command line. Without names it is an argument, which may be required there alone."""
 
-    def __init__(self, *names: str, metavar: str | None = None) -> None:
-        self.names, self.metavar = names, metavar
+    def __init__(self, *names: str, metavar: str | None = None, required: bool = False) -> None:
+        self.names, self.metavar, self.required = names, metavar, required
 
 
 class Only(Enum):
@@ -63,7 +74,6 @@ class Only(Enum):
 
     COMMAND = "the command line alone"
     FORM = "Dagster's forms alone"
-    PROGRAM = "neither"
 
 
 def _text(value: str) -> str:
@@ -89,26 +99,77 @@ def _instant(value: datetime | str) -> datetime:
     if isinstance(value, datetime):
         return value
     try:
-        return parse_moment(value.strip(), now())
-    except (ValueError, OverflowError) as fault:
+        moment = parse_moment(value.strip(), now())
+    except OverflowError:
+        raise InvalidValue("is out of range", EXPECTED_MOMENT) from None
+    except ValueError as fault:
         raise InvalidValue(str(fault), EXPECTED_MOMENT) from None
+    if moment.year <= LONGEST_YEARS + 1:
+        # no age may lead to an instant before the first one
+        raise InvalidValue("is out of range", EXPECTED_MOMENT)
+    return moment
+
+
+def _day(value: date | str) -> date:
+    try:
+        return value if isinstance(value, date) else date.fromisoformat(value)
+    except ValueError:
+        raise InvalidValue("is not a day", "one such as 2026-01-31") from None
 
 
 def _duration(value: Duration | str) -> Duration:
     return as_duration(value.strip() if isinstance(value, str) else value)
 
 
+def _name(value: str) -> str:
+    if not (name := value.strip()):
+        raise InvalidValue("is empty", "a dataset, as store/name")
+    return name
+
+
+# Types of fields that several requests have, with their names on the command line.
 Text = Annotated[str, AfterValidator(_text)]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
 Span = Annotated[Duration, BeforeValidator(_duration)]
+Day = Annotated[date, BeforeValidator(_day)]
+DatasetName = Annotated[
+    str,
+    AfterValidator(_name),
+    Flags(required=True),
+    Field(description="A dataset, as store/name, such as lake/raw.events. A wrong name is answered with those that are near."),
+]
+DatasetGlobs = Annotated[
+    tuple[str, ...],
+    Flags("-d", "--dataset", metavar="GLOB"),
+    Field(description="Only these datasets, such as 'lake/raw.*'; several may be given."),
+]
+AsOf = Annotated[
+    Instant | None,
+    Flags("-t", "--as-of"),
+    Field(description="Judge as of this instant, such as 2026-03-01, 7d (7 days ago) or 'in 7d'; the present when left out."),
+]
+LogFile = Annotated[
+    Path | None,
+    Flags("-l", "--log"),
+    Only.COMMAND,
+    Field(description="Read this log, a file or folder in the exchange format, instead of the stores."),
+]
+PolicyFiles = Annotated[
+    tuple[Path, ...],
+    Flags("-p", "--policies"),
+    Only.COMMAND,
+    Field(description="Use this policy file or folder instead of those of the settings; may be repeated."),
+]
+Strict = Annotated[bool, Only.COMMAND, Field(description="Exit with 1 instead of 4 where datasets were refused.")]
+AcceptLarge = Annotated[
+    bool, Only.COMMAND, Field(description="Sweep also where far more would go than on any day of the last 30 (brake).")
+]
 
 
 class Request(BaseModel):
-    """Request of a person or a run. The audit keeps actor and reason for ever, so neither may be empty."""
+    """Request of a person or a run."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-    actor: Annotated[str, AfterValidator(_actor)]
 
     def __init__(self, **given: Any) -> None:
         try:
@@ -116,80 +177,116 @@ class Request(BaseModel):
         except ValidationError as error:
             raise BadInput(problems_of(error, Document("", given, {}), type(self))) from None
 
+    @property
+    def needs_settings(self) -> bool:
+        """False if the request names everything that settings would say."""
+        return True
 
-class ReasonedRequest(Request):
+
+class RecordedRequest(Request):
+    """Request that the audit keeps for ever with its actor, who may not be empty."""
+
+    actor: Annotated[str, AfterValidator(_actor)]
+
+
+class ReasonedRequest(RecordedRequest):
     """Request that needs a reason, because it changes what is kept or deleted."""
 
     reason: Annotated[str, AfterValidator(_recorded), Flags("-r", "--reason")] = Field(description="Why: the record keeps it.")
 
 
-class Result(BaseModel):
-    """Outcome of an operation, as JSON and as sentences."""
+@dataclass(frozen=True)
+class Rows:
+    """Table of a run in Dagster: the type of each column by its name, its rows, and what some columns mean."""
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+    columns: Mapping[str, str]
+    rows: Sequence[Sequence[Any]]
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Markdown(str):
+    """Markdown in the page of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Outcome of an operation: JSON, sentences and tables of a terminal, and the page of a run in Dagster."""
+
+    # JSON of a command, and numbers of a run
+    data: Any = None
+    headline: str = ""
+    # names of commands and jobs stand between backticks
+    sentences: Sequence[str] = ()
+    tables: Callable[[], Iterable["RenderableType"]] = tuple
+    # what comes next
+    next: str = ""
+    # warnings, also for those who read the JSON; and those that are known once all of it was printed
+    notes: Sequence[str] = ()
+    closing: Callable[[], Sequence[str]] = tuple
+    # sentences that end a command with 2, 1 and 4
+    bad_input: Sequence[str] = ()
+    failures: Sequence[str] = ()
+    refusals: Sequence[str] = ()
+    # a run of the job fails as well
+    failed: bool = False
+    # a command that looks ahead ends with 3
+    to_do: bool = False
+    # JSON in pieces, where a million rows may not be in memory at once
+    pieces: Callable[[], Iterable[str]] | None = None
+    # page of a run, where it is not made of the above
+    page: Callable[[], tuple[Answer, Mapping[str, Any]]] | None = None
+
+    def json(self) -> Iterable[str]:
+        return self.pieces() if self.pieces else (json_text(self.data, indent=2) + "\n",)
 
     @property
-    def headline(self) -> str:
-        """Answer in one sentence."""
-        raise NotImplementedError
-
-    def sentences(self) -> Sequence[str]:
-        """Further sentences; names of commands and jobs stand between backticks."""
-        return ()
-
-    @property
-    def next(self) -> str:
-        """Sentence about what comes next."""
-        return ""
-
-    def remarks(self) -> Sequence[str]:
-        """Warnings, also for those who read the JSON."""
-        return ()
-
-    @property
-    def failed(self) -> bool:
-        """True if a command has to end with an exit code other than 0."""
-        return False
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in type(self).model_fields}
+    def answer(self) -> Answer:
+        """Headline and sentences, after the warnings."""
+        warnings = (*self.notes, *self.failures, *self.refusals)
+        return Answer(self.headline, tuple(map(with_code, (*warnings[:MOST_SHOWN], *self.sentences[:MOST_SHOWN], self.next))))
 
 
 R = TypeVar("R", bound=Request)
-A = TypeVar("A", bound=Result)
 
 
 @dataclass(frozen=True)
-class Operation(Generic[R, A]):
-    """A function with what asks for it."""
+class Operation(Generic[R]):
+    """A function with what asks for it. The function may be a context, which holds open what its result reads."""
 
-    run: Callable[[R, Environment], A]
+    run: Callable[[R, Environment], Result | AbstractContextManager[Result]]
     request: type[R]
     kind: Kind
     examples: tuple[str, ...]
-    # shown on a terminal while it runs
-    progress: str | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the Dagster job."""
-        return self.run.__name__
+    # shown on a terminal while it runs, with fields of the request
+    progress: str
+    # name of the Dagster job
+    job: str
+    # a run keeps the JSON in a file of its folder
+    keeps_file: bool
 
     @property
     def help(self) -> str:
         return getdoc(self.run) or ""
 
-    def __call__(self, request: R, environment: Environment) -> A:
-        return self.run(request, environment)
+    def __call__(self, request: R, environment: Environment) -> Result:
+        """Run it, where its result reads nothing any more."""
+        result = self.run(request, environment)
+        assert not isinstance(result, AbstractContextManager)
+        return result
+
+    def open(self, request: R, environment: Environment) -> AbstractContextManager[Result]:
+        """Run it. The result is valid in this context."""
+        result = self.run(request, environment)
+        return result if isinstance(result, AbstractContextManager) else nullcontext(result)
 
 
 def operation(
-    kind: Kind, *examples: str, progress: str | None = None
-) -> Callable[[Callable[[R, Environment], A]], Operation[R, A]]:
+    kind: Kind, *examples: str, progress: str = "", job: str | None = None, keeps_file: bool = False
+) -> Callable[[Callable[[R, Environment], Result | AbstractContextManager[Result]]], Operation[R]]:
     """Declare an operation, by the type of the request that its function takes."""
 
-    def declare(run: Callable[[R, Environment], A]) -> Operation[R, A]:
-        return Operation(run, run.__annotations__["request"], kind, examples, progress)
+    def declare(run: Callable[[R, Environment], Result | AbstractContextManager[Result]]) -> Operation[R]:
+        return Operation(run, run.__annotations__["request"], kind, examples, progress, job or run.__name__, keeps_file)
 
     return declare
 
@@ -203,6 +300,8 @@ class RequestField:
     type: type[Any]
     many: bool
     required: bool
+    # None where it is made up, or where there is none
+    default: Any
     help: str
     flags: Flags
     only: Only | None
@@ -211,15 +310,45 @@ class RequestField:
 def fields_of(request: type[Request]) -> list[RequestField]:
     """Describe the fields that a person types, without the actor; the reason is the last."""
     fields = []
-    for name, field in request.model_fields.items():
-        flags = next((each for each in field.metadata if isinstance(each, Flags)), Flags(f"--{name.replace('_', '-')}"))
-        only = next((each for each in field.metadata if isinstance(each, Only)), None)
-        if name != "actor" and only is not Only.PROGRAM:
-            kind = _plain(field.annotation)
-            many = get_origin(kind) is tuple
-            kind = _plain(get_args(kind)[0]) if many else kind
-            fields.append(RequestField(name, kind, many, field.is_required(), field.description or "", flags, only))
+    for name, about in request.model_fields.items():
+        given = {type(each): each for each in about.metadata}
+        only = given.get(Only)
+        if name == "actor":
+            continue
+        kind = _plain(about.annotation)
+        many = get_origin(kind) is tuple
+        fields.append(
+            RequestField(
+                name,
+                type=_plain(get_args(kind)[0]) if many else kind,
+                many=many,
+                required=about.is_required(),
+                default=None if about.is_required() else about.default,
+                help=about.description or "",
+                flags=given.get(Flags) or Flags(f"--{name.replace('_', '-')}"),
+                only=only,
+            )
+        )
     return sorted(fields, key=lambda field: field.name == "reason")
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """Instants in their one text form; durations and everything else as they are written."""
+    return json.dumps(
+        value, ensure_ascii=False, indent=indent,
+        default=lambda each: text_of(each) if isinstance(each, datetime) else str(each),
+    )  # fmt: skip
+
+
+def json_rows(rows: Iterable[object], head: Mapping[str, object] | None = None, key: str = "rows") -> Iterator[str]:
+    """Yield rows as one JSON array; with a `head` it stands in that object, under a key of its own."""
+    left = iter(rows)
+    yield f"{json_text(head)[:-1]}, {json_text(key)}: [" if head else "["
+    separator = "\n"
+    while batch := [json_text(row) for row in islice(left, _ROWS_AT_ONCE)]:
+        yield separator + ",\n".join(batch)
+        separator = ",\n"
+    yield ("]" if separator == "\n" else "\n]") + ("}\n" if head else "\n")
 
 
 def _plain(annotation: Any) -> Any:

@@ -1,15 +1,18 @@
-"""Plan a run by a rehearsal: what it would newly mark, delete and spare now, and what falls due on which day.
+"""Plans a run by a rehearsal: what it would newly mark, delete and spare now, and what falls due on which day.
 
 The dry run of a run is the plan.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field
+from rich.table import Table
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
@@ -21,11 +24,27 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.findings import Objection
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.people.amounts import NOTHING, Amount, PriceFacts, amounts_by
+from retention_assets.people.command import command
 from retention_assets.people.idle_rules import idle_rules
+from retention_assets.people.operation import (
+    MOST_SHOWN,
+    AcceptLarge,
+    AsOf,
+    DatasetGlobs,
+    Kind,
+    Only,
+    Request,
+    Result,
+    Rows,
+    Strict,
+    operation,
+)
 from retention_assets.people.rehearsal import Rehearsal, rehearse, withheld
-from retention_assets.policy.durations import parse_duration, text_of
+from retention_assets.policy.durations import parse_duration
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
+from retention_assets.render.terminal import table
+from retention_assets.render.text import minute_in_utc, money_of, size_of
 from retention_assets.sweep.dataset_sweep import SweepResult
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -48,42 +67,25 @@ _DELETED = pa.schema(
 )
 _SPARED = pa.schema([*PLAN_ROWS, pa.field("why", pa.string())])
 # fields of a transaction in JSON, besides those of its list
-_TOLD = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
+_SHOWN = ("dataset", "transaction", "policy", "policy_version", "reason", "bytes")
+# tables that are summed; and columns of a terminal, by the sums that they show
+_AMOUNTS = ("newly_marked", "deleted", "spared", "waiting")
+_COLUMNS = {"newly_marked": "mark", "deleted": "delete now", "waiting": "due later"}
+# rows of each table without --detail
+_MOST = 20
+
+
+class PlanRequest(Request):
+    """Instant and datasets of a run that is planned."""
+
+    datasets: DatasetGlobs = ("*",)
+    as_of: AsOf = None
+    detail: Annotated[bool, Only.COMMAND] = Field(default=False, description="List the transactions too.")
+    accept_large: AcceptLarge = False
+    strict: Strict = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanRequest:
-    """Instant (default: now) and datasets: globs over store/name. A plan is not recorded, so it names no actor."""
-
-    as_of: datetime | None = None
-    datasets: tuple[str, ...] = ("*",)
-    # plan also what the brake would stop
-    accept_large: bool = False
-
-
-@dataclass(frozen=True)
-class PlanGroup:
-    """Plan for the transactions that one policy selects in one dataset."""
-
-    dataset: str
-    policy: str
-    newly_marked: Amount = NOTHING
-    deleted: Amount = NOTHING
-    spared: Amount = NOTHING
-    # marked before, and not due yet
-    waiting: Amount = NOTHING
-
-
-@dataclass(frozen=True)
-class PlannedDay:
-    """Transactions that fall due on a coming day."""
-
-    date: str
-    marked_before: Amount = NOTHING
-    newly_marked: Amount = NOTHING
-
-
-@dataclass(frozen=True)
 class RetentionPlan:
     """Effects of a run at an instant. Tables have the columns of `PLAN_ROWS`, some of their own, and the costs of each row."""
 
@@ -91,6 +93,7 @@ class RetentionPlan:
     newly_marked: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
     deleted: pa.Table = field(default_factory=_DELETED.empty_table)
     spared: pa.Table = field(default_factory=_SPARED.empty_table)
+    # marked before, and not due yet
     waiting: pa.Table = field(default_factory=PLAN_ROWS.empty_table)
     # by store, a sentence about the cascading foreign keys that its settings accept
     cascades: Mapping[str, str] = field(default_factory=dict)
@@ -104,12 +107,58 @@ class RetentionPlan:
     withheld: str | None = None
     # Failed checks of datasets with something due. The run judges anew, and its own checks decide.
     objections: tuple[Objection, ...] = ()
-    # objections of the brake to what is planned all the same
-    accepted: tuple[str, ...] = ()
-    # rules without effect
-    idle: tuple[str, ...] = ()
-    note: str | None = None
     currency: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        at = minute_in_utc(self.as_of)
+        if not self.to_do:
+            return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due. Nothing was changed."
+        marked, deleted = _words(self.total("newly_marked")), _words(self.total("deleted"))
+        return f"As of {at} a run would mark {marked}; delete {deleted}{self._and_spare}. Nothing was changed."
+
+    @property
+    def deletions(self) -> str:
+        """Sentence about what would be deleted now."""
+        return f"This run would delete {_words(self.total('deleted'))}{self._and_spare}."
+
+    @property
+    def _and_spare(self) -> str:
+        return f" and spare {len(self.spared):,}" if len(self.spared) else ""
+
+    @property
+    def sentences(self) -> Sequence[str]:
+        """Accepted cascades, and what deleting saves and costs where it has a price."""
+        costs, currency = self.total("deleted").costs, self.currency
+        if costs is None or currency is None:
+            return tuple(self.cascades.values())
+        words = f"Deleting saves {money_of(costs.saved_monthly, currency)} a month"
+        words += f", its requests cost {money_of(costs.requests, currency)}" if costs.requests else ""
+        early = f" {money_of(costs.ended_early, currency)} are billed on, as it is deleted early." if costs.ended_early else ""
+        return (*self.cascades.values(), f"{words}.{early}")
+
+    def tables(self, detail: bool) -> Iterator[Table]:
+        yield from self._group_table(_COLUMNS)
+        yield from self._spared_table()
+        yield from self._beside()
+        if days := self.days():
+            rows = [
+                (day, *map(_cell, amounts.values()), _cell(sum(amounts.values(), NOTHING))) for day, amounts in days.items()
+            ]
+            columns = ("day", "marked before", "newly marked", "together")
+            yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST], columns[1:])
+        if self.policies:
+            why = [(one.name, one.description or sentence(one)) for one in self.policies]
+            yield table("Why", ("policy", "what it is for"), why)
+        if detail:
+            yield from self._detail()
+
+    def deletion_tables(self) -> Iterator[Table]:
+        """Tables of what would be deleted now, and what goes with it."""
+        yield from self._group_table(("deleted",))
+        yield from self._spared_table()
+        yield from self._beside()
 
     @property
     def refused(self) -> dict[str, str]:
@@ -117,7 +166,17 @@ class RetentionPlan:
         return {**self.unsound, **{one.dataset: one.refused for one in self.results if one.refused}}
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def failures(self) -> Sequence[str]:
+        """Stores that are away or fail, and a ledger that may not be swept by: no dataset is at fault."""
+        away = (f"{name}/* was not read: {why}" for name, why in self.away.items())
+        return (*away, *((self.withheld,) if self.withheld else ()), *(self._warnings if self._store_failed else ()))
+
+    @property
+    def refusals(self) -> Sequence[str]:
+        return () if self._store_failed else self._warnings
+
+    @property
+    def _warnings(self) -> tuple[str, ...]:
         swept = {one.dataset: one.refused for one in self.results if one.refused}
         return (
             *(f"{dataset} was refused: {why}" for dataset, why in self.unsound.items() if dataset not in swept),
@@ -125,76 +184,46 @@ class RetentionPlan:
         )
 
     @property
-    def notes(self) -> tuple[str, ...]:
-        found = (
-            f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. Unless the run's own check finds it mended,"
-            " nothing of it is swept."
-            for one in self.objections
-        )
-        large = (f"Without your consent {fault}" for fault in self.accepted)
-        return (*((self.note,) if self.note else ()), *found, *large, *self.idle)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Stores that are away, and a ledger that may not be swept by: no dataset is at fault."""
-        away = (f"{name}/* was not read: {why}" for name, why in self.away.items())
-        return (*away, *((self.withheld,) if self.withheld else ()))
-
-    @property
-    def store_failed(self) -> bool:
-        """True if a dataset would not be swept because its store can't do what it is asked."""
+    def _store_failed(self) -> bool:
         return any(one.store_failed for one in self.results)
 
     @property
-    def has_work(self) -> bool:
+    def to_do(self) -> bool:
         return any(len(rows) for rows in (self.newly_marked, self.deleted, self.spared))
 
-    def total(self, rows: pa.Table) -> Amount:
-        return sum(amounts_by(rows, ()).values(), NOTHING)
+    def total(self, name: str) -> Amount:
+        """Sum of one of the tables."""
+        return sum(amounts_by(getattr(self, name), ()).values(), NOTHING)
 
-    def groups(self) -> list[PlanGroup]:
-        """By dataset and policy, sorted."""
-        parts = {name: getattr(self, name) for name in ("newly_marked", "deleted", "spared", "waiting")}
-        found: dict[tuple[str, ...], dict[str, Amount]] = {}
-        for name, rows in parts.items():
-            for key, amount in amounts_by(rows, ("dataset", "policy")).items():
-                found.setdefault(key, {})[name] = amount
-        return [PlanGroup(dataset=key[0], policy=key[1], **amounts) for key, amounts in sorted(found.items())]
+    def groups(self) -> dict[tuple[str, ...], dict[str, Amount]]:
+        """Amounts of each table by dataset and policy, sorted."""
+        return _summed({name: getattr(self, name) for name in _AMOUNTS}, ("dataset", "policy"))
 
-    def days(self) -> list[PlannedDay]:
-        """Transactions that fall due later, by day; new marks are counted apart."""
-        later = {"marked_before": self.waiting, "newly_marked": self._still_waiting()}
-        found: dict[tuple[str, ...], dict[str, Amount]] = {}
-        for name, rows in later.items():
-            dated = rows.append_column("date", pc.strftime(rows["due_at"], "%Y-%m-%d"))
-            for key, amount in amounts_by(dated, ("date",)).items():
-                found.setdefault(key, {})[name] = amount
-        return [PlannedDay(date=key[0], **amounts) for key, amounts in sorted(found.items())]
-
-    def _still_waiting(self) -> pa.Table:
-        """New marks, without those that have no grace and are deleted at once."""
+    def days(self) -> dict[str, dict[str, Amount]]:
+        """Amounts that fall due later, by day; new marks are counted apart."""
         over = pa.concat_arrays([keys_of(self.deleted), keys_of(self.spared)])
-        return self.newly_marked.filter(pc.invert(pc.is_in(keys_of(self.newly_marked), value_set=over)))
+        # without those that have no grace and are deleted at once
+        newly_marked = self.newly_marked.filter(pc.invert(pc.is_in(keys_of(self.newly_marked), value_set=over)))
+        later = {
+            name: rows.append_column("date", pc.strftime(rows["due_at"], "%Y-%m-%d"))
+            for name, rows in (("marked_before", self.waiting), ("newly_marked", newly_marked))
+        }
+        return {day: amounts for (day,), amounts in _summed(later, ("date",)).items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Sorted, so that equal plans give equal JSON."""
-        rows = {"newly_marked": self.newly_marked, "deleted": self.deleted, "spared": self.spared}
-        own = {"newly_marked": ("due_at",), "deleted": ("expires", "in_latest_view", "refs"), "spared": ("why",)}
-        amounts = ("newly_marked", "deleted", "spared", "waiting")
+        lists = {"newly_marked": ("due_at",), "deleted": ("expires", "in_latest_view", "refs"), "spared": ("why",)}
         return {
-            "as_of": text_of(self.as_of),
+            "as_of": self.as_of,
             "dry_run": True,
             "currency": self.currency,
-            "totals": {name: self.total(getattr(self, name)).as_dict() for name in amounts},
+            "totals": {name: self.total(name).as_dict() for name in _AMOUNTS},
             "groups": [
-                {"dataset": one.dataset, "policy": one.policy, **{name: getattr(one, name).as_dict() for name in amounts}}
-                for one in self.groups()
+                {"dataset": dataset, "policy": policy, **_as_dicts(amounts)}
+                for (dataset, policy), amounts in self.groups().items()
             ],
-            "days": [
-                {"date": one.date, **{name: getattr(one, name).as_dict() for name in ("marked_before", "newly_marked")}}
-                for one in self.days()
-            ],
-            **{name: [_told(row) for row in table.select([*_TOLD, *own[name]]).to_pylist()] for name, table in rows.items()},
+            "days": [{"date": day, **_as_dicts(amounts)} for day, amounts in self.days().items()],
+            **{name: getattr(self, name).select([*_SHOWN, *more]).to_pylist() for name, more in lists.items()},
             "cascades": dict(sorted(self.cascades.items())),
             "policies": {one.name: sentence(one) for one in self.policies},
             "refused": dict(sorted(self.refused.items())),
@@ -203,9 +232,106 @@ class RetentionPlan:
             "objections": [vars(one) for one in self.objections],
         }
 
+    def metadata(self) -> Mapping[str, Any]:
+        """Numbers, and the first transactions of each kind: the file has all of them."""
+        kinds = (("delete", self.deleted), ("spare", self.spared), ("mark", self.newly_marked))
+        rows = [
+            (row["dataset"], row["transaction"], would, row["bytes"] or 0, row.get("why", ""))
+            for would, part in kinds
+            for row in part.slice(0, MOST_SHOWN).to_pylist()
+        ]
+        columns = {"dataset": "string", "transaction": "string", "would": "string", "bytes": "int", "why": "string"}
+        return {
+            "as_of": self.as_of,
+            "datasets": len(self.results),
+            "refused": len(self.refused),
+            "would_mark": len(self.newly_marked),
+            "would_delete": len(self.deleted),
+            "would_free": self.total("deleted").bytes,
+            "would_spare": len(self.spared),
+            "transactions": Rows(columns, rows),
+        }
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: text_of(value) if isinstance(value, datetime) else value for name, value in row.items()}
+    def _group_table(self, names: Iterable[str]) -> Iterator[Table]:
+        groups = self.groups()
+        shown = [name for name in names if any(amounts[name].transactions for amounts in groups.values())]
+        groups = {key: amounts for key, amounts in groups.items() if any(amounts[name].transactions for name in shown)}
+        if not shown:
+            return
+        # The largest are shown, in the order of their names.
+        largest = sorted(groups, key=lambda key: -sum(groups[key][name].bytes for name in shown))[:_MOST]
+        rows, before = list[tuple[str, ...]](), ""
+        for dataset, policy in (key for key in groups if key in largest):
+            amounts = groups[dataset, policy]
+            costs = amounts["deleted"].costs or amounts["newly_marked"].costs
+            saved = (money_of(costs.saved_monthly, self.currency) if costs else "",) if self.currency else ()
+            rows.append(("" if dataset == before else dataset, policy, *(_cell(amounts[name]) for name in shown), *saved))
+            before = dataset
+        columns = (*(_COLUMNS[name] for name in shown), *(("saved a month",) if self.currency else ()))
+        yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows, columns)
+
+    def _spared_table(self) -> Iterator[Table]:
+        if not len(self.spared):
+            return
+        counts = self.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
+        rows = [
+            (row["dataset"], f"{row['transaction_count']:,}", f"{row['transaction_min']}: {row['why']}")
+            for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
+        ]
+        title = f"Spared, because somebody needs them: {len(self.spared):,}{_more(rows)}"
+        yield table(title, ("dataset", "marks", "one of them, and why"), rows[:_MOST], ("marks",))
+
+    def _beside(self) -> Iterator[Table]:
+        """Tables of what goes with what is deleted: latest views and refs."""
+        deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
+        if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
+            rows = [(name, f"{count:,}") for name, count in sorted(latest.items())]
+            title = f"Current data that goes: in a latest view{_more(rows)}"
+            yield table(title, ("dataset", "transactions"), rows[:_MOST], ("transactions",))
+        if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
+            title = f"Branches and tags that are dropped{_more(dropped)}"
+            yield table(title, ("dataset", "ref", "with"), dropped[:_MOST])
+
+    def _detail(self) -> Iterator[Table]:
+        def cells(rows: pa.Table, last: str) -> Iterator[tuple[str, ...]]:
+            for row in rows.to_pylist():
+                value = "It expires by itself." if row.get("expires") else row[last]
+                cell = minute_in_utc(value) if isinstance(value, datetime) else str(value or "")
+                yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), cell
+
+        lists = (
+            ("To be marked", self.newly_marked, "due_at", "due"),
+            ("To be deleted now", self.deleted, "reason", "by"),
+            ("To be spared", self.spared, "why", "why"),
+            ("Marked before, and not due yet", self.waiting, "due_at", "due"),
+        )
+        for title, rows, last, words in lists:
+            if len(rows):
+                columns = ("dataset", "transaction", "policy", "size", words)
+                yield table(f"{title}: {len(rows):,}", columns, cells(rows, last), ("size",))
+
+
+def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tuple[str, ...], dict[str, Amount]]:
+    """Amounts of some tables by the same columns, sorted; nothing where a table has no row."""
+    sums = {name: amounts_by(rows, columns) for name, rows in tables.items()}
+    keys = sorted({key for amounts in sums.values() for key in amounts})
+    return {key: {name: amounts.get(key, NOTHING) for name, amounts in sums.items()} for key in keys}
+
+
+def _as_dicts(amounts: Mapping[str, Amount]) -> dict[str, dict[str, Any]]:
+    return {name: amount.as_dict() for name, amount in amounts.items()}
+
+
+def _words(amount: Amount) -> str:
+    return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else "none"
+
+
+def _cell(amount: Amount) -> str:
+    return _words(amount) if amount.transactions else ""
+
+
+def _more(rows: Sized) -> str:
+    return f" ({_MOST} of {len(rows):,})" if len(rows) > _MOST else ""
 
 
 def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
@@ -229,6 +355,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         due_by = rehearsed.copy.clock.due_by(request.as_of)
         fates = Fates(rehearsed.copy.policy_book.newest(), rules.holds, at) if source else None
         waiting = _waiting(source, rehearsed.datasets, due_by, fates)
+        objections = tuple(source.objections.standing(set(due))) if source else ()
         named = {name for rows in (judged.newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
             as_of=at,
@@ -238,16 +365,58 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             waiting=judged.facts.priced(waiting, at),
             cascades=rehearsed.accepted_cascades(),
             results=tuple(results),
-            accepted=tuple(sorted(set(large.values()))) if request.accept_large else (),
             unsound=judged.unsound,
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
             withheld=why,
-            objections=tuple(source.objections.standing(set(due))) if source else (),
-            idle=tuple(idle_rules(rehearsed.rulebook.files, source)),
-            note=None if source else environment.no_ledger,
+            objections=objections,
+            notes=(
+                *(() if source else (environment.no_ledger,)),
+                *(
+                    f"{one.dataset}: {one.check} failed in {one.raised_by}: {one.sentence}. Unless the run's own check finds it"
+                    " mended, nothing of it is swept."
+                    for one in objections
+                ),
+                *(f"Without your consent {fault}" for fault in sorted(set(large.values())) if request.accept_large),
+                *idle_rules(rehearsed.rulebook.files, source),
+            ),
             currency=judged.facts.prices.currency if judged.facts.prices.are_set else None,
         )
+
+
+@operation(
+    Kind.LOOK,
+    "retention plan",
+    "retention plan -d 'lake/raw.*' --detail",
+    "retention plan -t 'in 7d' -f json",
+    progress="reading the stores, judging, and sweeping a copy",
+    job="preview",
+    keeps_file=True,
+)
+def show_plan(request: PlanRequest, environment: Environment) -> Result:
+    """Show what a run would do now: mark, delete, spare, and what falls due on which day. Changes nothing.
+
+    The command exits with 0 where there is nothing to do, and with 3 where there is something.
+
+    It reads the stores, judges, and sweeps a copy of the ledger over stores that write down what they would delete. Dagster is
+    not started, and Spark only for the scan of a large store of objects, or where it is a cluster.
+    """
+    plan = make_plan(request, environment)
+    result = Result(
+        headline=plan.headline,
+        sentences=plan.sentences,
+        tables=lambda: plan.tables(request.detail),
+        notes=plan.notes,
+        failures=plan.failures,
+        refusals=plan.refusals,
+        to_do=plan.to_do,
+        data=plan.as_dict(),
+    )
+    does_it = "The job `cycle` does it; `keep` takes something out of it for good."
+    return replace(result, page=lambda: (replace(result, next=does_it).answer, plan.metadata()))
+
+
+plan = command(show_plan, "plan")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Shows and changes the policy book: loads the files, takes one entry from them, revokes one, compares book and files."""
+"""Checks policy files, and shows and changes the policy book: loads the files, takes one entry from them, revokes one."""
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
@@ -10,18 +11,145 @@ import click
 from pydantic import Field
 
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, suggest
+from retention_assets.errors import BadInput, Problem, Refused, suggest
+from retention_assets.evaluation.changes import list_datasets
+from retention_assets.evaluation.datahub_policies import warn_of_unknown
 from retention_assets.evaluation.rules_in_force import items_of, load_rulebook, read_policies
 from retention_assets.ledger.policy_book import Orphaned
-from retention_assets.people.command import command
-from retention_assets.people.common.options import ACTOR, FORMAT, examples
-from retention_assets.people.common.output import print_json, print_tables, say, say_next
-from retention_assets.people.common.sources import find_environment, ledger_to_read, policies_if_any
-from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, operation
+from retention_assets.people.command import command, examples, group
+from retention_assets.people.operation import Flags, Kind, ReasonedRequest, RecordedRequest, Request, Result, Text, operation
+from retention_assets.people.output import echo
+from retention_assets.people.sources import policies_of, what_is_missing
+from retention_assets.policy import datahub
 from retention_assets.policy.book import BookDecision, Stored, as_loaded, compare, item_of, sentence_of
-from retention_assets.policy.language import Policies
+from retention_assets.policy.fields import INDEPENDENT
+from retention_assets.policy.language import Policies, may_be_about
+from retention_assets.policy.schema import policy_schema
+from retention_assets.policy.sentences import count, hold_sentence, sentence
+from retention_assets.policy.visibility import visibility_sentence
 from retention_assets.render.ledger_tables import book_tables, load_table, version_table
 from retention_assets.settings.model import Settings
+from retention_assets.stores.protocol import call_store
+
+# --- files ---
+
+
+class ValidateRequest(Request):
+    """Policy files to check."""
+
+    paths: Annotated[tuple[Path, ...], Flags()] = Field(
+        default=(), description="Files or folders; the policies of the settings, and the warnings of stores, when left out."
+    )
+
+    @property
+    def needs_settings(self) -> bool:
+        return not self.paths
+
+
+@operation(Kind.LOOK, "retention validate", "retention validate policies/new.yaml")
+def validate_policies(request: ValidateRequest, environment: Environment) -> Result:
+    """Check policy files and print each policy as a sentence.
+
+    PATHS are files or folders; without them, the policies of the settings, and what each store warns of.
+    """
+    settings, of_settings = environment.settings, not request.paths
+    try:
+        policies = policies_of(request.paths, settings, settings.branches)
+    except BadInput as fault:
+        problems = [problem.as_dict() for problem in fault.problems]
+        return Result(bad_input=fault.first_problems(), data={"valid": False, "problems": problems})
+    warnings = _without_branches(policies, settings)
+    if of_settings:
+        warnings = [*store_warnings(environment), *_heads_warning(settings), *_unknown_words(policies, environment), *warnings]
+    idle = _idle_rules(policies, environment) if of_settings else []
+    rules = [(policy.name, sentence(policy)) for policy in policies.policies]
+    rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
+    holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
+    visibility = [(rule.name, visibility_sentence(rule)) for rule in policies.visibility]
+    none = [] if rules else ["No policy is in force: nothing will be marked and nothing deleted."]
+    named = {"policies": rules, "holds": holds, "visibility": visibility}
+    return Result(
+        sentences=[
+            *(f"{name}\n  {words}\n" for part in named.values() for name, words in part),
+            *none,
+            f"{count(len(rules), 'policy', 'policies')} and {count(len(holds), 'hold')} are valid.",
+        ],
+        next="`retention preview` shows what they would mark." if of_settings else "",
+        notes=[*(f"{store}: {text}" for store, text in warnings), *idle],
+        data={
+            "valid": True,
+            **{key: [{"name": name, "sentence": words} for name, words in part] for key, part in named.items()},
+            "warnings": [{"store": store, "text": text} for store, text in warnings],
+            "idle_rules": idle,
+        },
+    )
+
+
+validate = command(validate_policies, "validate")
+
+
+def store_warnings(environment: Environment) -> list[tuple[str, str]]:
+    """Warnings of each store before it is used. One that can't be asked says why."""
+    warnings = []
+    for name, store in environment.stores().items():
+        try:
+            warnings += [(name, text) for text in call_store(store, store.warnings)]
+        except Refused as fault:
+            warnings.append((name, str(fault)))
+    return warnings
+
+
+def _heads_warning(settings: Settings) -> list[tuple[str, str]]:
+    if not settings.stores or any(store.data_root for store in settings.stores):
+        return []
+    text = (
+        "No store has its data below a folder, so the end of the record is noted in the warehouse alone: a backup of"
+        " ledger and warehouse together can't be told from the present. Keep them apart."
+    )
+    return [("ledger", text)]
+
+
+def _idle_rules(policies: Policies, environment: Environment) -> list[str]:
+    # imported here: it loads what reads the warehouse, and a file that is checked alone needs none of it
+    from retention_assets.people.idle_rules import idle_rules
+
+    try:
+        with environment.ledger_if_any() as ledger:
+            return idle_rules(policies, ledger)
+    except Refused as fault:
+        return [f"Nobody can say which rules are about nothing: {fault}"]
+
+
+def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str, str]]:
+    """Policies that reach logs without branches, which only the logs of a store tell, with a line that asks for branches."""
+    unknown = [store for store, branches in settings.branches.items() if branches is None]
+    return [
+        (store, f"policy {policy.name} selects nothing in a dataset without branches: {', '.join(lines)} asks for them.")
+        for policy in policies.policies
+        if (lines := policy.lines_about_branches)
+        and (policy.branches.reach != "live" or set(policy.select.types or ()) & set(INDEPENDENT))
+        for store in unknown
+        if may_be_about(policy.datasets, store)
+    ]
+
+
+def _unknown_words(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
+    """DataHub entries about an entity or aspect that no row has, where the stores can be asked."""
+    aspects = [store.name for store in environment.settings.stores if store.kind == "aspects"]
+    if not policies.entries or not aspects:
+        return []
+    names = list_datasets(environment).names
+    return [(" and ".join(aspects), text) for text in warn_of_unknown(policies.entries, names, environment)]
+
+
+@examples("retention schema > policies/schema.json")
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of policy files, for editors."""
+    echo(policy_schema(), nl=False)
+
+
+# --- the book ---
 
 
 class EntryRequest(ReasonedRequest):
@@ -30,54 +158,28 @@ class EntryRequest(ReasonedRequest):
     name: Annotated[Text, Flags()] = Field(description="The name of the policy, such as raw-30-days.")
 
 
-class EntryResult(Result):
-    """Version of an entry that a person wrote."""
-
-    written: Stored
-
-    @property
-    def headline(self) -> str:
-        state = "is revoked" if self.written.revoked else "is in force"
-        return f"{self.written.name} {state}: version {self.written.version}, by {self.written.written_by}."
-
-    @property
-    def next(self) -> str:
-        return "no mark was touched. The next evaluation judges by it."
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self.written), "content": json.loads(self.written.content)}
-
-
-class RevokeResult(EntryResult):
-    """Revoked entry, and the open marks that only it made."""
-
-    orphaned_marks: int
-
-    @property
-    def next(self) -> str:
-        if not self.orphaned_marks:
-            return "the next evaluation judges without it."
-        return (
-            f"the next sweep spares those of its {self.orphaned_marks:,} open marks that no other policy in force selects."
-            f" `retention unmark --policy {quote(self.written.name)} --reason …` or the job `unmark` takes them back now."
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**super().as_dict(), "orphaned_marks": self.orphaned_marks}
+def _written(entry: Stored, next_: str, **more: int) -> Result:
+    state = "is revoked" if entry.revoked else "is in force"
+    return Result(
+        headline=f"{entry.name} {state}: version {entry.version}, by {entry.written_by}.",
+        next=next_,
+        data={**vars(entry), "content": json.loads(entry.content), **more},
+    )
 
 
 @operation(Kind.ACT, "retention policies overwrite raw-30-days -r 'as agreed with legal'")
-def policy_overwrite(request: EntryRequest, environment: Environment) -> EntryResult:
+def policy_overwrite(request: EntryRequest, environment: Environment) -> Result:
     """Take what the files say of an entry into the policy book, as a person's decision; this ends a drift."""
     items = {item.name: item for item in items_of(read_policies(environment.settings))}
     if request.name not in items:
         raise unknown_entry(request.name, "the policy files", list(items))
     with environment.ledger() as ledger:
-        return EntryResult(written=ledger.policy_book.write(items[request.name], request.actor, request.reason))
+        written = ledger.policy_book.write(items[request.name], request.actor, request.reason)
+    return _written(written, "no mark was touched. The next evaluation judges by it.")
 
 
 @operation(Kind.ACT, "retention policies revoke raw-30-days -r 'replaced by raw-60-days'")
-def policy_revoke(request: EntryRequest, environment: Environment) -> RevokeResult:
+def policy_revoke(request: EntryRequest, environment: Environment) -> Result:
     """Put an entry of the policy book out of force.
 
     The next sweep spares what it marked and no other policy in force selects.
@@ -85,120 +187,121 @@ def policy_revoke(request: EntryRequest, environment: Environment) -> RevokeResu
     with environment.existing_ledger() as ledger:
         written = ledger.policy_book.revoke(request.name, request.actor, request.reason)
         orphaned = sum(entry.marks for entry in ledger.policy_book.orphaned() if entry.policy == request.name)
-    return RevokeResult(written=written, orphaned_marks=orphaned)
+    next_ = "the next evaluation judges without it."
+    if orphaned:
+        next_ = (
+            f"the next sweep spares those of its {orphaned:,} open marks that no other policy in force selects."
+            f" `retention unmark --policy {quote(written.name)} --reason …` or the job `unmark` takes them back now."
+        )
+    return _written(written, next_, orphaned_marks=orphaned)
 
 
 def unknown_entry(name: str, where: str, known: Sequence[str]) -> BadInput:
-    """Refusal of a name that is in none of the known ones."""
     return BadInput(Problem(f"'{name}' is not in {where}", key="name", remedy=suggest(name, known)))
 
 
-def compare_with_files(stored: Sequence[Stored], files: Policies, settings: Settings) -> list[BookDecision]:
-    """Effect that loading the files now would have on each entry."""
+def _compare_with_files(stored: Sequence[Stored], files: Policies, settings: Settings) -> list[BookDecision]:
     loaded = [as_loaded(item) for item in items_of(files)]
     aspects = [store.name for store in settings.stores if store.kind == "aspects"]
     return compare(stored, loaded, settings.overwrite_user_policies, aspects)
 
 
-def book_rows(
+@operation(Kind.LOOK, "retention policies", "retention policies show raw-30-days")
+def show_book(request: Request, environment: Environment) -> Result:
+    """Show the policy book: each entry, who wrote it, how it differs from the files, and the marks that changes orphaned."""
+    settings = environment.settings
+    files = read_policies(settings) if any(path.exists() for path in settings.policies) else None
+    with environment.ledger_if_any() as ledger:
+        stored = ledger.policy_book.newest() if ledger else []
+        orphaned = ledger.policy_book.orphaned() if ledger else []
+        notes = what_is_missing(environment, ledger, policies=True)
+    # Without a book there is nothing that files could differ from.
+    decisions = _compare_with_files(stored, files, settings) if ledger and files else []
+    rows = _book_rows(stored, decisions, orphaned)
+    return Result(
+        data={"entries": rows, "orphaned": [vars(each) for each in orphaned]},
+        tables=lambda: book_tables(rows, orphaned),
+        notes=notes,
+    )
+
+
+def _book_rows(
     stored: Sequence[Stored], decisions: Sequence[BookDecision], orphaned: Sequence[Orphaned]
 ) -> list[dict[str, Any]]:
     """Rows for each entry of the book, then for those that only the files have, with the effect of loading."""
     by_name = {decision.name: decision for decision in decisions}
     marks = Counter[str]()
-    for one in orphaned:
-        marks[one.policy] += one.marks
-    rows: list[Mapping[str, Any]] = [
-        {name: getattr(entry, name) for name in ("name", "version", "written_by", "written_at", "system", "revoked")}
-        for entry in stored
-    ]
-    nobody = dict.fromkeys(("version", "written_by", "written_at", "system", "revoked"))
-    rows += [{"name": one.name, **nobody} for one in decisions if one.stored is None]
-    return [{**row, **_comparison(by_name.get(row["name"])), "orphaned_marks": marks[row["name"]]} for row in rows]
+    for each in orphaned:
+        marks[each.policy] += each.marks
+    fields = ("name", "version", "written_by", "written_at", "system", "revoked")
+    rows: list[dict[str, Any]] = [{name: getattr(entry, name) for name in fields} for entry in stored]
+    rows += [{**dict.fromkeys(fields), "name": decision.name} for decision in decisions if decision.stored is None]
+    for row in rows:
+        decision = by_name.get(row["name"])
+        row |= {"files": decision.outcome.value if decision else None, "why": decision.reason if decision else None}
+        row["orphaned_marks"] = marks[row["name"]]
+    return rows
 
 
-def _comparison(decision: BookDecision | None) -> dict[str, str | None]:
-    return {"files": decision.outcome.value if decision else None, "why": decision.reason if decision else None}
+class VersionsRequest(Request):
+    """Entry of which every version is shown."""
+
+    name: Annotated[Text, Flags()] = Field(description="The name of the policy, such as raw-30-days.")
 
 
-@examples("retention policies", "retention policies show raw-30-days")
-@click.group(invoke_without_command=True)
-@FORMAT
-@click.pass_context
-def policies(context: click.Context, format_: str) -> None:
-    """Show the policy book: each entry, who wrote it, how it differs from the files, and the marks that changes orphaned."""
-    if context.invoked_subcommand is not None:
-        return
-    environment = find_environment()
-    files = policies_if_any(environment.settings)
-    with ledger_to_read(environment) as ledger:
-        stored = ledger.policy_book.newest() if ledger else []
-        orphaned = ledger.policy_book.orphaned() if ledger else []
-    # Without a book there is nothing that files could differ from.
-    decisions = compare_with_files(stored, files, environment.settings) if ledger and files else []
-    rows = book_rows(stored, decisions, orphaned)
-    if format_ == "json":
-        print_json({"entries": rows, "orphaned": [vars(one) for one in orphaned]})
-    else:
-        print_tables(book_tables(rows, orphaned))
-
-
-@examples("retention policies show raw-30-days")
-@policies.command()
-@click.argument("name")
-@FORMAT
-def show(name: str, format_: str) -> None:
+@operation(Kind.LOOK, "retention policies show raw-30-days")
+def show_versions(request: VersionsRequest, environment: Environment) -> Result:
     """Show every version of the entry NAME, oldest first."""
-    with find_environment().existing_ledger() as ledger:
-        versions = ledger.policy_book.versions(name)
+    with environment.existing_ledger() as ledger:
+        versions = ledger.policy_book.versions(request.name)
         if not versions:
-            raise unknown_entry(name, "the policy book", [entry.name for entry in ledger.policy_book.newest()])
-    rows = [
-        {**vars(version), "content": json.loads(version.content), "sentence": _sentence(name, version.content)}
-        for version in versions
-    ]
-    if format_ == "json":
-        print_json(rows)
-        return
-    print_tables([version_table(name, rows)])
+            raise unknown_entry(request.name, "the policy book", [entry.name for entry in ledger.policy_book.newest()])
+    rows = []
+    for version in versions:
+        item = item_of(request.name, version.content)
+        words = None if item is None else sentence_of(item)
+        rows.append({**vars(version), "content": json.loads(version.content), "sentence": words})
+    return Result(data=rows, tables=lambda: [version_table(request.name, rows)])
 
 
-def _sentence(name: str, content: str) -> str | None:
-    item = item_of(name, content)
-    return None if item is None else sentence_of(item)
+class LoadRequest(RecordedRequest):
+    """Load of the policy files."""
+
+    overwrite_user_policies: bool = Field(default=False, description="Let the files replace also what people wrote.")
 
 
-@examples("retention policies load")
-@policies.command()
-@click.option("--overwrite-user-policies", is_flag=True, help="Let the files replace also what people wrote.")
-@ACTOR
-@FORMAT
-def load(overwrite_user_policies: bool, actor: str, format_: str) -> None:
+@operation(Kind.ACT, "retention policies load")
+def load_policy_files(request: LoadRequest, environment: Environment) -> Result:
     """Load the policy files of the settings into the book, and show what was done with each entry.
 
     An entry that a person wrote stays in force where the files differ from it: that is drift, and a warning names it.
     """
-    environment = find_environment()
     settings = environment.settings
-    if overwrite_user_policies:
+    if request.overwrite_user_policies:
         settings = settings.model_copy(update={"overwrite_user_policies": True})
     with environment.ledger() as ledger:
-        decisions = load_rulebook(ledger, settings, Request(actor=actor).actor).decisions
-    if format_ == "json":
-        print_json([_loaded(decision) for decision in decisions])
-    else:
-        print_tables([load_table(decisions)])
-    for decision in decisions:
-        if decision.warning:
-            say(decision.warning)
-    if format_ != "json":
-        say_next("`retention run --mark-only` judges by them.")
+        decisions = load_rulebook(ledger, settings, request.actor).decisions
+    return Result(
+        tables=lambda: [load_table(decisions)],
+        notes=[decision.warning for decision in decisions if decision.warning],
+        next="`retention run --mark-only` judges by them.",
+        data=[
+            {
+                "name": decision.name,
+                "outcome": decision.outcome.value,
+                "reason": decision.reason,
+                "touched": [scope.model_dump(mode="json", by_alias=True, exclude_defaults=True) for scope in decision.touched],
+            }
+            for decision in decisions
+        ],
+    )
 
 
-def _loaded(decision: BookDecision) -> dict[str, Any]:
-    touched = [scope.model_dump(mode="json", by_alias=True, exclude_defaults=True) for scope in decision.touched]
-    return {"name": decision.name, "outcome": decision.outcome.value, "reason": decision.reason, "touched": touched}
-
-
-policies.add_command(command(policy_overwrite, "overwrite"))
-policies.add_command(command(policy_revoke, "revoke"))
+policies = group(
+    show_book,
+    "policies",
+    command(show_versions, "show"),
+    command(load_policy_files, "load"),
+    command(policy_overwrite, "overwrite"),
+    command(policy_revoke, "revoke"),
+)

@@ -1,7 +1,7 @@
 """Change and describe realms. Purging marks everything in one, so it needs a confirmation, and a name that a store knows."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -17,17 +17,15 @@ from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.frames.log import realms_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.realms import INITIAL, Realm
-from retention_assets.people.command import ask, options, show
-from retention_assets.people.common.options import FORMAT, examples
-from retention_assets.people.common.output import ExitCode, print_json, print_tables, say
-from retention_assets.people.common.sources import find_environment, ledger_to_read
-from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Result, Span, Text, operation
+from retention_assets.people.command import FORMAT, ask_and_show, examples, given_fields, options
+from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Span, Text, operation
+from retention_assets.people.output import ExitCode, confirm, say
+from retention_assets.people.sources import find_environment, what_is_missing
 from retention_assets.pipeline.realm_counts import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, read_datasets
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import is_realm_name, is_within
 from retention_assets.render.ledger_tables import realm_table
-from retention_assets.render.text import visible
 from retention_assets.report import ReportedRealm
 from retention_assets.stores.logs import choose_datasets, read_share, shares_of
 
@@ -56,35 +54,6 @@ class RealmRequest(ReasonedRequest):
         default=False, description="Confirm that purging marks everything of the realm."
     )
     anyway: bool = Field(default=False, description="Purge also a realm that no store knows.")
-
-
-class ChangedRealm(Result):
-    """Changed realm, and one above it that counts for it as well."""
-
-    realm: Realm
-    above: Realm | None
-
-    @property
-    def headline(self) -> str:
-        grace = self.realm.grace.words()
-        return f"{self.realm.name} is {self.realm.status}; marks that purging makes have a grace of {grace}."
-
-    def remarks(self) -> Sequence[str]:
-        if self.above is None:
-            return ()
-        return (f"{self.above.name} is {self.above.status}, and {self.realm.name} with it, whatever its own status.",)
-
-    @property
-    def next(self) -> str:
-        if self.realm.status != PURGING:
-            return "it is retained: the policies decide."
-        return (
-            "the next `retention run` marks everything of it;"
-            f" `retention realm {quote(self.realm.name)} -s ACTIVE -r …` stops that."
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.realm.as_dict()
 
 
 @dataclass(frozen=True)
@@ -205,7 +174,7 @@ def _sources(folders: Mapping[str, str]) -> Iterator[Source]:
 
 
 @operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")
-def change_realm(request: RealmRequest, environment: Environment) -> ChangedRealm:
+def change_realm(request: RealmRequest, environment: Environment) -> Result:
     """Change a realm. ACTIVE and INACTIVE realms are retained. PURGING marks everything of a realm, whatever the policies say.
 
     Holds still stop it. A realm is PURGED once a later run over everything finds nothing of it; what appears in it then is
@@ -224,12 +193,44 @@ def change_realm(request: RealmRequest, environment: Environment) -> ChangedReal
             # at least what the settings ask for
             grace = environment.settings.realms.grace_of(grace if grace is not None else ledger.realms.of(request.name).grace)
         realm = ledger.realms.change(request.name, request.status.value, request.actor, request.reason, grace)
-        return ChangedRealm(realm=realm, above=ledger.realms.above(request.name))
+        above = ledger.realms.above(realm.name)
+    return Result(
+        headline=f"{realm.name} is {realm.status}; marks that purging makes have a grace of {realm.grace.words()}.",
+        notes=(f"{above.name} is {above.status}, and {realm.name} with it, whatever its own status.",) if above else (),
+        next=(
+            f"the next `retention run` marks everything of it; `retention realm {quote(realm.name)} -s ACTIVE -r …` stops that."
+            if purges
+            else "it is retained: the policies decide."
+        ),
+        data=realm.as_dict(),
+    )
+
+
+class RealmsRequest(Request):
+    """Realm to show; all that were ever changed without a name."""
+
+    name: str | None = None
+
+
+@operation(Kind.LOOK)
+def show_realms(request: RealmsRequest, environment: Environment) -> Result:
+    """List realms, or show one."""
+    with environment.ledger_if_any() as ledger:
+        states = realm_states(ledger, request.name) if ledger else []
+        notes = what_is_missing(environment, ledger)
+    if request.name is not None and not states:
+        states = [RealmState(Realm(request.name, INITIAL, Duration()))]
+    rows = [state.as_dict() for state in states]
+    return Result(
+        data=rows if request.name is None else rows[0],
+        tables=lambda: [realm_table([(state.realm, state.words) for state in states])],
+        notes=notes,
+    )
 
 
 @examples(*change_realm.examples)
 @click.command("realm", help=f"List realms, show the realm NAME, or change it with --status.\n\n{change_realm.help}")
-@options(change_realm, optional=True)
+@options(RealmRequest, optional=True)
 @FORMAT
 def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
     name, status, reason, grace = given["name"], given["status"], given["reason"], given["grace"]
@@ -237,31 +238,18 @@ def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
     if status is None:
         if grace is not None or reason is not None or yes or anyway:
             raise click.UsageError("--grace, --reason, --yes and --anyway change a realm: they go with --status.")
-        return _show(name, format_)
+        return ask_and_show(show_realms, format_, name=name)
     if name is None or reason is None:
         raise click.UsageError("To change a realm, name it and say why: retention realm NAME --status STATUS --reason TEXT.")
     if (yes or anyway) and status != PURGING:
         raise click.UsageError("--yes and --anyway confirm that a realm is purged: they go with --status PURGING.")
-    environment = find_environment()
-    if status == PURGING and not anyway:
-        refuse_unknown(name, environment)
     if status == PURGING and (yes or sys.stdin.isatty()):
-        say(purge_warning(name, grace, environment))
-        if not yes and not click.confirm(visible(f"Purge {name}?"), err=True):
+        request, environment = RealmRequest(actor=actor, **given_fields(given)), find_environment()
+        if not anyway:
+            refuse_unknown(name, environment)
+        say(purge_warning(name, request.grace, environment))
+        if not yes and not confirm(f"Purge {name}?", err=True):
             raise Refused("Nothing was changed.")
-        given["yes"] = True
-    # unknown names were refused above
-    return show(ask(change_realm, actor=actor, **{**given, "anyway": True}), format_)
-
-
-def _show(name: str | None, format_: str) -> ExitCode:
-    with ledger_to_read(find_environment()) as ledger:
-        states = realm_states(ledger, name) if ledger else []
-        if name is not None and not states:
-            states = [RealmState(Realm(name, INITIAL, Duration()))]
-    if format_ == "json":
-        rows = [state.as_dict() for state in states]
-        print_json(rows if name is None else rows[0])
-    else:
-        print_tables([realm_table([(state.realm, state.words) for state in states])])
-    return ExitCode.DONE
+        # unknown names were refused above
+        given |= {"yes": True, "anyway": True}
+    return ask_and_show(change_realm, format_, actor=actor, **given)

@@ -5,7 +5,8 @@ Modules that read a scan are imported where they are needed: listing takes none 
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict
 from shlex import quote
 from typing import Annotated, Any
 
@@ -20,11 +21,9 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.scans import ScanRecord, ScanStatus
-from retention_assets.people.command import ask, show
-from retention_assets.people.common.options import ACTOR, FORMAT, NonEmptyText, examples
-from retention_assets.people.common.output import echo, print_json, print_rows, print_tables, progress, say, say_next
-from retention_assets.people.common.sources import find_environment
-from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Result, Text, operation
+from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
+from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
+from retention_assets.people.output import ExitCode
 from retention_assets.render.ledger_tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -48,52 +47,20 @@ class AcceptScanRequest(ReasonedRequest):
     scan: Annotated[int, Flags()] = Field(description="The number of its braked scan, such as 12, as `scans` shows it.")
 
 
-class AcceptedScan(Result):
-    """Braked scan that may mark."""
+class ScansRequest(Request):
+    """Store of which to list scans; all stores without one."""
 
-    scan: ScanRecord
-
-    @property
-    def headline(self) -> str:
-        return f"Scan {self.scan.id} of {self.scan.store} is accepted, though {self.scan.reason}."
-
-    @property
-    def next(self) -> str:
-        return "the next `retention run` judges it, and marks what its policies select."
-
-    def as_dict(self) -> dict[str, Any]:
-        return scan_dict(self.scan)
+    store: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportRequest:
-    """Scan to export (default: the newest still listed), realm (default: all), and folder.
-
-    Retained objects with their witnesses; or everything, with its class.
-    """
+class ExportRequest(Request):
+    """Retained objects of a scan with their witnesses, or everything with its class; by default of the newest still listed."""
 
     store: str
-    to: str
+    to: Text
     scan: int | None = None
     realm: str | None = None
     everything: bool = False
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """Written files and rows."""
-
-    store: str
-    scan: int
-    folder: str
-    files: int
-    objects: int
-    bytes: int
-    # retained by the scan, but no source names it any more
-    without_witness: int
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
@@ -101,27 +68,35 @@ def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
     return {**asdict(scan), "status": scan.status.value, **({"result": json.loads(result)} if result else {})}
 
 
-def list_scans(environment: Environment, store: str | None = None) -> list[ScanRecord]:
+@operation(Kind.LOOK)
+@contextmanager
+def list_scans(request: ScansRequest, environment: Environment) -> Iterator[Result]:
     """List the newest scans of a store or of all, as many of each as its settings keep, the newest first."""
-    wanted = scanned_stores(environment) if store is None else [_store(environment, store)]
+    stores = scanned_stores(environment) if request.store is None else [_store(environment, request.store)]
     with environment.ledger_if_any() as ledger:
-        if ledger is None:
-            return []
-        found = [scan for one in wanted for scan in ledger.scans.newest(one.name, one.scans_kept)]
-    return sorted(found, key=lambda scan: -scan.id)
+        scans = [scan for store in stores if ledger for scan in ledger.scans.newest(store.name, store.scans_kept)]
+        scans.sort(key=lambda scan: -scan.id)
+        yield Result(
+            tables=lambda: [scan_table(scans)],
+            # with all their counts by realm, kind and class, which are read one by one
+            pieces=lambda: json_rows(scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id)) for scan in scans if ledger),
+            next="\nNext: ".join(
+                f"`retention scans {quote(scan.store)} accept {scan.id} -r …` lets it mark." for scan in _waiting(scans)
+            ),
+        )
 
 
-def detailed(environment: Environment, scans: Sequence[ScanRecord]) -> Iterator[dict[str, Any]]:
-    """Render scans with all their counts, by realm, kind and class."""
-    if not scans:
-        return
-    with environment.ledger() as ledger:
-        for scan in scans:
-            yield scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id))
+def _waiting(scans: Sequence[ScanRecord]) -> list[ScanRecord]:
+    """Braked scans that are the newest of their stores."""
+    newest: dict[str, ScanRecord] = {}
+    for scan in scans:
+        if scan.ended_at and scan.status != "superseded":
+            newest.setdefault(scan.store, scan)
+    return [scan for scan in newest.values() if scan.status == "braked" and scan.accepted_at is None]
 
 
 @operation(Kind.ACT)
-def scan_accept(request: AcceptScanRequest, environment: Environment) -> AcceptedScan:
+def scan_accept(request: AcceptScanRequest, environment: Environment) -> Result:
     """Let a braked scan mark, though its numbers look odd: the next run judges it. Only the newest scan of a store can be.
 
     Refused if the scan would be judged otherwise by now.
@@ -129,7 +104,12 @@ def scan_accept(request: AcceptScanRequest, environment: Environment) -> Accepte
     store = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
         _refuse_outdated(ledger, store, request.scan)
-        return AcceptedScan(scan=ledger.scans.accept(store.name, request.scan, request.actor, request.reason))
+        scan = ledger.scans.accept(store.name, request.scan, request.actor, request.reason)
+    return Result(
+        headline=f"Scan {scan.id} of {scan.store} is accepted, though {scan.reason}.",
+        next="the next `retention run` judges it, and marks what its policies select.",
+        data=scan_dict(scan),
+    )
 
 
 def _refuse_outdated(ledger: Ledger, store: ObjectsSettings, scan: int) -> None:
@@ -141,7 +121,8 @@ def _refuse_outdated(ledger: Ledger, store: ObjectsSettings, scan: int) -> None:
         )
 
 
-def export_scan(request: ExportRequest, environment: Environment) -> ExportResult:
+@operation(Kind.LOOK, progress="writing what the scan found")
+def export_scan(request: ExportRequest, environment: Environment) -> Result:
     """Write what a scan found as Parquet files into a new folder."""
     from retention_assets.pipeline.file_systems import place_of
     from retention_assets.pipeline.warehouse import Warehouse
@@ -172,7 +153,14 @@ def export_scan(request: ExportRequest, environment: Environment) -> ExportResul
         without += 0 if request.everything else rows["witness"].null_count
     if not written:
         pq.write_table(schema.empty_table(), f"{folder}/part-00000.parquet", filesystem=files)
-    return ExportResult(settings.name, scan.id, request.to, max(written, 1), objects, size, without)
+    files_written = max(written, 1)
+    counts = {"files": files_written, "objects": objects, "bytes": size, "without_witness": without}
+    note = f"{without:,} of them were referred to when they were scanned, and nothing refers to them any more."
+    return Result(
+        headline=f"{objects:,} objects of scan {scan.id} of {settings.name}, in {files_written:,} files in {request.to}.",
+        closing=lambda: [note] if without else [],
+        data={"store": settings.name, "scan": scan.id, "folder": request.to, **counts},
+    )
 
 
 def scanned_stores(environment: Environment) -> list[ObjectsSettings]:
@@ -264,7 +252,7 @@ def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
 @click.option("-r", "--reason", help="Why a braked scan may mark: the record keeps it.")
 @click.option("--realm", metavar="NAME", help="Export only this realm and what is below it.")
 @click.option("--all", "everything", is_flag=True, help="Export every object with its class, and not what is retained alone.")
-@click.option("--to", type=NonEmptyText(), metavar="FOLDER", help="Export Parquet files into this new folder.")
+@click.option("--to", metavar="FOLDER", help="Export Parquet files into this new folder.")
 @ACTOR
 @FORMAT
 def scans(
@@ -277,7 +265,7 @@ def scans(
     to: str | None,
     actor: str,
     format_: str,
-) -> None:
+) -> ExitCode:
     """List the scans of stores of objects, accept a braked one, or export what one has found.
 
     Without an action the newest scans of STORE are listed, or those of all stores.
@@ -290,41 +278,12 @@ def scans(
         raise click.UsageError("--realm, --all and --to say what is exported: retention scans STORE export --to FOLDER.")
     if action != "accept" and reason is not None:
         raise click.UsageError("--reason says why a scan is accepted: retention scans STORE accept SCAN --reason TEXT.")
-    environment = find_environment()
     if action is None:
-        _list(environment, store, format_)
-    elif action == "accept":
+        return ask_and_show(list_scans, format_, store=store)
+    if action == "accept":
         if scan is None or reason is None:
             raise click.UsageError("To accept a scan, name it and say why: retention scans STORE accept SCAN --reason TEXT.")
-        show(ask(scan_accept, actor=actor, reason=reason, store=store, scan=scan), format_)
-    else:
-        if to is None:
-            raise click.UsageError("To export a scan, say where: retention scans STORE export --to FOLDER.")
-        request = ExportRequest(store=store or "", scan=scan, realm=realm, everything=everything, to=to)
-        _export(environment, request, format_)
-
-
-def _list(environment: Environment, store: str | None, format_: str) -> None:
-    found = list_scans(environment, store)
-    if format_ == "json":
-        print_rows(detailed(environment, found))
-        return
-    print_tables([scan_table(found)])
-    newest: dict[str, ScanRecord] = {}
-    for one in found:
-        if one.ended_at and one.status != "superseded":
-            newest.setdefault(one.store, one)
-    for one in newest.values():
-        if one.status == "braked" and one.accepted_at is None:
-            say_next(f"`retention scans {quote(one.store)} accept {one.id} -r …` lets it mark.")
-
-
-def _export(environment: Environment, request: ExportRequest, format_: str) -> None:
-    with progress("writing what the scan found"):
-        done = export_scan(request, environment)
-    if format_ == "json":
-        print_json(done.as_dict())
-        return
-    echo(f"{done.objects:,} objects of scan {done.scan} of {done.store}, in {done.files:,} files in {done.folder}.")
-    if done.without_witness:
-        say(f"{done.without_witness:,} of them were referred to when they were scanned, and nothing refers to them any more.")
+        return ask_and_show(scan_accept, format_, actor=actor, reason=reason, store=store, scan=scan)
+    if to is None:
+        raise click.UsageError("To export a scan, say where: retention scans STORE export --to FOLDER.")
+    return ask_and_show(export_scan, format_, store=store, scan=scan, realm=realm, everything=everything, to=to)

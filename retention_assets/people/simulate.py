@@ -1,36 +1,42 @@
-"""Simulate the cycle day by day, so that one sees marks come due and a sweep without waiting.
+"""Simulates the cycle day by day, so that one sees marks come due and a sweep without waiting.
 
 The history is what the stores have now: nothing new arrives.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+from rich.table import Table
 
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.errors import Refused
 from retention_assets.evaluation.forecast import IN_FORCE, ForecastDays
 from retention_assets.frames.log import faults_of
 from retention_assets.people.amounts import NOTHING, Amount
+from retention_assets.people.command import command
+from retention_assets.people.operation import DatasetGlobs, Flags, Instant, Kind, Request, Result, Strict, operation
 from retention_assets.people.rehearsal import rehearse
 from retention_assets.policy.durations import text_of
+from retention_assets.render.terminal import table
+from retention_assets.render.text import size_of
 
-MOST_DAYS = 3_660
+# amounts of a day, as their columns are called
+_COLUMNS = {"newly_marked": "newly marked", "due": "due", "deleted": "deleted", "spared": "spared", "waiting": "then waiting"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class SimulationRequest:
-    """Number of days, start (default: now), and datasets: globs over store/name."""
+class SimulationRequest(Request):
+    """Days of a simulation, and its datasets."""
 
-    days: int
-    begin: datetime | None = None
-    datasets: tuple[str, ...] = ("*",)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.days <= MOST_DAYS:
-            raise BadInput(Problem("is out of range", key="days", value=str(self.days), expected=f"1 to {MOST_DAYS:,} days"))
+    days: int = Field(ge=1, le=3_660, description="How many days, the first of them included.")
+    datasets: DatasetGlobs = ("*",)
+    begin: Annotated[Instant | None, Flags("--from")] = Field(
+        default=None, description="Begin at this instant; at the present when left out."
+    )
+    strict: Strict = False
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,7 @@ class SimulatedDay:
 
     def as_dict(self) -> dict[str, Any]:
         amounts = {name: value.as_dict() for name, value in vars(self).items() if isinstance(value, Amount)}
-        return {"date": self.as_of.date().isoformat(), "as_of": text_of(self.as_of), **amounts}
+        return {"date": self.as_of.date().isoformat(), "as_of": self.as_of, **amounts}
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,8 @@ class Simulation:
         }
 
 
-def simulate(request: SimulationRequest, environment: Environment) -> Simulation:
-    """Live through the days. Nothing is written; the stores are read, each once."""
+def make_simulation(request: SimulationRequest, environment: Environment) -> Simulation:
+    """Live through the days. The stores are read, each once."""
     begin = request.begin or environment.present()
     days = ForecastDays.starting(IN_FORCE, begin, request.days)
     with rehearse(environment, request.datasets) as rehearsed:
@@ -105,3 +111,54 @@ def simulate(request: SimulationRequest, environment: Environment) -> Simulation
         for number, day in enumerate(days.days)
     )
     return Simulation(tuple(simulated), dict(sorted(refused.items())), away, dict(sorted(days.spared_because.items())))
+
+
+@operation(
+    Kind.LOOK,
+    "retention simulate --days 8",
+    "retention simulate --days 30 -d 'lake/raw.*'",
+    progress="living through {days:,} days",
+)
+def show_simulation(request: SimulationRequest, environment: Environment) -> Result:
+    """Live through the next days on a copy: see marks come due and a sweep, without waiting and without a byte deleted.
+
+    Policies, graces, holds, tags and realms are as they are. So is the history: nothing new arrives in it. Neither the ledger,
+    the warehouse nor a store is written to, and there need not be a ledger yet.
+    """
+    found = make_simulation(request, environment)
+    marked, deleted, spared = (found.total(name) for name in ("newly_marked", "deleted", "spared"))
+    return Result(
+        headline=(
+            f"In {len(found.days):,} days: {marked.transactions:,} marked, {deleted.transactions:,} deleted"
+            f" ({size_of(deleted.bytes)}), {spared.transactions:,} spared. This was a simulation: nothing was changed. What"
+            " will arrive later is not in it."
+        ),
+        tables=lambda: _tables(found),
+        failures=[f"{name}/* was not read: {why}" for name, why in found.away.items()],
+        refusals=[f"{name} was refused: {why}" for name, why in found.refused.items()],
+        data=found.as_dict(),
+    )
+
+
+simulate = command(show_simulation, "simulate")
+
+
+def _tables(found: Simulation) -> Iterator[Table]:
+    shown = [name for name in _COLUMNS if found.total(name).transactions]
+    rows = [
+        (
+            day.as_of.date().isoformat(),
+            *(f"{count:,}" if (count := getattr(day, name).transactions) else "" for name in shown),
+            size_of(day.deleted.bytes) if day.deleted.transactions else "",
+        )
+        for day in found.days
+        if not day.is_quiet
+    ]
+    columns = ("day", *(_COLUMNS[name] for name in shown), "freed")
+    quiet = len(found.days) - len(rows)
+    title = f"Day by day, without {quiet:,} on which nothing happens" if quiet else "Day by day"
+    if rows:
+        yield table(title, columns, rows, columns[1:])
+    if found.reasons:
+        why = [(f"{count:,}", words) for words, count in found.reasons.items()]
+        yield table("Why marks were spared", ("marks", "why"), why, ("marks",))

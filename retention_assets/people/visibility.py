@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
@@ -29,13 +27,23 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.visibility import raise_by
-from retention_assets.people.command import ask, options, show
-from retention_assets.people.common.logs import read_one
-from retention_assets.people.common.options import AS_OF, FORMAT, LOG, DurationParam, InstantParam, examples
-from retention_assets.people.common.output import ExitCode, echo, print_json, print_tables, progress, say
-from retention_assets.people.common.sources import find_environment, ledger_to_read
-from retention_assets.people.operation import Flags, Instant, Kind, Only, Request, Result, Span, operation
-from retention_assets.policy.durations import Duration, text_of
+from retention_assets.people.command import command
+from retention_assets.people.operation import (
+    AsOf,
+    DatasetName,
+    Flags,
+    Instant,
+    Kind,
+    LogFile,
+    Only,
+    RecordedRequest,
+    Request,
+    Result,
+    Span,
+    operation,
+)
+from retention_assets.people.sources import what_is_missing
+from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.scope import rules_reaching
 from retention_assets.render.ledger_tables import advance_table, as_of_tables, readable_tables
@@ -43,7 +51,7 @@ from retention_assets.stores.protocol import Store, call_store
 from retention_assets.stores.realms import read_lines
 
 
-class AdvanceRequest(Request):
+class AdvanceRequest(RecordedRequest):
     """Datasets whose history is to be hidden further; without a dataset those that `visibility` in the policy files names."""
 
     dataset: Annotated[str, Flags()] = Field(
@@ -53,61 +61,11 @@ class AdvanceRequest(Request):
         default=("*",), description="Only these of the datasets that the policy files name: a glob."
     )
     retention: Span | None = Field(default=None, description="How long the history of the dataset stays readable, such as 30d.")
-    log: Annotated[Path | None, Flags("-l", "--log"), Only.COMMAND] = Field(
-        default=None, description="Read this log, a file or folder in the exchange format, instead of the stores."
-    )
-    as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(
+    log: LogFile = None
+    as_of: AsOf = Field(
         default=None,
         description="Count back from this instant, such as 2026-03-01 or 7d (7 days ago); the present when left out.",
     )
-
-
-class DatasetAdvance(Result):
-    """Start of a dataset's readable history, if anything of it was ever hidden; or the end of its entry's waiting time."""
-
-    dataset: str
-    visible_from: datetime | None
-    before: datetime | None
-    waits_until: datetime | None = None
-
-    @property
-    def raised(self) -> bool:
-        return self.visible_from != self.before
-
-    @property
-    def headline(self) -> str:
-        at = text_of(self.visible_from) if self.visible_from else "its beginning"
-        return f"The history of {self.dataset} is readable from {at} on."
-
-    def sentences(self) -> Sequence[str]:
-        return () if self.raised else ("Nothing was changed: a visibility mark is never lowered.",)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "visible_from": self.visible_from, "before": self.before, "raised": self.raised}
-
-
-class AdvanceByRulesResult(Result):
-    """Outcome for each dataset that an entry is about, and why others could not be read."""
-
-    datasets: tuple[DatasetAdvance, ...]
-    refused: dict[str, str]
-    away: dict[str, str]
-
-    @property
-    def headline(self) -> str:
-        raised = sum(each.raised for each in self.datasets)
-        return f"The visibility marks of {raised:,} of {len(self.datasets):,} datasets were raised."
-
-    def sentences(self) -> Sequence[str]:
-        waiting = sum(each.waits_until is not None for each in self.datasets)
-        return (f"{waiting:,} wait until their entry is a week old.",) if waiting else ()
-
-    def remarks(self) -> Sequence[str]:
-        return [f"{name} is refused: {why}" for name, why in self.refused.items()] + list(self.away.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        rows = [{**each.as_dict(), "waits_until": each.waits_until} for each in self.datasets]
-        return {"datasets": rows, "refused": self.refused, "away": self.away}
 
 
 @operation(Kind.ACT, "retention advance", "retention advance lake/raw.orders --retention 30d", progress="reading histories")
@@ -118,10 +76,12 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Res
     is current. It is never lowered. Without a dataset the marks of all datasets rise that `visibility` in the policy files
     names, as each evaluation raises them.
     """
-    dataset, retention = request.dataset, request.retention
+    dataset, globs, retention = request.dataset, request.datasets, request.retention
+    if retention is not None and not dataset and len(globs) == 1 and is_literal(globs[0]):
+        dataset, globs = globs[0], ("*",)
     if not dataset and retention is None and request.log is None:
         return _advance_by_rules(request, environment)
-    if not dataset or retention is None or request.datasets != ("*",):
+    if not dataset or retention is None or globs != ("*",):
         expected = "DATASET together with --retention, or neither: then the `visibility` of the policy files counts"
         raise BadInput(
             Problem("is missing" if retention is None else "is about one dataset", key="--retention", expected=expected)
@@ -131,10 +91,18 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Res
         before = ledger.visibility.of(dataset)
         raised = raise_by(retention, request.as_of or now(), newest)
         after = ledger.visibility.raise_to({dataset: raised}, request.actor)[dataset]
-    return DatasetAdvance(dataset=dataset, visible_from=after, before=before)
+    return Result(
+        headline=f"The history of {dataset} is readable from {text_of(after)} on.",
+        sentences=() if after != before else ("Nothing was changed: a visibility mark is never lowered.",),
+        data=_advance(dataset, after, before),
+    )
 
 
-def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> AdvanceByRulesResult:
+def _advance(dataset: str, after: datetime | None, before: datetime | None) -> dict[str, Any]:
+    return {"dataset": dataset, "visible_from": after, "before": before, "raised": after != before}
+
+
+def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Result:
     # a new entry waits here as in an evaluation
     refused, away = dict[str, str](), dict[str, str]()
     found: list[ProposedRaise] = []
@@ -153,16 +121,19 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Adva
         raises = {one.dataset: one.to for one in found if one.to is not None}
         before = ledger.visibility.of_all([one.dataset for one in found])
         after = {**before, **ledger.visibility.raise_to(raises, request.actor)}
-    done = (
-        DatasetAdvance(
-            dataset=one.dataset,
-            visible_from=after.get(one.dataset),
-            before=before.get(one.dataset),
-            waits_until=one.waits_until,
-        )
+    rows = [
+        {**_advance(one.dataset, after.get(one.dataset), before.get(one.dataset)), "waits_until": one.waits_until}
         for one in sorted(found, key=lambda one: one.dataset)
+    ]
+    waiting = sum(row["waits_until"] is not None for row in rows)
+    return Result(
+        headline=f"The visibility marks of {sum(row['raised'] for row in rows):,} of {len(rows):,} datasets were raised.",
+        sentences=(f"{waiting:,} wait until their entry is a week old.",) if waiting else (),
+        tables=lambda: [advance_table(rows)],
+        failures=tuple(away.values()),
+        refusals=[f"{name} is refused: {why}" for name, why in refused.items()],
+        data={"datasets": rows, "refused": refused, "away": away},
     )
-    return AdvanceByRulesResult(datasets=tuple(done), refused=refused, away=away)
 
 
 def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterator[Log]:
@@ -182,95 +153,103 @@ def _newest_close(rows: pa.Table, dataset: str) -> datetime:
     return newest
 
 
-@examples(*advance_visibility.examples)
-@click.command("advance", help=advance_visibility.help)
-@options(advance_visibility)
-@FORMAT
-def advance_command(format_: str, **given: Any) -> ExitCode:
-    globs = given["datasets"]
-    if given["retention"] is not None and given["dataset"] is None and len(globs) == 1 and is_literal(globs[0]):
-        given |= {"dataset": globs[0], "datasets": ()}
-    result = ask(advance_visibility, **given)
-    code = show(result, format_)
-    if isinstance(result, AdvanceByRulesResult):
-        if format_ != "json":
-            print_tables([advance_table(result.as_dict()["datasets"])])
-        code = ExitCode.FAILED if result.away else ExitCode.REFUSED if result.refused else code
-    return code
+advance = command(advance_visibility, "advance")
 
 
-@examples("retention readable lake/raw.orders", "retention readable lake/raw.orders --at 7d -f json")
-@click.command()
-@click.argument("dataset")
-@click.option("--at", type=InstantParam(), help="The instant that somebody wants to read; the present when left out.")
-@click.option("-b", "--branch", help="Only this branch.")
-@click.option("--for", "lasting", type=DurationParam(), default="10m", show_default=True, help="How long reading will take.")
-@LOG
-@AS_OF
-@FORMAT
-def readable(
-    dataset: str,
-    at: datetime | None,
-    branch: str | None,
-    lasting: Duration,
-    log_path: Path | None,
-    as_of: datetime | None,
-    format_: str,
-) -> None:
+class ReadableRequest(Request):
+    """Instant of a dataset's history that somebody wants to read."""
+
+    dataset: DatasetName
+    at: Instant | None = Field(default=None, description="The instant that somebody wants to read; the present when left out.")
+    branch: Annotated[str | None, Flags("-b", "--branch")] = Field(default=None, description="Only this branch.")
+    lasting: Annotated[Span, Flags("--for")] = Field(default=parse_duration("10m"), description="How long reading will take.")
+    log: LogFile = None
+    as_of: AsOf = None
+
+    @property
+    def needs_settings(self) -> bool:
+        return self.log is None
+
+
+@operation(
+    Kind.LOOK,
+    "retention readable lake/raw.orders",
+    "retention readable lake/raw.orders --at 7d -f json",
+    progress="reading {dataset}",
+)
+def show_readable(request: ReadableRequest, environment: Environment) -> Result:
     """Say from when on the history of DATASET may be read, what was current at an instant, and whether that may be read.
 
     For query engines and catalogs: ask before reading. What is said of an instant stays true until `until`; a policy without
     grace gives no such promise, so ask again afterwards.
     """
-    environment = find_environment(needed=log_path is None)
-    with progress(f"reading {dataset}"):
-        found = evaluate(environment, dataset, at, branch=branch, lasting=lasting, log=log_path, as_of=as_of)
+    dataset, branch = request.dataset, request.branch
+    found = evaluate(
+        environment, dataset, request.at, branch=branch, lasting=request.lasting, log=request.log, as_of=request.as_of
+    )
     if branch is not None and not found.branches:
-        raise _unknown(branch, dataset, read_one(log_path, environment, dataset).transactions)
-    if format_ == "json":
-        print_json(found.as_dict())
-    else:
-        print_tables(readable_tables(found.as_dict()))
-        for why in dict.fromkeys(one.why for one in found.branches if one.why):
-            echo(f"Why not: {why}")
+        raise _unknown(branch, dataset, read_dataset(environment, dataset, request.log).transactions)
+    rows = found.as_dict()
+    whys = dict.fromkeys(f"Why not: {view.why}" for view in found.branches if view.why)
+    return Result(data=rows, tables=lambda: [*readable_tables(rows), *whys])
 
 
-@examples("retention as-of lake/raw.orders 7d", "retention as-of lake/raw.orders 2026-03-01 -b main")
-@click.command("as-of")
-@click.argument("dataset")
-@click.argument("at", metavar="T", type=InstantParam())
-@click.option("-b", "--branch", help="Only this branch.")
-@LOG
-@FORMAT
-def as_of(dataset: str, at: datetime, branch: str | None, log_path: Path | None, format_: str) -> None:
+readable = command(show_readable, "readable")
+
+
+class ViewRequest(Request):
+    """Instant at which readers see a dataset."""
+
+    dataset: DatasetName
+    at: Annotated[Instant, Flags(metavar="T")] = Field(description="An instant, such as 2026-03-01 or 7d (7 days ago).")
+    branch: Annotated[str | None, Flags("-b", "--branch")] = Field(default=None, description="Only this branch.")
+    log: LogFile = None
+
+    @property
+    def needs_settings(self) -> bool:
+        return self.log is None
+
+
+@operation(
+    Kind.LOOK,
+    "retention as-of lake/raw.orders 7d",
+    "retention as-of lake/raw.orders 2026-03-01 -b main",
+    progress="reading {dataset}",
+)
+def show_views(request: ViewRequest, environment: Environment) -> Result:
     """Show what a reader of DATASET sees at the instant T: on each live branch, the view that was current then.
 
     A view consists of the transactions that the branch holds today and that were committed by T. What was swept since is
     flagged. Before the visibility mark only a view that is still current is shown.
     """
-    environment = find_environment(needed=log_path is None)
-    rows = read_one(log_path, environment, dataset).transactions
-    seen = views_at(rows, at, branch)
-    if branch is not None and not seen:
+    dataset, at, branch = request.dataset, request.at, request.branch
+    rows = read_dataset(environment, dataset, request.log).transactions
+    views = views_at(rows, at, branch)
+    if branch is not None and not views:
         raise _unknown(branch, dataset, rows)
-    with ledger_to_read(environment) as ledger:
+    with environment.ledger_if_any() as ledger:
         visible_from = ledger.visibility.of(dataset) if ledger else None
         swept, gone = _swept(ledger, dataset, rows)
-    refuse_hidden(dataset, at, visible_from, seen)
-    views = [
+        notes = what_is_missing(environment, ledger)
+    refuse_hidden(dataset, at, visible_from, views)
+    branches = [
         {
-            "branch": one.branch,
-            "current": one.current,
-            "transactions": [{**asdict(row), "swept": row.transaction in swept} for row in one.rows],
+            "branch": view.branch,
+            "current": view.current,
+            "transactions": [{**asdict(row), "swept": row.transaction in swept} for row in view.rows],
         }
-        for one in seen
+        for view in views
     ]
-    if format_ == "json":
-        print_json({"dataset": dataset, "at": at, "visible_from": visible_from, "swept_and_unlisted": gone, "branches": views})
-    else:
-        print_tables(as_of_tables(dataset, at, views))
-    if gone:
-        say(f"{gone:,} swept transactions of {dataset} are not in its log any more; a view may have held some of them.")
+    unlisted = f"{gone:,} swept transactions of {dataset} are not in its log any more; a view may have held some of them."
+    return Result(
+        tables=lambda: as_of_tables(dataset, at, branches),
+        notes=notes,
+        closing=lambda: [unlisted] if gone else [],
+        data={"dataset": dataset, "at": at, "visible_from": visible_from, "swept_and_unlisted": gone, "branches": branches},
+    )
+
+
+as_of = command(show_views, "as-of")
 
 
 def _swept(ledger: Ledger | None, dataset: str, rows: pa.Table) -> tuple[set[str], int]:

@@ -158,9 +158,7 @@ def _titled(title: str, rows: Sequence[SummaryRow]) -> Iterable[str]:
 # --- what happened ----------------------------------------------------------------------------------------------------
 
 
-def history_answer(
-    dataset: str, lives: Sequence[TransactionLife], counts: Mapping[str, int], hidden: int, note: str | None
-) -> Answer:
+def history_answer(dataset: str, lives: Sequence[TransactionLife], counts: Mapping[str, int], hidden: int) -> Answer:
     """History of a dataset's transactions: the first of `lives`; `counts` are of all, by status."""
     total = sum(counts.values())
     counted = [f"{counts[status]:,} {words}" for status, words in _STATES.items() if counts.get(status)]
@@ -170,7 +168,6 @@ def history_answer(
     return Answer(
         headline,
         (
-            f"Nothing was ever marked: {plain(note)}." if note else "",
             "What changed last stands first." if total > 1 else "",
             markdown_table(("transaction", "size", "what happened"), rows),
             _more(total - _MOST, "transaction"),

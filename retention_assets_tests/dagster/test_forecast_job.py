@@ -36,8 +36,8 @@ def shown(lake: Lake, instance: dg.DagsterInstance, **config: Any) -> dict[str, 
 def test_a_forecast_shows_a_summary_a_plot_and_the_days(lake: Lake, instance: dg.DagsterInstance) -> None:
     before = {str(file): file.read_bytes() for file in (lake.folder / "data").rglob("*") if file.is_file()}
     found = shown(lake, instance, days=30)
-    assert next(iter(found)) == "summary"
-    assert found["summary"].startswith("- With the policies in force, 2.4 KiB become 60 B in 30 days:")
+    assert next(iter(found)) == "answer"
+    assert found["answer"].startswith("**With the policies in force, 2.4 KiB become 60 B in 30 days:")
     assert (found["bytes_now"], found["bytes_then"], found["marked"], found["deleted"], found["left_out"]) == (
         2460,
         60,
@@ -61,7 +61,7 @@ def test_others_stand_beside_and_datasets_are_chosen(lake: Lake, instance: dg.Da
     other = tmp_path / "other.yaml"
     other.write_text(f"policies: [{OLD.replace('30d', '900d')}]\n")
     found = shown(lake, instance, days=10, policies=[str(other)], datasets=["lake/b"])
-    assert f"- With {other}, 1.2 KiB become 1.2 KiB in 10 days:" in found["summary"]
+    assert f"\n\nWith {other}, 1.2 KiB become 1.2 KiB in 10 days:" in found["answer"].replace("\\", "")
     assert {record.data["policies"] for record in found["days"].records} == {"today", str(other)}
     assert found["deleted"] == 2
 
@@ -70,5 +70,5 @@ def test_what_is_left_out_is_said_and_what_cannot_be_meant_is_refused(lake: Lake
     lake._log("lake/bad", ['{"dataset":"lake/bad","transaction":"X","parent":"X","type":"APPEND","status":"ABORTED"}'])
     found = shown(lake, instance, days=3)
     assert found["left_out"] == 1
-    assert "- lake/bad is left out, because its log is not sound: cycle" in found["summary"]
+    assert "lake/bad is left out, because its log is not sound: cycle" in found["answer"]
     assert not run(lake.settings, instance, "forecast", {"days": 0}).success

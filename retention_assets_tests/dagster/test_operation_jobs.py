@@ -15,8 +15,7 @@ from retention_assets.dagster.step import actor_of
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.publications import Publication
 from retention_assets_tests.dagster.launch import run
-from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+from retention_assets_tests.sweep.lakes import Lake
 
 SOME = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
 WHY = {"reason": "a test", "actor": "ann"}
@@ -101,26 +100,7 @@ def test_no_form_takes_a_variable_of_the_server(
         assert not any("hunter22" in line for line in ledger.audit_lines())
 
 
-# --- unmark ---
-
-
-@pytest.mark.parametrize(
-    ("config", "amount", "left"),
-    [
-        pytest.param({"dataset": "lake/a", "transactions": ["S1"]}, 1, {"lake/a": {"S2"}, "lake/b": {"S1", "S2"}}, id="some"),
-        pytest.param({"dataset": "lake/a"}, 2, {"lake/a": set(), "lake/b": {"S1", "S2"}}, id="a dataset"),
-        pytest.param({"policy": "old"}, 4, {"lake/a": set(), "lake/b": set()}, id="a policy"),
-        pytest.param({"policy": "old", "dataset": "lake/b"}, 2, {"lake/a": {"S1", "S2"}, "lake/b": set()}, id="both"),
-    ],
-)
-def test_marks_are_taken_back(
-    lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], amount: int, left: dict[str, set[str]]
-) -> None:
-    lake.marks()
-    assert done(lake, instance, "unmark", **config, **WHY)["unmarked"] == amount
-    statuses = {name: lake.statuses(name) for name in left}
-    assert {name: {one for one, status in statuses[name].items() if status == "MARKED"} for name in left} == left
-    assert deeds(lake) == [("UNMARK", "ann", "a test")]
+# --- who acts, and why ---
 
 
 def test_the_actor_is_the_run_where_nobody_is_named(lake: Lake, instance: dg.DagsterInstance) -> None:
@@ -167,39 +147,6 @@ def test_a_launch_without_a_reason_is_refused(lake: Lake, instance: dg.DagsterIn
     assert deeds(lake) == []
 
 
-# --- holds ---
-
-
-def test_a_hold_keeps_and_its_release_lets_go(lake: Lake, instance: dg.DagsterInstance) -> None:
-    shown = done(lake, instance, "hold", name="audit", datasets=["lake/a"], until="2999-01-01", **WHY)
-    assert shown["name"] == "audit"
-    assert (shown["until"], shown["owner"].startswith("ann (run ")) == ("2999-01-01T00:00:00Z", True)
-    assert lake.marks() == 2
-    assert lake.statuses("lake/a") == {}
-    assert done(lake, instance, "release", name="audit", **WHY)["released_by"].startswith("ann (run ")
-    assert lake.marks() == 2
-    assert [deed for deed, *_ in deeds(lake)] == ["HOLD", "RELEASE"]
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"name": "h", "datasets": []}, "datasets"),
-        (
-            {"name": "h", "datasets": ["lake/a"], "until": "soon"},
-            "until: is not an instant (found 'soon'); expected an instant",
-        ),
-        ({"name": "h", "datasets": ["lake/a"], "until": "2001-01-01"}, "until: is past"),
-        ({"name": "", "datasets": ["lake/a"]}, "name"),
-        ({"name": "held", "datasets": ["lake/a"]}, "A hold named held is in force"),
-    ],
-)
-def test_a_hold_that_cannot_be_is_refused(lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], words: str) -> None:
-    done(lake, instance, "hold", name="held", datasets=["lake/b"], **WHY)
-    assert words in refusal(lake, instance, "hold", **config, **WHY)
-    assert len(deeds(lake)) == 1
-
-
 def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake, instance: dg.DagsterInstance) -> None:
     ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
     assert ran.success
@@ -218,113 +165,11 @@ def test_a_hold_on_a_store_that_nobody_knows_is_placed_with_a_warning(lake: Lake
     }  # fmt: skip
 
 
-# --- visibility ---
-
-
-def test_visibility_is_raised_and_never_lowered(lake: Lake, instance: dg.DagsterInstance) -> None:
-    config = {"dataset": "lake/a", "as_of": AS_OF.isoformat(), "actor": "ann"}
-    assert done(lake, instance, "advance_visibility", **config, retention="30d") == {
-        "dataset": "lake/a", "visible_from": "2026-03-01T12:00:00Z", "raised": True,
-    }  # fmt: skip
-    assert done(lake, instance, "advance_visibility", **config, retention="60d")["raised"] is False
-    # Never past the newest transaction, here a day old.
-    assert done(lake, instance, "advance_visibility", **config, retention="1h")["visible_from"] == "2026-03-30T12:00:00Z"
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"dataset": "lake/a", "retention": "a month"}, "retention: is not a duration (found 'a month')"),
-        ({"dataset": "lake/a", "retention": "30d", "as_of": "now"}, "as_of: is not an instant"),
-        ({"dataset": "laek/a", "retention": "30d"}, "the settings have no store named laek"),
-        (
-            {"dataset": "lake/z", "retention": "30d"},
-            "dataset 'lake/z' is not in store lake. Did you mean lake/b, lake/a or lake/odd?",
-        ),
-        ({"dataset": "lake/odd", "retention": "30d"}, "lake/odd is refused: unknown parent"),
-    ],
-)
-def test_visibility_of_what_cannot_be_read_is_refused(
-    lake: Lake, instance: dg.DagsterInstance, config: dict[str, Any], words: str
-) -> None:
-    line = {"dataset": "lake/odd", "transaction": "T2", "parent": "T1", "type": "APPEND", "opened_at": "2026-01-01T00:00:00Z"}
-    (lake.folder / "log" / "odd.jsonl").write_text(json.dumps({**line, "status": "OPEN"}) + "\n")
-    assert words in refusal(lake, instance, "advance_visibility", **config)
-
-
-# --- realms ---
-
-
-def test_a_realm_is_changed(lake: Lake, instance: dg.DagsterInstance) -> None:
-    assert done(lake, instance, "change_realm", name="r", status="INACTIVE", **WHY)["status"] == "INACTIVE"
-    shown = done(lake, instance, "change_realm", name="r", status="PURGING", grace="9d", yes=True, anyway=True, **WHY)
-    assert shown == {"name": "r", "status": "PURGING", "grace": "9d"}
-    with lake.opened() as ledger:
-        assert ledger.realms.of("r").status == "PURGING"
-
-
 def test_a_realm_takes_no_status_that_people_do_not_say(lake: Lake) -> None:
     with pytest.raises(dg.DagsterInvalidConfigError, match="PURGED"):
         dg.validate_run_config(
             build_defs(lake.settings).resolve_job_def("change_realm"), {"name": "r", "status": "PURGED", **WHY}
         )
-
-
-# --- the policy book ---
-
-
-def test_a_policy_is_revoked_and_its_marks_stay_counted(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.has(SOME, "lake/c")
-    lake.says(
-        f"{OLD.replace('lake/*', 'lake/[ab]')}, {{name: other, datasets: {{include: ['lake/c']}}, select: {{older_than: 30d}}}}"
-    )
-    lake.marks()
-    assert done(lake, instance, "policy_revoke", name="other", **WHY)["orphaned_marks"] == 2
-    shown = done(lake, instance, "policy_revoke", name="old", **WHY)
-    assert shown["written_by"].startswith("ann (run ")
-    assert (shown["name"], shown["version"], shown["revoked"], shown["orphaned_marks"]) == ("old", 2, True, 4)
-    assert "No policy named old is in force" in refusal(lake, instance, "policy_revoke", name="old", **WHY)
-
-
-# --- the preview ---
-
-
-def test_a_preview_shows_what_a_sweep_would_do_and_changes_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.marks()
-    lake.branches("keep", "S1", "lake/a")
-    files, record = lake.left(), deeds(lake)
-    shown = done(lake, instance, "preview", as_of=DUE.isoformat(), datasets=["lake/*"])
-    assert (shown["would_delete"], shown["would_spare"], shown["refused"], shown["datasets"]) == (3, 1, 0, 2)
-    rows = {(row.data["dataset"], row.data["transaction"], row.data["would"]) for row in shown["transactions"].records}
-    assert rows == {
-        ("lake/a", "S2", "delete"), ("lake/b", "S1", "delete"), ("lake/b", "S2", "delete"), ("lake/a", "S1", "spare"),
-    }  # fmt: skip
-    told = json.loads(Path(shown["file"]).read_text())
-    assert [(one["dataset"], one["transaction"]) for one in told["spared"]] == [("lake/a", "S1")]
-    assert (told["dry_run"], told["refused"], len(told["deleted"])) == (True, {}, 3)
-    assert (lake.left(), deeds(lake), set(lake.statuses("lake/b").values())) == (files, record, {"MARKED"})
-    # The preview told the truth.
-    lake.sweeps()
-    assert (lake.there("lake/a"), lake.there("lake/b")) == ({"S1", "S3"}, {"S3"})
-
-
-def test_a_preview_looks_at_the_chosen_datasets_alone(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.marks()
-    assert done(lake, instance, "preview", as_of=DUE.isoformat(), datasets=["lake/b"])["datasets"] == 1
-
-
-def test_a_preview_names_what_would_be_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.marks()
-    (lake.folder / "log" / "lake-a.jsonl").rename(lake.folder / "elsewhere")
-    shown = done(lake, instance, "preview", as_of=DUE.isoformat())
-    assert (shown["refused"], shown["would_delete"]) == (1, 2)
-    assert list(json.loads(Path(shown["file"]).read_text())["refused"]) == ["lake/a"]
-
-
-def test_a_preview_by_broken_policies_fails_with_their_problems(lake: Lake, instance: dg.DagsterInstance) -> None:
-    lake.marks()
-    lake.says("{name: p, datasets: {include: ['lake/*']}, select: {oldr_than: 30d}}")
-    assert "Did you mean older_than?" in refusal(lake, instance, "preview", as_of=DUE.isoformat())
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.outcomes import Outcome
-from retention_assets.people.forecast import ForecastRequest, forecast
+from retention_assets.people.forecast import ForecastRequest, forecast_environment
 from retention_assets.settings.model import load_settings
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
@@ -97,7 +97,7 @@ def foreseen(found: Forecast) -> list[Day]:
 
 def asked(lake: Lake, as_of: datetime = AS_OF, **request: Any) -> Forecast:
     """The forecast of a lake."""
-    return forecast(ForecastRequest(days=DAYS, as_of=as_of, **request), Environment(lake.settings))
+    return forecast_environment(ForecastRequest(days=DAYS, as_of=as_of, **request), Environment(lake.settings))
 
 
 def random_documents(rng: random.Random) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ def test_an_iceberg_table_whose_middle_goes_begins_anew_after_it(tmp_path: Path)
     store = {"name": "ice", "kind": "iceberg", "catalog": catalog, "namespaces": ["*"]}
     (tmp_path / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": "sqlite:///ledger.db", "stores": [store]}))
     environment = Environment(load_settings(tmp_path / "retention.yaml"))
-    told = forecast(ForecastRequest(days=6, as_of=begin), environment).in_force
+    told = forecast_environment(ForecastRequest(days=6, as_of=begin), environment).in_force
     lived = []
     with environment.ledger() as ledger:
         for number in range(6):
@@ -190,7 +190,7 @@ def test_stores_of_every_kind_live_the_days_that_were_foreseen(begin: datetime, 
     """The demonstration: files, Iceberg tables, aspects and records, some of which no log has any more once they are swept."""
     environment = Environment(load_settings(build_environment(tmp_path / "demo")))
     days = 11
-    told = forecast(ForecastRequest(days=days, as_of=begin), environment)
+    told = forecast_environment(ForecastRequest(days=days, as_of=begin), environment)
     lived = []
     with environment.ledger() as ledger:
         for number in range(days):

@@ -60,7 +60,7 @@ class Place:
         settings = {"RETENTION_CONFIG": str(self.lake.folder / "retention.yaml")}
         ran = CliRunner(env=settings).invoke(retention, [*arguments, "--format", "json"], standalone_mode=False)
         if ran.exception is None:
-            return json.loads(ran.stdout), None
+            return json.loads(ran.stdout), ran.stderr.strip() if ran.return_value == 1 else None
         assert isinstance(ran.exception, BadInput | Refused), ran.exception
         return None, str(ran.exception)
 

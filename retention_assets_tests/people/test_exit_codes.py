@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.people.common.output import ExitCode, finish
+from retention_assets.people.command import show
+from retention_assets.people.operation import Request, Result, Strict
 from retention_assets_tests.people.conftest import Run
 from retention_assets_tests.people.logs import CYCLE, NOW, SOUND, write
 from retention_assets_tests.stores.records.environments import Units
@@ -20,6 +21,10 @@ DONE, FAILED, BAD_INPUT, TO_DO, REFUSED = range(5)
 GONE = {"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"}
 
 
+class StrictRequest(Request):
+    strict: Strict = False
+
+
 @pytest.mark.parametrize("bad_input", [(), ("b",)])
 @pytest.mark.parametrize("failed", [(), ("f",)])
 @pytest.mark.parametrize("refused", [(), ("r",)])
@@ -29,10 +34,10 @@ def test_of_several_codes_the_first_of_2_1_4_3_is_the_commands(
     bad_input: tuple[str, ...], failed: tuple[str, ...], refused: tuple[str, ...], to_do: bool, strict: bool,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    code = finish(bad_input=bad_input, failed=failed, refused=refused, strict=strict, to_do=to_do)
+    result = Result(bad_input=bad_input, failures=failed, refusals=refused, to_do=to_do)
+    code = show(StrictRequest(strict=strict), result, "table")
     codes = {BAD_INPUT: bad_input, FAILED: failed or (strict and refused), REFUSED: refused, TO_DO: to_do}
     assert code == next((one for one in (2, 1, 4, 3) if codes[one]), DONE)
-    assert isinstance(code, ExitCode)
     assert capsys.readouterr().err.split() == [*bad_input, *failed, *refused]
 
 

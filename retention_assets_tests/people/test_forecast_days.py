@@ -11,7 +11,7 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.evaluation.forecast import Forecast, ForecastDay
-from retention_assets.people.forecast import ForecastRequest, forecast
+from retention_assets.people.forecast import ForecastRequest, forecast_environment
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import load_settings
 from retention_assets_tests.histories import AS_OF, history, to_lines
@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def foreseen(lake: Lake, days: int = 12, as_of: datetime = AS_OF, **request: Any) -> Forecast:
-    return forecast(ForecastRequest(days=days, as_of=as_of, **request), Environment(lake.settings))
+    return forecast_environment(ForecastRequest(days=days, as_of=as_of, **request), Environment(lake.settings))
 
 
 def said(days: Sequence[ForecastDay], name: str) -> dict[int, int]:
@@ -136,7 +136,7 @@ def test_others_are_shown_beside_and_change_nothing_of_what_is_marked(lake: Lake
     other = tmp_path / "other.yaml"
     eager = {"name": "all", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "1d"}, "latest_view": "allow"}
     other.write_text(json.dumps({"policies": [{**eager, "grace": "2d"}]}))
-    found = foreseen(lake, others=(other,))
+    found = foreseen(lake, policies=(other,))
     assert said(found.in_force.days, "deleted") == {1 + GRACE: 1}
     (beside,) = found.others
     assert (beside.policies, said(beside.days, "deleted")) == (str(other), {3: 2, 1 + GRACE: 1})
@@ -198,7 +198,7 @@ def test_only_the_datasets_that_are_asked_for_are_foreseen(lake: Lake) -> None:
 
 @pytest.mark.parametrize("days", [0, -1, 1_001])
 def test_no_days_and_too_many_are_refused(days: int) -> None:
-    with pytest.raises(BadInput, match="from 1 to 1,000"):
+    with pytest.raises(BadInput, match="is out of bounds"):
         ForecastRequest(days=days)
 
 
@@ -210,7 +210,7 @@ def test_an_instant_behind_which_there_are_too_few_years_is_refused(lake: Lake) 
 def test_settings_without_a_store_are_refused(tmp_path: Path) -> None:
     (tmp_path / "retention.yaml").write_text("{}")
     with pytest.raises(BadInput, match="no store"):
-        forecast(ForecastRequest(), Environment(load_settings(tmp_path / "retention.yaml")))
+        forecast_environment(ForecastRequest(), Environment(load_settings(tmp_path / "retention.yaml")))
 
 
 def test_many_datasets_are_foreseen_some_at_a_time_with_one_result(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

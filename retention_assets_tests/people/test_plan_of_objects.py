@@ -205,8 +205,8 @@ def test_a_store_that_nobody_asks_about_is_not_scanned(lake: Lake, run: Run) -> 
 
 
 def test_whoever_is_asked_before_a_run_sees_what_a_scan_lets_go(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retention_assets.commands.run.is_on_terminal", lambda: True)
-    monkeypatch.setattr("retention_assets.commands.run.ask", lambda *_, **__: False)
+    monkeypatch.setattr("retention_assets.people.run.is_on_terminal", lambda: True)
+    monkeypatch.setattr("retention_assets.people.run.confirm", lambda *_, **__: False)
     code, out, _ = run("run", *DAY)
     assert (code, "This run would delete 2 (20 B)." in out, there(lake)) == (FAILED, True, set(OBJECTS))
 
@@ -230,8 +230,8 @@ def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, 
 def test_the_record_keeps_who_told_a_run_to_delete_and_who_said_yes(
     lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retention_assets.commands.run.is_on_terminal", lambda: True)
-    monkeypatch.setattr("retention_assets.commands.run.ask", lambda *_, **__: True)
+    monkeypatch.setattr("retention_assets.people.run.is_on_terminal", lambda: True)
+    monkeypatch.setattr("retention_assets.people.run.confirm", lambda *_, **__: True)
     code, _, errors = run("run", *DAY, "--actor", "alice@desk")
     assert code == DONE, errors
     acts = [json.loads(line) for line in run("audit", "export")[1].splitlines()]

@@ -185,8 +185,8 @@ def test_a_glob_that_fits_nothing_is_refused(reported: Ledger, run: Run) -> None
     [
         ((FIRST, "--to", SECOND), "DATE is one day"),
         (("--from", SECOND, "--to", FIRST), "--to 2026-01-08 is before --from 2026-01-10"),
-        (("yesterday",), "'yesterday' is not a day; expected one such as 2026-01-31"),
-        (("2026-02-30",), "'2026-02-30' is not a day"),
+        (("yesterday",), "is not a day (found 'yesterday'); expected one such as 2026-01-31"),
+        (("2026-02-30",), "is not a day (found '2026-02-30')"),
     ],
 )
 def test_what_names_no_days_is_bad_input(arguments: tuple[str, ...], words: str, run: Run) -> None:

@@ -88,7 +88,7 @@ class Place:
     def export(self, **how: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What is written, by object, and what is said of it."""
         to = self.folder / "out"
-        done = export_scan(ExportRequest(store="blobs", to=str(to), **how), self.environment).as_dict()
+        done = export_scan(ExportRequest(store="blobs", to=str(to), **how), self.environment).data
         files = sorted(to.iterdir())
         assert len(files) == done["files"]
         rows = [row for file in files for row in pq.read_table(file).to_pylist()]

@@ -49,7 +49,7 @@ def noted(lake: Lake) -> LedgerHead | None:
 
 
 def hold(lake: Lake, name: str = "h") -> None:
-    place_hold(HoldRequest(actor="ann", reason="r", name=name, datasets=("lake/x",), at=AS_OF), Environment(lake.settings))
+    place_hold(HoldRequest(actor="ann", reason="r", name=name, datasets=("lake/x",)), Environment(lake.settings))
 
 
 def publish(lake: Lake) -> None:
@@ -156,9 +156,9 @@ def test_a_ledger_that_is_not_the_newest_sweeps_nothing_until_somebody_vouches_f
     # A ledger of the same id, which went on by itself, stands beside it.
     assert (lake.folder / "warehouse" / "HEAD.json").read_text().startswith(before)
     assert checked(lake)
-    accepted = audit_accept(WHY, Environment(lake.settings))
+    accepted = audit_accept(WHY, Environment(lake.settings)).data
     assert checked(lake) is None
-    assert noted(lake) == LedgerHead(accepted.ledger, accepted.position, noted(lake).hash)  # type: ignore[union-attr]
+    assert noted(lake) == LedgerHead(accepted["ledger"], accepted["position"], noted(lake).hash)  # type: ignore[union-attr]
     with lake.opened() as ledger:
         line = json.loads([*ledger.audit_lines()][-1])
         assert (line["deed"], line["actor"], line["reason"]) == ("ACCEPT", "ann", "restored on purpose")
@@ -173,10 +173,10 @@ def test_accepting_seals_rows_as_they_are_and_says_which(lake: Lake) -> None:
     with lake.opened() as ledger, ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         connection.exec_driver_sql("UPDATE holds SET owner = 'x'")
     environment = Environment(lake.settings)
-    assert audit_verify(VerifyRequest(actor="ann"), environment).result.faults
-    (fault,) = audit_accept(WHY, environment).faults
+    assert audit_verify(VerifyRequest(actor="ann"), environment).data["faults"]
+    (fault,) = audit_accept(WHY, environment).data["faults"]
     assert "of holds was changed past the ledger" in fault
-    assert audit_verify(VerifyRequest(actor="ann"), environment).result.faults == ()
+    assert audit_verify(VerifyRequest(actor="ann"), environment).data["faults"] == ()
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -90,5 +90,5 @@ def test_whoever_accepts_policies_vouches_for_nothing_else(lake: Lake) -> None:
     with pytest.raises(Refused, match="nothing to accept"):
         audit_accept(request, lake.environment)
     other(lake, f"policies: [{OTHER}]")
-    assert audit_accept(request, lake.environment).faults == ()
+    assert audit_accept(request, lake.environment).data["faults"] == []
     assert any("was changed past the ledger" in fault for fault in lake.verified())

@@ -1,0 +1,81 @@
+"""Prints results to stdout and notes about the work to stderr; exit codes.
+
+Nothing else in people/ writes to a terminal, so that no foreign text reaches it as it came: names may hold orders to a
+terminal.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import click
+
+from retention_assets.render.text import visible, visible_json, visible_note
+from retention_assets.settings.secrets import masked
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# settings file that --config names, in the notes that the contexts of one call share
+CONFIG_NOTE = "retention_assets.config"
+
+
+class ExitCode(IntEnum):
+    """Exit codes of commands."""
+
+    DONE = 0
+    # refused, or failed: a store that is away, a scan or a target that failed
+    FAILED = 1
+    # also no settings where a command needs them
+    BAD_INPUT = 2
+    # only of commands that look ahead: there is something to do
+    TO_DO = 3
+    # done, but for datasets that were refused
+    REFUSED = 4
+
+
+def echo(words: str, *, err: bool = False, nl: bool = True) -> None:
+    """A text for people, on stdout if it is the result."""
+    click.echo(visible(masked(words) if err else words), err=err, nl=nl)
+
+
+def echo_json(text: str) -> None:
+    """A piece of a result that is JSON already."""
+    click.echo(visible_json(text), nl=False)
+
+
+def print_parts(parts: "Iterable[RenderableType]") -> None:
+    """Sentences and tables of a result. A terminal folds a sentence between words."""
+    from retention_assets.render.terminal import console
+
+    for part in parts:
+        console().print(part)
+
+
+def say(words: str) -> None:
+    """A note about the work."""
+    click.echo(visible_note(masked(words)), err=True)
+
+
+def is_on_terminal() -> bool:
+    """True if a person sees what is printed and can answer."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def confirm(question: str, *, err: bool = False) -> bool:
+    """Ask the person at the terminal; an empty answer is a no."""
+    return click.confirm(visible(question), default=False, err=err)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show on a terminal what is being done; elsewhere nothing."""
+    if not (what and sys.stderr.isatty()):
+        yield
+        return
+    from retention_assets.render.terminal import console, status_text
+
+    with console(sys.stderr).status(status_text(what)):
+        yield

@@ -1,0 +1,152 @@
+"""Reports what was due for deletion on a day, or on several, and what became of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from retention_assets.clock import now
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.evaluation.fates import Fates
+from retention_assets.evaluation.forecast import Forecast
+from retention_assets.ledger import Ledger
+from retention_assets.people.command import command
+from retention_assets.people.forecast import ForecastRequest, forecast_environment
+from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Request, Result, operation
+from retention_assets.people.realms import reported_realms
+from retention_assets.people.sources import what_is_missing
+from retention_assets.render.html import page_of
+from retention_assets.render.plots import plots_of
+from retention_assets.render.report_tables import report_tables
+from retention_assets.render.summaries import looks_words
+from retention_assets.render.svg import Plot
+from retention_assets.report import DayReport, as_json, day_report, days_report
+from retention_assets.settings.prices import Prices
+
+# days that a refusal names
+_SHOWN = 5
+
+
+class ReportRequest(Request):
+    """Day, or first and last day, of a report; and a page for it."""
+
+    day: Annotated[Day | None, Flags(metavar="[DATE]")] = Field(default=None, description="One day.")
+    first: Annotated[Day | None, Flags("--from", metavar="DATE")] = Field(
+        default=None, description="Add up the days from this one on."
+    )
+    last: Annotated[Day | None, Flags("--to", metavar="DATE")] = Field(
+        default=None, description="Add up the days up to this one."
+    )
+    datasets: DatasetGlobs = ("*",)
+    html: Annotated[Path | None, Flags("--html", metavar="FILE")] = Field(
+        default=None, description="Write the report also as a page to this file."
+    )
+    most: Annotated[int, Flags("-n", "--most")] = Field(default=20, ge=0, description="How many datasets the table lists.")
+    forecast: Annotated[int | None, Flags("--forecast", metavar="DAYS")] = Field(
+        default=None, ge=1, le=1_000, description="With --html, show on the page also what is to come in so many days."
+    )
+
+    @property
+    def is_about_all(self) -> bool:
+        return self.datasets == ("*",)
+
+
+@operation(
+    Kind.LOOK, "retention report", "retention report --from 2026-03-01 --to 2026-03-31 --html march.html", progress="reporting"
+)
+def make_report(request: ReportRequest, environment: Environment) -> Result:
+    """Show what was due for deletion on DATE and what became of it. Without DATE, show the newest day that has a report.
+
+    Due on a day is what was due when it began. What became due later belongs to the next day.
+    """
+    day, first, last = request.day, request.first, request.last
+    if day and (first or last):
+        raise BadInput(Problem("DATE is one day, --from and --to are several", remedy="Give one or the other."))
+    if first and last and last < first:
+        raise BadInput(Problem(f"--to {last} is before --from {first}"))
+    if request.forecast and not request.html:
+        remedy = "Name one with --html FILE, or ask `retention forecast`."
+        raise BadInput(Problem("--forecast is for the page", remedy=remedy))
+    found, plots = None, list[Plot]()
+    with environment.ledger_if_any() as ledger:
+        notes = list(what_is_missing(environment, ledger))
+        reported = ledger.reports.days() if ledger else []
+        if day or first or last:
+            _check_days(reported, day or first, day or last)
+        if ledger and reported:
+            found = _report(ledger, reported, environment.settings.prices, request)
+            # Plots are about all datasets, so they would not fit what is said of some.
+            plots = _plots(ledger, found) if request.html and request.is_about_all else []
+    if found is None:
+        unwritten = f". {request.html} was not written" if request.html else ""
+        notes.append(f"no day has a report yet: the first sweep opens one{unwritten}")
+    elif request.html:
+        foreseen: Forecast | None = None
+        if request.forecast:
+            foreseen = forecast_environment(ForecastRequest(days=request.forecast, datasets=request.datasets), environment)
+            notes += foreseen.left_out
+        _write(page_of(found, plots, foreseen), request.html)
+        notes.append(f"the page is in {request.html}")
+    sentences: list[str] = []
+    if found and not found.lines:
+        sentences = [f"Report of {found.when}", *looks_words(found), *(realm.sentence for realm in found.realms)]
+    return Result(
+        sentences=sentences,
+        tables=lambda: report_tables(found, request.most) if found and found.lines else (),
+        notes=notes,
+        data=found.as_dict() if found else as_json(None, ()),
+    )
+
+
+report = command(make_report, "report")
+
+
+def _plots(ledger: Ledger, found: DayReport) -> list[Plot]:
+    """Plots of what was freed up to the report's last day; what waits is known of the present only."""
+    as_of, day = now(), found.last or found.execution_date
+    plots = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
+    return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
+
+
+def _write(text: str, file: Path) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as fault:
+        raise BadInput(Problem(f"cannot be written: {fault.strerror}", file=str(file))) from None
+
+
+def _check_days(days: Sequence[date], first: date | None, last: date | None) -> None:
+    """Refuse days of which none has a report: a sum of nothing would look like a day without work."""
+    if any((first is None or first <= day) and (last is None or day <= last) for day in days):
+        return
+    ends = (("from", first), ("to", last)) if first != last else (("of", first),)
+    named = " ".join(f"{word} {day}" for word, day in ends if day)
+    raise Refused(f"There is no report {named}. {_days_with_report(days)}")
+
+
+def _days_with_report(days: Sequence[date]) -> str:
+    if not days:
+        return "No day has one yet: the first sweep opens one."
+    shown = ", ".join(map(str, days[:_SHOWN]))
+    more = f" and {len(days) - _SHOWN:,} more back to {days[-1]}" if len(days) > _SHOWN else ""
+    return f"Days that have one: {shown}{more}."
+
+
+def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: ReportRequest) -> DayReport:
+    """Report of the days that were named, `days` being those that have one, newest first."""
+    if request.first or request.last:
+        first, last = request.first or days[-1], request.last or days[0]
+        chosen = [day for day in days if first <= day <= last]
+        found = days_report(ledger, chosen, first, last, request.datasets, prices)
+    else:
+        found = day_report(ledger, request.day or days[0], request.datasets, prices)
+    if not found.lines and (not request.is_about_all or not found.looks):
+        raise Refused(f"No dataset in the report of {found.when} fits {', '.join(request.datasets)}.")
+    if not request.is_about_all or (found.last or found.execution_date) < days[0]:
+        # What is left of a realm is known of the present, and of all datasets together.
+        return found
+    return replace(found, realms=reported_realms(ledger))

@@ -1,0 +1,178 @@
+"""`retention run`: the job `cycle` without a UI, through Dagster. At a terminal a person first sees what it would delete."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+from pydantic import Field
+from rich.table import Table
+
+from retention_assets.evaluation.rules_in_force import read_policies
+from retention_assets.people.command import FORMAT, ask_and_show, examples, given_fields, options, show
+from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
+from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
+from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
+from retention_assets.people.sources import find_environment
+from retention_assets.render.terminal import table
+from retention_assets.render.text import size_of
+from retention_assets.sweep.confirmed import write_confirmed
+
+if TYPE_CHECKING:
+    from retention_assets.dagster.headless import JobResult
+
+# what a terminal shows of each asset, in the order of the work
+_SHOWN = {
+    "transaction_log": {"datasets": "datasets read", "dagster/row_count": "transactions", "refused": "datasets refused"},
+    "candidate_marks": {
+        "newly_marked": "newly marked",
+        "marked_before": "marked or swept before",
+        "spare": "selected, but protected",
+    },
+    "swept_transactions": {
+        "deleted": "deleted",
+        "already_gone": "already gone",
+        "hidden": "hidden: versions can still be read",
+        "failed": "failed",
+        "spared": "spared: needed again",
+        "expiring": "left to the store to expire",
+        "left": "files left behind",
+        "bytes_freed": "bytes freed",
+        "bytes_hidden": "bytes hidden",
+    },
+}
+# shown only where there is something of it
+_SELDOM = ("hidden", "bytes_hidden")
+
+
+class LogLevel(Enum):
+    """Levels of Dagster's log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class RunRequest(RecordedRequest):
+    """Run over some datasets."""
+
+    datasets: DatasetGlobs = ("*",)
+    as_of: AsOf = None
+    mark_only: bool = Field(default=False, description="Read, judge and mark, but sweep nothing.")
+    dry_run: bool = Field(default=False, description="Show what a run would do, as `retention plan` does; change nothing.")
+    yes: Annotated[bool, Flags("-y", "--yes")] = Field(
+        default=False, description="Do not ask before deleting. Only a terminal is ever asked."
+    )
+    accept_large: AcceptLarge = False
+    strict: Strict = False
+    log_level: LogLevel = Field(default=LogLevel.WARNING, description="How much Dagster prints on stderr.")
+
+
+@examples("retention run --dry-run", "retention run", "retention run -d 'lake/raw.*' --mark-only")
+@click.command()
+@options(RunRequest)
+@FORMAT
+def run(format_: str, **given: Any) -> ExitCode:
+    """Read the stores, judge, mark what may go, sweep what is due, and report.
+
+    On a terminal it shows what it would delete now and asks, before it does anything. After a yes it deletes at most what it
+    has shown.
+    """
+    request = RunRequest(**given_fields(given))
+    if request.mark_only and request.dry_run:
+        raise click.UsageError("--mark-only marks and --dry-run changes nothing: give one of them.")
+    planned = {name: given[name] for name in ("datasets", "as_of")}
+    if request.dry_run:
+        return ask_and_show(show_plan, format_, **planned, accept_large=request.accept_large, strict=request.strict)
+    environment = find_environment()
+    # Before anything is started: policies that cannot be accepted are input.
+    read_policies(environment.settings)
+    # Before Dagster is loaded; each step asks again. A ledger that is none for these settings is refused by being opened.
+    environment.instant(request.as_of)
+    with environment.ledger_if_any():
+        pass
+    with ExitStack() as stack:
+        job, accept_large, confirmed = ("evaluate", False, None) if request.mark_only else ("cycle", request.accept_large, None)
+        if is_on_terminal() and not (request.mark_only or request.yes):
+            # The yes is also for deletions that the brake would stop: they are shown with a warning.
+            with progress(show_plan.progress):
+                plan = make_plan(PlanRequest(datasets=request.datasets, as_of=request.as_of, accept_large=True), environment)
+            if not _is_agreed(plan, format_):
+                say("Nothing was done: nothing was marked and nothing deleted.")
+                return ExitCode.FAILED
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="retention-run-")))
+            accept_large, confirmed = True, write_confirmed(plan.deleted, folder / "confirmed.parquet")
+            if len(plan.deleted):
+                with environment.ledger() as ledger:
+                    ledger.confirm(request.actor, _amounts(plan))
+        if "dagster" not in sys.modules:
+            # Loading it takes as long as starting Spark does.
+            environment.start_spark()
+        from retention_assets.dagster.headless import run_job
+
+        ran = run_job(
+            environment.settings, job, request.as_of, request.datasets, request.log_level.value, confirmed, accept_large,
+            request.actor,
+        )  # fmt: skip
+    return show(request, _result(ran), format_)
+
+
+def _result(ran: "JobResult") -> Result:
+    left = ran.number("swept_transactions", "left")
+    words = f"{left:,} files of what was swept stay where they are: `retention history` says of each transaction why."
+    names = {"dagster/row_count": "rows"}
+    return Result(
+        tables=lambda: [_table(ran)],
+        next=(
+            "`retention marks` shows what goes and when; `retention keep` takes something out of it for good."
+            if ran.number("candidate_marks", "newly_marked")
+            else ""
+        ),
+        closing=lambda: (*([words] if left else ()), *ran.warnings),
+        bad_input=ran.bad_input,
+        failures=ran.failed,
+        refusals=ran.refused,
+        data={
+            "run": ran.run_id,
+            "as_of": ran.as_of,
+            "assets": {
+                asset: {names.get(name, name): value for name, value in numbers.items()} for asset, numbers in ran.said.items()
+            },
+            "troubles": list(ran.troubles),
+            "warnings": list(ran.warnings),
+        },
+    )
+
+
+def _table(ran: "JobResult") -> Table:
+    rows = [
+        (asset, words, size_of(number) if name.startswith("bytes_") else f"{number:,}")
+        for asset, shown in _SHOWN.items()
+        if asset in ran.said
+        for name, words in shown.items()
+        if (number := ran.number(asset, name)) or name not in _SELDOM
+    ]
+    return table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))
+
+
+def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
+    """Ask a person who has seen what would be deleted. Where nothing is due, nobody is asked."""
+    for words in (*plan.notes, *plan.failures, *plan.refusals):
+        say(words)
+    if not len(plan.deleted):
+        say("This run deletes nothing.")
+        return True
+    if format_ == "json":
+        return confirm(f"{plan.deletions} Go on?", err=True)
+    print_parts((plan.deletions, *plan.sentences, *plan.deletion_tables()))
+    return confirm("Go on?")
+
+
+def _amounts(plan: RetentionPlan) -> Mapping[str, Any]:
+    sizes, datasets = plan.deleted["bytes"].to_pylist(), plan.deleted["dataset"].unique().to_pylist()
+    return {"datasets": sorted(datasets), "transactions": len(sizes), "bytes": sum(size or 0 for size in sizes)}
