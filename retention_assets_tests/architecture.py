@@ -185,7 +185,7 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_360,
     "dagster": 3_560,
     "demo": 770,
-    "retention_assets_tests": 65_380,
+    "retention_assets_tests": 65_390,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
 OPENINGS, ARROWS = 32, 1_348

@@ -238,15 +238,16 @@ def test_of_a_bucket_with_versions_a_killed_sweep_has_freed_what_is_there_no_mor
     assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
 
 
-@pytest.mark.parametrize(("place", "freed"), [("versioned", 0), ("bucket", len("a/one"))])
+@pytest.mark.parametrize(("place", "denied", "freed"), [("versioned", "", 0), ("bucket", "", 5), ("bucket", "versioning", 0)])
 def test_what_was_noted_without_its_version_is_freed_where_none_are_kept(
-    place: str, freed: int, request: pytest.FixtureRequest
+    place: str, denied: str, freed: int, request: pytest.FixtureRequest
 ) -> None:
     objects: S3Objects = request.getfixturevalue(place)
     store = objects.store(delete={"condition": "none"})
     targets = begun(planned(store, "a/one"))
     fs, root = opened(objects)
     fs.rm_file(f"{root}/a/one")
+    objects.s3.faults.append(lambda _, at, __: error("403 Forbidden", "AccessDenied") if denied and denied in at else None)
     assert store.remains("blobs/a", targets) == {"a/one": Remains.FREED if freed else Remains.NOTHING}
     assert swept(store, targets) == {"a/one": SweptTarget("a/one", Outcome.ALREADY_GONE, freed)}
 
