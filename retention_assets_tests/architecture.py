@@ -177,7 +177,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_170,
     "stores.records": 1_350,
-    "stores.objects": 6_740,
+    "stores.objects": 6_720,
     "evaluation": 2_410,
     "sweep": 2_910,
     "pipeline": 2_820,

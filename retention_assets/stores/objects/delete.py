@@ -11,9 +11,8 @@ import pyarrow as pa
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.delete_sql import ObjectRows
-from retention_assets.stores.objects.notes import NO_NOTE, PlannedObject, planned_of, says_of_file
+from retention_assets.stores.objects.notes import NO_NOTE, ObjectCondition, PlannedObject, planned_of, says_of_file
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, open_place
 from retention_assets.stores.places.local import LocalPlace

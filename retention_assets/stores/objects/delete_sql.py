@@ -29,8 +29,7 @@ from retention_assets.sql.foreign_keys import Cascades, DeletedTable
 from retention_assets.sql.guarded_delete import SEVERAL, Attempt, GuardedDelete
 from retention_assets.sql.reflection import has_rows, table_of
 from retention_assets.sql.streams import batch_of
-from retention_assets.stores.objects.conditions import ObjectCondition
-from retention_assets.stores.objects.notes import PlannedObject, present_facts
+from retention_assets.stores.objects.notes import ObjectCondition, PlannedObject, present_facts
 from retention_assets.stores.objects.source_settings import SqlObjects
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.places.pace import DeletionPace

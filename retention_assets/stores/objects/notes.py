@@ -1,22 +1,122 @@
-"""Notes: facts of a planned object, by which it is recognized when it is deleted. A note holds the size that deleting frees,
-the realm and all facts of conditions.py: two uploads of the same bytes have one ETag, but two times."""
+"""Conditions and notes: the facts by which an object is recognized again, so that a new object under the same key is never
+deleted. By the strongest fact, these are the version in a versioned bucket, the generation, the ETag, or mtime in nanoseconds,
+size and inode on disks. Objects of which nothing better is known have no condition: their `created_at` and `size` serve as one.
+
+A note holds the size that deleting frees, the realm and all facts: two uploads of the same bytes have one ETag, but two times.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
-from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import micros
-from retention_assets.stores.objects.conditions import ObjectCondition, changed
 from retention_assets.stores.places import Entry
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.places.protocol import ANOTHER, NO_VERSION
+from retention_assets.stores.protocol import Target
+
+_UNTOLD = "nothing tells whether it is another object now"
+_TEXTS, _NUMBERS = ("version", "generation", "etag"), ("mtime_ns", "size", "inode", "created_at")
+# recorded, but not compared
+_LINKS = "links"
+_ESCAPED = r'["\\\x00-\x1f]'
+
+
+@dataclass(frozen=True)
+class ObjectCondition:
+    """Recorded facts of an object; None where its place does not have one."""
+
+    version: str | None = None
+    generation: str | None = None
+    etag: str | None = None
+    mtime_ns: int | None = None
+    size: int | None = None
+    inode: int | None = None
+    # microseconds
+    created_at: int | None = None
+    # number of hard links if more than one: removing one of them frees nothing
+    links: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse a condition. Raises Refused if the text is not one."""
+        try:
+            facts = json.loads(text)
+        except ValueError:
+            facts = None
+        if facts is None:
+            raise Refused(f"{quote(text)} is no condition of an object. Plan the deletion anew.")
+        return cls.of(facts)
+
+    @classmethod
+    def of(cls, facts: Any) -> Self:
+        """Build a condition from its JSON object. Raises Refused for anything else."""
+        if not (isinstance(facts, dict) and facts and all(_is_fact(name, value) for name, value in facts.items())):
+            raise Refused(f"{quote(json.dumps(facts))} is no condition of an object. Plan the deletion anew.")
+        return cls(**facts)
+
+    @property
+    def text(self) -> str:
+        facts = {name: value for name in (*_TEXTS, *_NUMBERS, _LINKS) if (value := getattr(self, name)) is not None}
+        return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
+
+
+def changed(noted: ObjectCondition, present: ObjectCondition) -> str | None:
+    """Reason why an object is not certainly the recorded one. None if all common facts agree, and size is not the only one."""
+    facts = {name: (getattr(noted, name), getattr(present, name)) for name in (*_TEXTS, *_NUMBERS)}
+    common = {name: pair for name, pair in facts.items() if None not in pair}
+    if any(was != now for was, now in common.values()):
+        return ANOTHER
+    # Neither size nor inode alone identifies an object.
+    return None if common.keys() - {"size", "inode"} else _UNTOLD
+
+
+def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: pa.Array) -> pa.Array:
+    size, inode = (_digits(numbers) for numbers in (sizes, inodes))
+    several = pc.greater(links, 1)
+    end: Any = "}"
+    if pc.any(several).as_py():
+        end = pc.if_else(several, pc.binary_join_element_wise(f',"{_LINKS}":', _digits(links), "}", ""), "}")
+    return pc.binary_join_element_wise('{"mtime_ns":', _digits(mtimes), ',"size":', size, ',"inode":', inode, end, "")
+
+
+def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.Array:
+    """Conditions by version, else by ETag (without the quotes that servers add); null where there is neither. The version
+    `null` of a suspended bucket identifies
+    nothing, so it is recorded together with the ETag."""
+    version = None if versions is None else _fact("version", versions)
+    etag = None if etags is None else _fact("etag", pc.utf8_trim(etags, '"'))
+    if version is None or versions is None:
+        return etag
+    if etag is None:
+        return pc.if_else(pc.equal(versions, NO_VERSION), pa.scalar(None, pa.string()), version)
+    both = pc.binary_join_element_wise(pc.utf8_slice_codeunits(version, 0, -1), pc.utf8_slice_codeunits(etag, 1), ",")
+    return pc.if_else(pc.fill_null(pc.equal(versions, NO_VERSION), False), pc.coalesce(both, etag), pc.coalesce(version, etag))
+
+
+def _fact(name: str, values: pa.Array) -> pa.Array:
+    values = pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
+    if pc.any(pc.match_substring_regex(values, _ESCAPED)).as_py():
+        texts = [None if value is None else ObjectCondition(**{name: value}).text for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
+    return pc.binary_join_element_wise(f'{{"{name}":"', values, '"}', "")
+
+
+def _digits(numbers: pa.Array) -> pa.Array:
+    return numbers.cast(pa.string())
+
+
+def _is_fact(name: str, value: object) -> bool:
+    if name in (*_NUMBERS, _LINKS):
+        return isinstance(value, int) and not isinstance(value, bool)
+    return name in _TEXTS and isinstance(value, str)
+
 
 # for targets without a note that exist now
 NO_NOTE = "It was not there when the sweep was planned, so it is another object now."
@@ -72,11 +172,6 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
             raise Refused("Nothing was noted by which it can be told from another object of its key. It stays.")
     one_name = not facts or facts.get("links") is None
     return PlannedObject(target.transaction, size or 0, realm, condition, size or 0 if target.begun_earlier and one_name else 0)
-
-
-def already_gone(one: PlannedObject) -> SweptTarget:
-    """Outcome of an object that no longer exists in any version."""
-    return SweptTarget(one.key, Outcome.ALREADY_GONE, one.freed_before)
 
 
 def says_of_file(note: str | None, found: Entry) -> bool:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
 
-# One row per stored object; for `condition` see conditions.py.
+# One row per stored object; for `condition` see notes.py.
 OBJECTS = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.conditions import (
+from retention_assets.stores.objects.notes import (
     ObjectCondition,
     changed,
     stat_conditions,

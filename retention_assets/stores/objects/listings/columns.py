@@ -12,7 +12,7 @@ from retention_assets.errors import Refused
 from retention_assets.exchange.attributes import attribute_texts
 from retention_assets.frames.log import INSTANT
 from retention_assets.sql.streams import instant_columns
-from retention_assets.stores.objects.conditions import tagged_conditions
+from retention_assets.stores.objects.notes import tagged_conditions
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.source_settings import ListedColumns
 from retention_assets.stores.objects.tables import whole_batch

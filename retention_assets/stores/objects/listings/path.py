@@ -12,8 +12,8 @@ import pyarrow as pa
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
 from retention_assets.settings.urls import mask_secrets
-from retention_assets.stores.objects.conditions import ObjectCondition, stat_conditions, tagged_conditions
 from retention_assets.stores.objects.naming import first_level_datasets
+from retention_assets.stores.objects.notes import ObjectCondition, stat_conditions, tagged_conditions
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import BATCH, objects_batch
 from retention_assets.stores.places import Entry, is_on_s3, open_place

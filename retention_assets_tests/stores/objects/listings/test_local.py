@@ -12,8 +12,8 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.conditions import ObjectCondition
 from retention_assets.stores.objects.listings import path
+from retention_assets.stores.objects.notes import ObjectCondition
 from retention_assets.stores.places import local, mounts
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, rows_of, settings_of

@@ -11,7 +11,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.conditions import ObjectCondition
+from retention_assets.stores.objects.notes import ObjectCondition
 from retention_assets.stores.places import s3 as s3_listing
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.files.environments import S3, error
