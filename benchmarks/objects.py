@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from retention_assets.pipeline.scan_stage import run_scan
+from retention_assets.pipeline.file_systems import place_of
+from retention_assets.pipeline.tasks import SparkTasks
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_references
-from retention_assets.stores.objects.scan.scan import Scan
+from retention_assets.stores.objects.scan.folder import ScanFolder
+from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -106,7 +108,7 @@ class Scanned:
     def __call__(self) -> None:
         work = self.folder / "scan"
         rmtree(work, ignore_errors=True)
-        result = run_scan(self.spark, scan_of(self.folder), str(work), None)
+        result = scan_in(SparkTasks(self.spark), scan_of(self.folder), ScanFolder(str(work), place_of), None)
         assert result.total(ObjectClass.UNREFERENCED)[0] == self.expected, result
 
 

@@ -5,7 +5,7 @@ Tasks leave their results in a folder of the warehouse. Neither keys nor rows co
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +19,7 @@ from retention_assets.datasets import by_store
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.pipeline.file_systems import inside, place_of
+from retention_assets.pipeline.tasks import SparkTasks, cut, repeated
 from retention_assets.pipeline.warehouse import remove_folder
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import LookingStore, StoreFailed
@@ -80,10 +81,13 @@ class StopFile:
         return self._said
 
     def say(self) -> None:
+        if self._said:
+            return
         files, place = place_of(self.folder)
         files.create_dir(place, recursive=True)
         with files.open_output_stream(f"{place}/stop") as stream:
             stream.write(b"stop")
+        self._said = True
 
 
 @contextmanager
@@ -104,10 +108,11 @@ def looks_in_tasks(
     try:
         for name, store in Environment(settings).stores(mine).items():
             if isinstance(store, LookingStore) and not stop.is_set():
-                due = DueInLedger(settings, ledger.id, at, tuple(_shares(mine[name], marks)))
+                due = DueInLedger(settings, ledger.id, at, tuple(cut(mine[name], marks, _MARKS)))
                 # a store that can't be opened raises in the tasks as well
                 with suppress(StoreFailed), _stop_file(inside(root, name), stop) as stop_file:
-                    looks[name] = _look(spark, store, due, ledger, stop_file)
+                    tasks = SparkTasks(spark)
+                    looks[name] = take_look(store, due, ledger, at, tasks, stop_file.folder, place_of, stop_file)
         yield looks
     finally:
         try:
@@ -116,41 +121,9 @@ def looks_in_tasks(
             _LOG.warning("The folder of a look is left to a later run to remove: %s", fault)
 
 
-def _look(spark: "SparkSession", store: LookingStore, due: DueInLedger, ledger: "Ledger", stop_file: StopFile) -> object:
-    # loading definitions needs no scanning code
-    from retention_assets.pipeline.scan_stage import SparkTasks
-
-    return take_look(store, due, ledger, due.as_of, SparkTasks(spark), stop_file.folder, place_of, stop_file)
-
-
-def _shares(datasets: Sequence[str], marks: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-    """Datasets that one task reads together."""
-    share: list[str] = []
-    full = 0
-    for one in datasets:
-        if share and full + marks[one] > _MARKS:
-            yield tuple(share)
-            share, full = [], 0
-        share.append(one)
-        full += marks[one]
-    yield tuple(share)
-
-
 @contextmanager
 def _stop_file(folder: str, stop: threading.Event) -> Iterator[StopFile]:
     """Passes the run's stop on to tasks at work."""
-    over, stop_file = threading.Event(), StopFile(folder)
-
-    def pass_on() -> None:
-        while not over.is_set():
-            if stop.wait(_SECONDS / 4):
-                stop_file.say()
-                return
-
-    thread = threading.Thread(target=pass_on, name="the stop of a look", daemon=True)
-    thread.start()
-    try:
+    stop_file = StopFile(folder)
+    with repeated("the stop of a look", _SECONDS / 4, lambda: stop_file.say() if stop.is_set() else None):
         yield stop_file
-    finally:
-        over.set()
-        thread.join()

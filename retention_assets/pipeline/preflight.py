@@ -3,17 +3,17 @@
 import re
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem
+from pyarrow.fs import FileSelector
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.stage import slots
+from retention_assets.pipeline.tasks import SparkTasks
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # tasks where the number of slots is unknown
 _SAMPLE = 4
 _PAGE = "See `On a cluster` in docs/operations.md."
-_SCHEMA = pa.schema([("host", pa.string()), ("store", pa.string()), ("fault", pa.string())])
 # Spark's messages about an unsuitable Python, with remedies
 _KNOWN = (
     (
@@ -54,12 +53,10 @@ class PreflightTask:
     folder: str
     version: str = field(default_factory=lambda: _version())
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, number: int) -> Iterator[tuple[str, str | None, str]]:
+        """Yield faults: the host, the store if it is about one, and the sentence."""
         host = socket.gethostname()
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                rows = [{"host": host, "store": store, "fault": fault} for store, fault in self._faults(number)]
-                yield from pa.Table.from_pylist(rows, _SCHEMA).to_batches()
+        return ((host, store, fault) for store, fault in self._faults(number))
 
     def _faults(self, number: int) -> Iterator[tuple[str | None, str]]:
         if self.version != _version():
@@ -89,27 +86,24 @@ def _version() -> str:
 
 def check_cluster(spark: "SparkSession", task: PreflightTask) -> None:
     """Raise Refused, in one sentence, if a slot of the cluster can't do its work."""
+    tasks = SparkTasks(spark)
     # a Connect server does not tell how many slots it has
-    number = _SAMPLE if task.settings.spark.master.startswith("sc://") else slots(spark)
+    number = _SAMPLE if task.settings.spark.master.startswith("sc://") else tasks.slots
     try:
-        rows = spark.range(0, number, 1, number).mapInArrow(task, "host string, store string, fault string").collect()
+        faults = tasks.collect(task, number)
     except Exception as fault:  # noqa: BLE001 - whatever Spark raises, and it raises much: nothing was done yet
         raise Refused(f"The cluster can't run this package: {_explained(str(fault))}. {_PAGE}") from None
     stores = Environment(task.settings).stores()
-    for row in rows:
+    for host, store, words in faults:
         # a store that is away for everybody is refused by name, and keeps no other from being read
-        if row["store"] is None or _fault_of(stores[row["store"]]) is None:
-            raise Refused(f"An executor on {row['host']} {row['fault']}. {_PAGE}")
+        if store is None or _fault_of(stores[store]) is None:
+            raise Refused(f"An executor on {host} {words}. {_PAGE}")
     files, root = place_of(task.folder)
-    if (seen := _signs(files, root)) != number:
+    if (seen := len(files.get_file_info(FileSelector(root, allow_not_found=True)))) != number:
         raise Refused(
             f"Of {number} signs that executors left in the warehouse {seen} are there: its folder is not the same on every"
             f" machine. Give the warehouse a place that all of them reach. {_PAGE}"
         )
-
-
-def _signs(files: FileSystem, root: str) -> int:
-    return len(files.get_file_info(FileSelector(root, allow_not_found=True)))
 
 
 def _fault_of(store: Store) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,6 +21,7 @@ from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, Scan
 from retention_assets.ledger.sweeps.leases import Lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log
+from retention_assets.pipeline.tasks import SparkTasks
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
@@ -29,6 +30,7 @@ from retention_assets.stores.objects.scan.brakes import find_brakes, find_source
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
+from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 from retention_assets.sweep.lease import hold_leases
 
 if TYPE_CHECKING:
@@ -38,23 +40,44 @@ if TYPE_CHECKING:
 _TOO_MANY = "too_many_references"
 
 
+@dataclass(frozen=True)
+class ScanOrder:
+    """A scan of a store to make: the realms and holds in force, and the scans before it."""
+
+    settings: ObjectsSettings
+    purging: frozenset[str] = frozenset()
+    holds: tuple[Hold, ...] = ()
+    # nothing is judged that was younger at this instant, if given
+    as_of: datetime | None = None
+    # last whole scan
+    last: ScanResult | None = None
+    # number of references for which the newest scan was too small and failed
+    refused: int | None = None
+
+    @classmethod
+    def by(cls, ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Hold]) -> Self:
+        before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
+        refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
+        holds, last = ledger.holds.known(ledger.clock.due_by(as_of), file_holds), _result_of(ledger, before) if before else None
+        return cls(settings, ledger.realms.purging(), holds, as_of, last, refused or None)
+
+    def run(self, tasks: Tasks, folder: str, opened: OpenPlace = open_local) -> ScanResult:
+        """List, read the references, and write into a folder what each object is. Anything incomplete raises."""
+        # loading definitions needs no code that lists and reads
+        from retention_assets.stores.objects.listings import open_listing
+        from retention_assets.stores.objects.references import open_edges, open_references
+        from retention_assets.stores.objects.scan.folder import ScanFolder
+        from retention_assets.stores.objects.scan.scan import Scan, scan_in
+
+        sources = open_listing(self.settings), open_references(self.settings), open_edges(self.settings)
+        scan = Scan(self.settings, *sources, self.purging, self.holds, self.as_of)
+        return scan_in(tasks, scan, ScanFolder(folder, opened), self.last, self.refused)
+
+
 class Scanner(Protocol):
     """Runs scans, in Spark tasks or elsewhere."""
 
-    def scan(
-        self,
-        settings: ObjectsSettings,
-        purging: frozenset[str],
-        folder: str,
-        last: ScanResult | None,
-        refused: int | None,
-        as_of: datetime | None,
-        holds: tuple[Hold, ...],
-    ) -> ScanResult:
-        """List, read the references, and write into a folder what each object is. Anything incomplete raises.
-
-        `refused` is the number of references for which the newest scan was too small and failed.
-        """
+    def scan(self, order: ScanOrder, folder: str) -> ScanResult: ...
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
@@ -68,31 +91,16 @@ class SparkScanner:
 
     session: "Callable[[], SparkSession]"
 
-    def scan(
-        self,
-        settings: ObjectsSettings,
-        purging: frozenset[str],
-        folder: str,
-        last: ScanResult | None,
-        refused: int | None,
-        as_of: datetime | None,
-        holds: tuple[Hold, ...],
-    ) -> ScanResult:
-        # loading definitions needs no code that lists and reads
-        from retention_assets.pipeline.scan_stage import Scan, run_scan
-        from retention_assets.stores.objects.listings import open_listing
-        from retention_assets.stores.objects.references import open_edges, open_references
-
-        listing, references, edges = open_listing(settings), open_references(settings), open_edges(settings)
-        scan = Scan(settings, listing, references, edges, purging, holds, as_of)
-        return run_scan(self.session(), scan, folder, last, refused)
+    def scan(self, order: ScanOrder, folder: str) -> ScanResult:
+        return order.run(SparkTasks(self.session()), folder, place_of)
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
     ) -> int:
+        # as above
         from retention_assets.pipeline.scan_stage import write_log
 
-        return write_log(self.session(), folder, result, settings, target, datasets, share)
+        return write_log(SparkTasks(self.session()), folder, result, settings, target, datasets, share)
 
 
 @dataclass(frozen=True)
@@ -246,17 +254,15 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         datasets, tokens = tuple(wanted.select(_names(result))), _tokens(store, _names(result))
         run.done.append(StoreScan(store, settings, lease, record, result, datasets, tokens, is_accepted=True))
         return
-    last, refused = scans_before(ledger, store.name)
     scan = ledger.scans.begin(lease)
     found: ScanResult | None = None
     try:
-        known = _tokens(store, _names(last)) if last else {}
         # after it has begun: a realm that is purged from now on was not looked for, so nothing of it is PURGED
-        purging = ledger.realms.purging()
-        holds = ledger.holds.known(ledger.clock.due_by(run.as_of), run.file_holds)
-        folder = run.warehouse.scan_folder(store.name, scan.id)
-        found = run.scanner.scan(settings, purging, folder, last, refused, run.as_of, holds)
-        found.judging, found.purging = settings.judging, sorted(purging)
+        order = ScanOrder.by(ledger, settings, run.as_of, run.file_holds)
+        last = order.last
+        known = _tokens(store, _names(last)) if last else {}
+        found = run.scanner.scan(order, run.warehouse.scan_folder(store.name, scan.id))
+        found.judging, found.purging = settings.judging, sorted(order.purging)
         if faults := find_source_faults(settings.brakes, found, last):
             raise ScanFailed(store.name, "; ".join(faults))
     except Exception as fault:  # noqa: BLE001 - sources may be anybody's; one that fails must not keep other stores from being read
@@ -285,13 +291,6 @@ def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
 def why_failed(fault: Exception) -> str:
     """Return the reason without the store's name."""
     return fault.why if isinstance(fault, ScanFailed) else error_text(fault)
-
-
-def scans_before(ledger: Ledger, store: str) -> tuple[ScanResult | None, int | None]:
-    """Return the last whole scan of a store, and the number of references for which the newest one failed, if it did."""
-    before, newest = ledger.scans.last_whole(store), ledger.scans.newest_ended(store)
-    refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
-    return _result_of(ledger, before) if before else None, refused or None
 
 
 def accepted_scan(ledger: Ledger, warehouse: Warehouse, settings: ObjectsSettings) -> tuple[ScanRecord, ScanResult] | None:

@@ -1,11 +1,10 @@
 """Stages: one pass over a clustered log in Parquet, placed by Spark, computed by frames, written as Parquet.
 
-Each Spark task reads whole datasets from its own Parquet part with pyarrow, calls a frame, and writes its part of the result.
-Rows never cross between the JVM and Python; the driver gets one line of counts per part.
+Each Spark task reads whole datasets from its own Parquet parts with pyarrow, calls a frame, and writes its parts of the result.
+Rows never cross between the JVM and Python; the driver gets the counts of each part.
 """
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkAttributeError
 
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.pipeline.file_systems import inside, place_of
+from retention_assets.pipeline.tasks import TASKS_PER_SLOT, SparkTasks, deal
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -27,12 +26,11 @@ ROWS_PER_PART = 500_000
 _ROW_GROUP = 1 << 20
 _BATCH = 50_000
 _FILTERED = ("dataset", "ordinal", "verdict", "policy")
-# Starting a task costs more than judging a small part, so a task takes several; a few tasks per slot keep the slots busy to the
-# end.
-TASKS_PER_SLOT = 3
 
 # number of its source and name there
 _Part = tuple[int, str]
+# name of its output, rows per output, and what its sinks say
+_PartWritten = tuple[str, Mapping[str, int], Mapping[str, str]]
 # from the transactions and datasets of a part to one table per output name
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
 # also takes an output of a part elsewhere; its text comes to the driver if the task succeeds
@@ -153,15 +151,14 @@ def run_stage(
     rows, told = dict.fromkeys(outputs, 0), {output: list[str]() for output in sinks}
     if not sizes:
         return Written(rows, told)
-    shares = _shares(sizes, TASKS_PER_SLOT * slots(spark))
-    work = _Work(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares, sinks)
-    # one number per task, so that no shuffle decides which parts come together
-    tasks = spark.range(0, len(shares), 1, len(shares))
-    lines = tasks.mapInArrow(work, "part string, output string, rows bigint, told string").collect()
-    for line in sorted(lines, key=lambda line: str(line["part"])):
-        rows[line["output"]] += line["rows"]
-        if line["output"] in told:
-            told[line["output"]].append(line["told"])
+    tasks = SparkTasks(spark)
+    shares = tuple(map(tuple, deal(sizes, TASKS_PER_SLOT * tasks.slots, lambda part: part)))
+    step = _Step(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares, sinks)
+    for _, sizes_of_part, texts in sorted(tasks.collect(step, len(shares)), key=lambda part: part[0]):
+        for output in outputs:
+            rows[output] += sizes_of_part[output]
+        for output, text in texts.items():
+            told[output].append(text)
     return Written(rows, told)
 
 
@@ -178,30 +175,9 @@ def _is_meant(files: pafs.FileSystem, path: str, datasets: frozenset[str] | None
     return not datasets.isdisjoint(pq.read_table(path, filesystem=files, columns=["dataset"])["dataset"].to_pylist())
 
 
-def slots(spark: "SparkSession") -> int:
-    """Return the number of tasks that run at a time. Spark Connect does not tell; there it is as many as suit a cluster of a
-    good size.
-    """
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkAttributeError:
-        return 64
-
-
-def _shares(sizes: Mapping[_Part, int], most: int) -> tuple[tuple[_Part, ...], ...]:
-    """Largest first, each to the least busy task, so that nobody waits long for a giant."""
-    shares: list[list[_Part]] = [[] for _ in range(min(most, len(sizes)))]
-    load = [(0, number) for number in range(len(shares))]
-    for name, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
-        least, number = heapq.heappop(load)
-        shares[number].append(name)
-        heapq.heappush(load, (least + size, number))
-    return tuple(tuple(share) for share in shares)
-
-
 @dataclass(frozen=True)
-class _Work:
-    """Payload of a task: places, the frame and the shares, never rows."""
+class _Step:
+    """Reads parts, and writes what the frame makes of each."""
 
     sources: tuple[Source, ...]
     target: str
@@ -211,14 +187,12 @@ class _Work:
     shares: tuple[tuple[_Part, ...], ...]
     sinks: Mapping[str, Sink]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, number: int) -> Iterator[_PartWritten]:
         pa.set_cpu_count(1)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for part in self.shares[number]:
-                    yield self._part(*part)
+        for part in self.shares[number]:
+            yield self._part(*part)
 
-    def _part(self, number: int, name: str) -> pa.RecordBatch:
+    def _part(self, number: int, name: str) -> _PartWritten:
         source = self.sources[number]
         files, root = place_of(source.folder)
         transactions = pq.read_table(
@@ -232,14 +206,8 @@ class _Work:
         part = _output_part(number, name)
         for output in self.outputs:
             write_part(tables[output], f"{place}/{output}/{part}", into)
-        told = [self.sinks[output](tables[output]) if output in self.sinks else None for output in self.outputs]
-        lines = {
-            "part": [part] * len(self.outputs),
-            "output": list(self.outputs),
-            "rows": [len(tables[output]) for output in self.outputs],
-            "told": pa.array(told, pa.string()),
-        }
-        return pa.record_batch(lines)
+        texts = {output: sink(tables[output]) for output, sink in self.sinks.items()}
+        return part, {output: len(tables[output]) for output in self.outputs}, texts
 
 
 def _only(table: pa.Table, datasets: frozenset[str]) -> pa.Table:

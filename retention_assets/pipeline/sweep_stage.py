@@ -6,7 +6,6 @@ A task that is run twice does no harm: the second run finds its datasets under t
 finished by the second run, and the first is refused from then on.
 """
 
-import heapq
 import logging
 import random
 import threading
@@ -30,7 +29,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.parts import DatasetPart
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.look_stage import looks_in_tasks, other_ledger
-from retention_assets.pipeline.stage import TASKS_PER_SLOT, slots
+from retention_assets.pipeline.tasks import TASKS_PER_SLOT, SparkTasks, cut, repeated
+from retention_assets.pipeline.tasks import deal as deal_out
 from retention_assets.policy.language import Policies
 from retention_assets.settings.cluster import is_local_master
 from retention_assets.settings.model import Settings
@@ -57,8 +57,6 @@ _SMALL_BYTES = 1 << 20
 # datasets that go together, or a part of one
 Share = tuple[str, ...] | DatasetPart
 _RESULT = TypeAdapter(SweepResult)
-_ROWS = pa.schema([("result", pa.string()), ("fault", pa.string())])
-_SCHEMA = "result string, fault string"
 
 
 def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
@@ -80,16 +78,10 @@ def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[Datase
     """
     most_datasets = max(1, min(_MOST_DATASETS, len(marks) // (2 * tasks)))
     most_marks = max(1, min(_MOST_MARKS, sum(marks.values()) // (2 * tasks)))
-    whole = [share for mine in by_store(sorted(marks)).values() for share in _shares(mine, marks, most_datasets, most_marks)]
+    whole = [share for mine in by_store(sorted(marks)).values() for share in cut(mine, marks, most_marks, most_datasets)]
     costs: dict[Share, int] = {share: sum(marks[one] + _DATASET for one in share) for share in whole}
     costs |= {part: part.marks + _DATASET for part in parts}
-    shares = [*costs]
-    hands: list[list[Share]] = [[] for _ in range(min(tasks, len(shares)))]
-    load = [(0, number) for number in range(len(hands))]
-    for share in sorted(shares, key=lambda one: (-costs[one], names_of(one))):
-        least, number = heapq.heappop(load)
-        hands[number].append(share)
-        heapq.heappush(load, (least + costs[share], number))
+    hands = deal_out(costs, tasks, names_of)
     chance = random.Random(seed)
     for hand in hands:
         chance.shuffle(hand)
@@ -98,21 +90,6 @@ def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[Datase
 
 def names_of(share: Share) -> tuple[str, ...]:
     return (share.dataset,) if isinstance(share, DatasetPart) else share
-
-
-def _shares(
-    datasets: Iterable[str], marks: Mapping[str, int], most_datasets: int, most_marks: int
-) -> Iterator[tuple[str, ...]]:
-    share: list[str] = []
-    full = 0
-    for one in datasets:
-        if share and (len(share) == most_datasets or full + marks[one] > most_marks):
-            yield tuple(share)
-            share, full = [], 0
-        share.append(one)
-        full += marks[one]
-    if share:
-        yield tuple(share)
 
 
 @dataclass(frozen=True)
@@ -166,18 +143,12 @@ class SweepTask:
     folder: str | None = None
     looks: Mapping[str, object] = field(default_factory=dict)
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self._rows(number)
-
-    def _rows(self, number: int) -> Iterator[pa.RecordBatch]:
+    def __call__(self, number: int) -> Iterator[SweepResult | str]:
+        """Sweep; a sentence ends it. Raised, Spark would start the task once more to hear it again."""
         try:
-            for result in self.results_of(number):
-                yield _row(_RESULT.dump_json(result).decode(), None)
+            yield from self.results_of(number)
         except (Refused, BadInput) as fault:
-            # raised, Spark would start it once more to hear it again
-            yield _row(None, str(fault))
+            yield str(fault)
 
     def results_of(self, number: int) -> Iterator[SweepResult]:
         """Sweep what one task was dealt, until it is done or has to stop."""
@@ -201,14 +172,10 @@ class SweepTask:
                     yield from sweeper.run(names_of(share), share if isinstance(share, DatasetPart) else None)
 
 
-def _row(result: str | None, fault: str | None) -> pa.RecordBatch:
-    return pa.record_batch([[result], [fault]], schema=_ROWS)
-
-
 @contextmanager
 def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading.Event, OnProgress]]:
     """The stop event of a task, and its report of progress, both through the ledger."""
-    stop, over = threading.Event(), threading.Event()
+    stop = threading.Event()
     # a dataset has several where it is swept in parts
     results: dict[int, SweepResult] = {}
 
@@ -220,19 +187,12 @@ def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading
         if ledger.sweep_runs.report(run, number, _RESULT.dump_json(progress).decode()) is not None:
             stop.set()
 
-    def listen() -> None:
-        while not over.wait(_SECONDS):
-            report()
-
     # before anything begins: its run may have been stopped while it waited for its turn
     report()
-    thread = threading.Thread(target=listen, name=f"task {number} of {run}", daemon=True)
-    thread.start()
     try:
-        yield stop, tell
+        with repeated(f"task {number} of {run}", _SECONDS, report):
+            yield stop, tell
     finally:
-        over.set()
-        thread.join()
         report()
 
 
@@ -289,23 +249,16 @@ class SweepWatch:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Look before tasks begin, repeatedly while they are at work, and once more when they are done."""
-        over = threading.Event()
         self.look()
 
         def look_on() -> None:
-            while not over.wait(_SECONDS):
-                try:
-                    self.look()
-                except Exception as fault:  # noqa: BLE001 - the ledger may be back; if this is silent for long, tasks end
-                    _LOG.warning("The tasks of the sweep could not be watched: %s", fault)
+            try:
+                self.look()
+            except Exception as fault:  # noqa: BLE001 - the ledger may be back; if this is silent for long, tasks end
+                _LOG.warning("The tasks of the sweep could not be watched: %s", fault)
 
-        thread = threading.Thread(target=look_on, name=f"watch of {self.run}", daemon=True)
-        thread.start()
-        try:
+        with repeated(f"watch of {self.run}", _SECONDS, look_on):
             yield
-        finally:
-            over.set()
-            thread.join()
         self.look()
         if self.fault is not None:
             raise self.fault
@@ -354,19 +307,12 @@ def _looks(
 
 
 def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], ledger: Ledger) -> Iterator[SweepResult]:
-    at_a_time = slots(spark)
-    most, stores = TASKS_PER_SLOT * at_a_time, Environment(task.settings).stores(by_store(marks))
-    with cut_datasets(ledger, stores, marks, most, task.as_of, task.holder) as cut:
-        yield from (SweepResult(name, skipped=why) for name, why in cut.others.items())
-        hands = deal(cut.left_of(marks), most, task.holder, cut.parts)
-        if not hands:
-            return
-        tasks = spark.range(0, len(hands), 1, len(hands))
-        faults = []
-        for row in tasks.mapInArrow(replace(task, hands=hands, tasks=min(at_a_time, len(hands))), _SCHEMA).collect():
-            if row["fault"] is not None:
-                faults.append(row["fault"])
-            else:
-                yield _RESULT.validate_json(row["result"])
-        if faults:
-            raise Refused(faults[0])
+    tasks = SparkTasks(spark)
+    most, stores = TASKS_PER_SLOT * tasks.slots, Environment(task.settings).stores(by_store(marks))
+    with cut_datasets(ledger, stores, marks, most, task.as_of, task.holder) as parts:
+        yield from (SweepResult(name, skipped=why) for name, why in parts.others.items())
+        hands = deal(parts.left_of(marks), most, task.holder, parts.parts)
+        answers = tasks.collect(replace(task, hands=hands, tasks=min(tasks.slots, len(hands))), len(hands))
+        yield from (one for one in answers if isinstance(one, SweepResult))
+        if fault := next((one for one in answers if isinstance(one, str)), None):
+            raise Refused(fault)

@@ -17,17 +17,14 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.scans import scan_lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scan_stage import log_shares
-from retention_assets.pipeline.scans import SparkScanner, accepted_scan, is_running, scans_before, why_failed
+from retention_assets.pipeline.scans import ScanOrder, SparkScanner, accepted_scan, is_running, why_failed
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
 from retention_assets.settings.cluster import is_local_master
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.log_lines import log_lines
-from retention_assets.stores.objects.scan.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
@@ -71,17 +68,19 @@ class UnrecordedScans:
                 record, result = accepted
                 yield UnrecordedScan(self.warehouse.scan_folder(settings.name, record.id), result)
                 return
-        last, refused = scans_before(self.ledger, settings.name) if self.ledger else (None, None)
+        order = ScanOrder(settings, holds=tuple(self.file_holds), as_of=self.as_of)
+        if self.ledger is not None:
+            order = ScanOrder.by(self.ledger, settings, self.as_of, self.file_holds)
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(self._folder(settings.name))
-                result = self._scanned(settings, folder, last, refused)
-                if faults := find_source_faults(settings.brakes, result, last):
+                result = self._scanned(order, folder)
+                if faults := find_source_faults(settings.brakes, result, order.last):
                     raise ScanFailed(settings.name, "; ".join(faults))
             except Exception as fault:
                 # foreign sources may raise anything
                 raise Refused(f"its scan would fail: {why_failed(fault)}") from fault
-            brakes = find_brakes(settings.brakes, result, last)
+            brakes = find_brakes(settings.brakes, result, order.last)
             yield UnrecordedScan(folder, result, _braked(settings.name, brakes) if brakes else None)
 
     def _refuse_while_another_scans(self, ledger: Ledger, store: str) -> None:
@@ -94,18 +93,12 @@ class UnrecordedScans:
             return temporary_folder("scan")
         return self.warehouse.passing_scan_folder(store)
 
-    def _scanned(self, settings: ObjectsSettings, folder: str, last: ScanResult | None, refused: int | None) -> ScanResult:
+    def _scanned(self, order: ScanOrder, folder: str) -> ScanResult:
         """In tasks where that is faster, or where only the cluster reaches the store; otherwise in this process."""
-        ledger = self.ledger
-        purging = ledger.realms.purging() if ledger else frozenset[str]()
-        holds = ledger.holds.known(ledger.clock.due_by(self.as_of), self.file_holds) if ledger else tuple(self.file_holds)
-        is_large = last is not None and last.scanned + last.distinct_references >= _WORTH_TASKS
+        is_large = order.last is not None and order.last.scanned + order.last.distinct_references >= _WORTH_TASKS
         if is_large or not is_local_master(self.master):
-            scanner = SparkScanner(lambda: spark_session(self.master, self.conf, self.warehouse.root))
-            return scanner.scan(settings, purging, folder, last, refused, self.as_of, holds)
-        sources = open_references(settings), open_edges(settings)
-        scan = Scan(settings, open_listing(settings), *sources, purging, holds, self.as_of)
-        return scan_in(TasksHere(), scan, ScanFolder(folder), last, refused)
+            return SparkScanner(lambda: spark_session(self.master, self.conf, self.warehouse.root)).scan(order, folder)
+        return order.run(TasksHere(), folder)
 
 
 def _braked(store: str, brakes: Sequence[str]) -> str:

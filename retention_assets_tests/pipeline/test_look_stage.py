@@ -193,13 +193,13 @@ def test_who_is_asked_to_end_while_it_looks_sweeps_nothing(cycle: ObjectsCycle, 
 
 
 def test_the_word_to_stop_reaches_tasks_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    word = StopFile(str(tmp_path / "look"))
-    assert not word()
-    word.say()
+    asked = StopFile(str(tmp_path / "look"))
+    assert not asked()
+    StopFile(asked.folder).say()
     # Asked again at once it does not look.
-    assert not word()
+    assert not asked()
     monkeypatch.setattr(look_stage, "_SECONDS", 0.0)
-    assert word()
+    assert asked()
 
 
 def dies(cycle: ObjectsCycle) -> None:

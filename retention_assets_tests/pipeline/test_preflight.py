@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.fs import FileSelector
 
 from retention_assets.errors import Refused
 from retention_assets.pipeline import preflight
@@ -81,8 +82,8 @@ def test_a_store_that_is_away_for_everybody_keeps_no_other_from_being_read(task:
 
 
 def test_a_folder_that_is_not_the_same_everywhere_is_found(task: PreflightTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "_signs", lambda *_: 1)
-    with pytest.raises(Refused, match="Of 2 signs that executors left in the warehouse 1 are there"):
+    monkeypatch.setattr(preflight, "FileSelector", lambda root, **_: FileSelector(f"{root}/elsewhere", allow_not_found=True))
+    with pytest.raises(Refused, match="Of 2 signs that executors left in the warehouse 0 are there"):
         check_cluster(SPARK, task)
 
 

@@ -14,11 +14,12 @@ import pytest
 from retention_assets.frames.log import DATASETS, LOG
 from retention_assets.pipeline import scan_stage
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.scan_stage import run_scan, write_log
+from retention_assets.pipeline.scan_stage import write_log
 from retention_assets.pipeline.stage import Source as LogSource
 from retention_assets.pipeline.stage import read_datasets, read_output
+from retention_assets.pipeline.tasks import SparkTasks
 from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
-from retention_assets.stores.objects.scan.scan import Scan, read_here
+from retention_assets.stores.objects.scan.scan import Scan, read_here, scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.local_spark import Session
@@ -59,7 +60,7 @@ def _without_times(result: ScanResult) -> dict[str, Any]:
 @pytest.mark.spark
 def test_tasks_find_what_is_found_here(spark: "SparkSession", tmp_path: Path) -> None:
     scan = _scan()
-    result = run_scan(spark, scan, str(tmp_path / "scan"), None)
+    result = scan_in(SparkTasks(spark), scan, ScanFolder(str(tmp_path / "scan"), place_of), None)
     here = judge(scan)
     assert _without_times(result) == _without_times(here.result)
     folder = ScanFolder(str(tmp_path / "scan"), place_of)
@@ -75,7 +76,7 @@ def test_a_source_that_fails_in_a_task_fails_the_scan_in_its_own_words(spark: "S
     with pytest.raises(
         ScanFailed, match=r"^The scan of the store blobs failed, .*: lines refs/\*.jsonl is not whole: refs/1.jsonl:6"
     ):
-        run_scan(spark, scan, str(tmp_path / "scan"), None)
+        scan_in(SparkTasks(spark), scan, ScanFolder(str(tmp_path / "scan"), place_of), None)
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,12 @@ class Broken(Listed):
 
 def test_a_listing_that_fails_in_a_task_fails_the_scan(tmp_path: Path) -> None:
     with pytest.raises(ScanFailed, match="OSError: part 0 is gone"):
-        run_scan(HERE, scan_of(Broken(_listed().rows), source(named("a"))), str(tmp_path / "scan"), None)
+        scan_in(
+            SparkTasks(HERE),
+            scan_of(Broken(_listed().rows), source(named("a"))),
+            ScanFolder(str(tmp_path / "scan"), place_of),
+            None,
+        )
 
 
 def _listed() -> Listed:
@@ -129,9 +135,9 @@ def test_of_a_large_store_the_log_has_what_may_go(tmp_path: Path) -> None:
 
 
 def _written(scan: Scan, folder: Path, datasets: list[str]) -> tuple[ScanResult, pa.Table, pa.Table, int]:
-    result = run_scan(HERE, scan, str(folder / "scan"), None)
+    result = scan_in(SparkTasks(HERE), scan, ScanFolder(str(folder / "scan"), place_of), None)
     settings: ObjectsSettings = scan.settings
-    parts = write_log(HERE, str(folder / "scan"), result, settings, str(folder / "log"), datasets, 4)
+    parts = write_log(SparkTasks(HERE), str(folder / "scan"), result, settings, str(folder / "log"), datasets, 4)
     found = read_datasets([LogSource(str(folder / "log"))])
     assert found.schema == DATASETS
     return result, read_output(str(folder / "log"), "transactions").cast(LOG), found, parts

@@ -244,7 +244,7 @@ def test_a_task_with_a_part_that_is_run_twice_at_once_deletes_everything_once(
         stage.ledger.sweep_runs.beat(RUN)
         # Spark takes the first answer that it gets, so that this one must not give any.
         with pytest.raises(PartBegunAnew):
-            list(task(iter([pa.record_batch({"id": [0]})])))
+            list(task(0))
         thread.join()
         others = list(task.results_of(1))
     (result,) = one_of_each([*second, *others]).values()

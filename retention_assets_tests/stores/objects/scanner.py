@@ -16,7 +16,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import write_read_log
-from retention_assets.policy.model import Hold
+from retention_assets.pipeline.scans import ScanOrder
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -64,28 +64,19 @@ class FoundScanner:
     refused: list[int | None] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
 
-    def scan(
-        self,
-        settings: ObjectsSettings,
-        purging: frozenset[str],
-        folder: str,
-        last: ScanResult | None,
-        refused: int | None,
-        as_of: datetime | None,  # noqa: ARG002 - what is found is said before
-        holds: tuple[Hold, ...],  # noqa: ARG002 - as above
-    ) -> ScanResult:
+    def scan(self, order: ScanOrder, folder: str) -> ScanResult:
         """What is to be found next."""
-        self.refused.append(refused)
+        self.refused.append(order.refused)
         found = self.finds.pop(0)
-        self.purging.append(purging)
-        self.last.append(last)
+        self.purging.append(order.purging)
+        self.last.append(order.last)
         self.folders.append(folder)
         Path(folder).mkdir(parents=True)
         rows = [{"name": name, "class": one.value} for one, names in found.objects.items() for name in names]
         pq.write_table(pa.Table.from_pylist(rows), f"{folder}/listed.parquet")
         if found.fault:
             raise found.fault
-        return found.result(settings.name)
+        return found.result(order.settings.name)
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
