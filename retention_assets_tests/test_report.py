@@ -28,7 +28,7 @@ from retention_assets.report import (
     sum_lines,
 )
 from retention_assets.settings.prices import GIB, Prices
-from retention_assets.sweep import report_classes
+from retention_assets.sweep import opening
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
@@ -139,7 +139,7 @@ def test_what_is_unsettled_is_what_the_report_did_not_settle() -> None:
 
 
 def test_the_classes_have_words_in_the_order_in_which_the_sweep_counts_them() -> None:
-    assert tuple(CLASSES) == report_classes.CLASSES
+    assert tuple(CLASSES) == opening.CLASSES
 
 
 # --- from a ledger ---

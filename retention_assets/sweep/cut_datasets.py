@@ -17,7 +17,7 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Policy
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.lease import hold_leases
-from retention_assets.sweep.share.rounds import SLICE
+from retention_assets.sweep.round import SLICE
 
 # marks; a part has at least as many as are checked and planned together, and a smaller dataset than two parts stays whole
 PART = SLICE

@@ -20,14 +20,21 @@ from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
-from retention_assets.stores.protocol import ChainReadingStore, Remains, Store, StoreFailed, Target, call_store
+from retention_assets.stores.protocol import (
+    ChainReadingStore,
+    LocatedStore,
+    Remains,
+    Store,
+    StoreFailed,
+    Target,
+    call_store,
+    is_same_place,
+)
 from retention_assets.sweep.execute import execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.permit import SweepPermit
-from retention_assets.sweep.places import find_place, remains_of
-from retention_assets.sweep.read import DatasetReading, read_chains
+from retention_assets.sweep.read import DatasetReading, counted_along_lines, read_chains
 from retention_assets.sweep.recheck import Recheck
-from retention_assets.sweep.wanted import counted_along_lines
 
 # first words about what is needed again after a sweep had begun on it
 _BEGUN = {
@@ -110,11 +117,10 @@ class DatasetSweep:
     done: set[int] = field(default_factory=set)
     done_before: "array[int]" = field(default_factory=lambda: array("q"))
     plan: Plan | None = None
-    # where the plan at hand has its data, if the store can tell
-    place: str | None = None
+    # where the data of what is at hand is by its plans; None where a store could not tell
+    places: frozenset[str | None] = frozenset({None})
     # marks that an earlier sweep had begun
     begun_earlier: frozenset[int] = frozenset()
-
     # deleted since its log was last read
     deleted: int = 0
 
@@ -146,8 +152,24 @@ class DatasetSweep:
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
         self.permit()
-        self.place = find_place(self.store, self.dataset, claim=True)
+        self.places = frozenset({self._find_place(claim=True)})
         return {marks[one.transaction]: Planned(one.bytes, one.note) for one in prepared}
+
+    def check_places(self) -> None:
+        """Refuse to go on if the data is in another place than the plans say: settings may change between a killed sweep and
+        the one that finishes it.
+        """
+        planned = sorted(place for place in self.places if place is not None)
+        present = self._find_place() if planned else None
+        other = next((place for place in planned if present is not None and not is_same_place(place, present)), None)
+        if other is None:
+            return
+        raise Refused(
+            f"what was planned of {self.dataset} is in another place than the one to which the settings lead. Then: {other}."
+            f" Now: {present}. Nothing is deleted there. Point the settings of the store back to the first and run again. If"
+            f" that is gone for good, place a hold on {self.dataset} (`retention hold`) and run once more: it spares what was"
+            " begun."
+        )
 
     def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
         """Give the store the order, in the way of the policy; return its outcome for each target."""
@@ -166,7 +188,7 @@ class DatasetSweep:
         first.
         """
         expires = self.context.recheck.expiring(mine) if self.store.capabilities.expiry else set()
-        remains = remains_of(self.store, self.dataset, mine.filter(pc.invert(among(mine, expires))))
+        remains = self._remains_of(mine.filter(pc.invert(among(mine, expires))))
         planned = dict(zip(mine["id"].to_pylist(), mine["planned"].to_pylist(), strict=True))
         spared = [
             Settlement(
@@ -221,6 +243,25 @@ class DatasetSweep:
         unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
         back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
         return [*(one for one in answers if one.mark not in unsure), *back]
+
+    def _find_place(self, claim: bool = False) -> str | None:
+        """Where the store has the data now, if it can tell. `claim` leaves an identity there."""
+        store = self.store
+        return call_store(store, lambda: store.place(self.dataset, claim) if isinstance(store, LocatedStore) else None)
+
+    def _remains_of(self, begun: pa.Table) -> dict[int, Remains]:
+        """Ask what is left of each mark on which a sweep had begun (rows of `Sweeps.left`)."""
+        rows, store = begun.to_pylist(), self.store
+        present = self._find_place() if rows else None
+        here = [row for row in rows if row["place"] is None or (present is not None and is_same_place(row["place"], present))]
+        targets = [
+            Target(row["transaction"], row["note"], place_known=row["place"] is not None, begun_earlier=True) for row in here
+        ]
+        remains: Mapping[str, Remains] = {}
+        if targets and isinstance(store, LocatedStore):
+            remains = call_store(store, lambda: store.remains(self.dataset, targets))
+        known = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
+        return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | known
 
     def _may_have_time(self, one: Settlement) -> bool:
         """A mark that this sweep has begun has no time from a sweep yet; a time of its own is not ours to take."""

@@ -26,10 +26,9 @@ from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.lease import HeldLeases, LedgerFailed, hold_leases, hold_part
 from retention_assets.sweep.looks import DueHere, among_looked_at, looking
-from retention_assets.sweep.read import DatasetReading, StoreReading, read_fresh
+from retention_assets.sweep.read import DatasetReading, StoreReading, Wanted, read_fresh
 from retention_assets.sweep.recheck import Recheck
-from retention_assets.sweep.share.rounds import sweep_share
-from retention_assets.sweep.wanted import Wanted
+from retention_assets.sweep.round import sweep_share
 
 # limits of one share of the ledger: datasets, due marks, rows of their logs
 _MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 50_000, 500_000
@@ -61,61 +60,49 @@ class Sweeper:
     _has_begun: bool = False
 
     def __post_init__(self) -> None:
-        at = self.ledger.clock.due_by(self.as_of)
-        self._context = SweepContext(
-            ledger=self.ledger,
-            rulebook=self.rulebook,
-            recheck=Recheck(
-                self.ledger, self.rulebook.settings, at, self.rulebook.file_holds(), self.confirmed, self.rulebook.files
-            ),
-            independent_check=IndependentCheck(self.ledger),
-            as_of=at,
-            on_progress=self.on_progress,
-            stop=self.stop,
-            wait=self.wait,
-            tasks=self.tasks,
-        )
+        settings, files = self.rulebook.settings, self.rulebook.files
+        at, holds = self.ledger.clock.due_by(self.as_of), self.rulebook.file_holds()
+        self._recheck = Recheck(self.ledger, settings, at, holds, self.confirmed, files)
+        self._independent_check = IndependentCheck(self.ledger)
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
         """Sweep what is due of datasets, or of a part of one, and what an earlier sweep left. Yields one result for each."""
         set_aside_what_is_loaded()
         # a sweep killed at its very end, or a mark taken back since, leaves a report that is done
         self.ledger.reports.finish_done(self.holder)
-        for name, mine in by_store(sorted(set(datasets))).items():
+        for name, names in by_store(sorted(set(datasets))).items():
             store = self.stores.get(name)
             if store is None:
-                yield from (SweepResult(one, refused=f"the settings have no store named {name}") for one in mine)
+                yield from _refusals(names, Refused(f"the settings have no store named {name}"))
                 continue
             try:
                 paced = store.among(self.tasks) if isinstance(store, PacedStore) else store
-                with looking(paced, DueHere(self.ledger, mine, self._context.as_of), self.stop.is_set):
-                    yield from self._sweep_store(paced, mine, part)
+                with looking(paced, DueHere(self.ledger, names, self._recheck.as_of), self.stop.is_set):
+                    yield from self._sweep_store(paced, names, part)
             except StoreFailed as fault:
-                yield from (SweepResult(one, refused=str(fault), store_failed=True) for one in mine)
+                yield from _refusals(names, fault)
 
     def _sweep_store(self, store: Store, datasets: Sequence[str], part: DatasetPart | None) -> Iterator[SweepResult]:
         """Reads by shares of the store, sweeps by shares of the ledger: many small datasets, or a large one.
 
         For a part the log is read whole, unless the store need not be read whole.
         """
+        at, names = self._recheck.as_of, ALL_NAMES if part is None else part.names
         # a single dataset is a share, whatever there is to do
-        amounts = self.ledger.sweeps.amounts(datasets, self._context.as_of) if len(datasets) > 1 else {}
-        among = ALL_NAMES if part is None else part.names
+        amounts = self.ledger.sweeps.amounts(datasets, at) if len(datasets) > 1 else {}
         waiting: list[DatasetReading] = []
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():
                 return
-            if fault := store_fault(self.rulebook, store.name):
-                yield from (SweepResult(one, refused=fault) for one in share)
-                continue
             try:
-                as_of, is_selective = self._context.as_of, isinstance(store, SelectiveStore)
-                wanted = among_looked_at(store, Wanted.by(self.ledger, share, as_of, among)) if is_selective else None
+                if fault := store_fault(self.rulebook, store.name):
+                    raise Refused(fault)
+                is_selective = isinstance(store, SelectiveStore)
+                wanted = among_looked_at(store, Wanted.by(self.ledger, share, at, names)) if is_selective else None
                 reading = read_fresh(store, share, wanted)
                 self._check_clock(reading)
-            except Refused as fault:
-                failed = isinstance(fault, StoreFailed)
-                yield from (SweepResult(one, refused=str(fault), store_failed=failed) for one in share)
+            except Refused as refusal:
+                yield from _refusals(share, refusal)
                 continue
             for one in reading.datasets:
                 if waiting and _is_full([*waiting, one], amounts):
@@ -136,10 +123,13 @@ class Sweeper:
         yield from self.clocks()
         yield from outside_times(self.stores.values())
 
-    def _context_now(self, part: DatasetPart | None) -> SweepContext:
+    def _context(self, part: DatasetPart | None) -> SweepContext:
         """The context once a lease is taken: by then more may be due, and holds and tags may be over."""
         at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
-        return replace(self._context, as_of=at, recheck=replace(self._context.recheck, as_of=at), names=names)
+        recheck, check = replace(self._recheck, as_of=at), self._independent_check
+        return SweepContext(
+            self.ledger, self.rulebook, recheck, check, at, self.on_progress, self.stop, self.wait, self.tasks, names
+        )
 
     def _hold(self, datasets: Collection[str], part: DatasetPart | None) -> AbstractContextManager[HeldLeases]:
         if part is None:
@@ -154,13 +144,13 @@ class Sweeper:
             with self._hold(results, part) as held:
                 for name, why in held.others.items():
                     results[name].skipped = why
-                context = self._context_now(part)
-                mine = [
+                context = self._context(part)
+                datasets = [
                     DatasetSweep(context, store, held.leases[one.dataset], held.permits[one.dataset], one, results[one.dataset])
                     for one in readings
                     if one.dataset in held.leases
                 ]
-                sweep_share(context, store, mine, is_first=not self._has_begun)
+                sweep_share(context, store, datasets, is_first=not self._has_begun)
                 self._has_begun = True
         except LedgerFailed:
             # other datasets could not be recorded either
@@ -185,6 +175,10 @@ def store_fault(rulebook: Rulebook, store: str) -> str | None:
         return f"nothing of {store} is swept. {rulebook.unaccepted}"
     conflict = next((one for one in rulebook.settings.place_conflicts() if store in one.stores or not one.stores), None)
     return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
+
+
+def _refusals(datasets: Iterable[str], fault: Refused) -> Iterator[SweepResult]:
+    return (SweepResult(one, refused=str(fault), store_failed=isinstance(fault, StoreFailed)) for one in datasets)
 
 
 def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:

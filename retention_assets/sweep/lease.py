@@ -40,27 +40,16 @@ class HeldLeases:
 
 
 @contextmanager
-def hold_lease(
-    ledger: Ledger, dataset: str, holder: str, seconds: float = SECONDS, permit: SweepPermit | None = None
-) -> Iterator[Lease]:
-    """Hold the lease of a dataset and give it up in any case; refused with the name of another holder.
-
-    The permit lasts as long as the block, and no longer than the lease.
-    """
-    with hold_leases(ledger, [dataset], holder, seconds, lambda: permit or SweepPermit()) as held:
+def hold_lease(ledger: Ledger, dataset: str, holder: str, seconds: float = SECONDS) -> Iterator[tuple[Lease, SweepPermit]]:
+    """Hold the lease of a dataset, with its permit, and give it up in any case; refused with the name of another holder."""
+    with hold_leases(ledger, [dataset], holder, seconds) as held:
         if dataset in held.others:
             raise Refused(held.others[dataset])
-        yield held.leases[dataset]
+        yield held.leases[dataset], held.permits[dataset]
 
 
 @contextmanager
-def hold_leases(
-    ledger: Ledger,
-    datasets: Collection[str],
-    holder: str,
-    seconds: float = SECONDS,
-    make_permit: Callable[[], SweepPermit] = SweepPermit,
-) -> Iterator[HeldLeases]:
+def hold_leases(ledger: Ledger, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> Iterator[HeldLeases]:
     """Hold the leases of those datasets that nobody else has: one heartbeat for all, and one statement a beat.
 
     A lost lease ends the permit of its dataset alone.
@@ -70,7 +59,7 @@ def hold_leases(
         taken = ledger.leases.take(datasets, holder, seconds)
     except OperationalError as fault:
         raise LedgerFailed(unwritable(fault)) from fault
-    permits = {name: make_permit() for name in taken.leases}
+    permits = {name: SweepPermit() for name in taken.leases}
     if not taken.leases:
         yield HeldLeases({}, {}, taken.others)
         return

@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.stores.protocol import DueTransactions, LookingStore, Store, call_store, never
 from retention_assets.stores.tasks import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.temporary import temporary_folder
-from retention_assets.sweep.wanted import Wanted
+from retention_assets.sweep.read import Wanted
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ dataset's lease is held meanwhile, so that no sweep begins on what is being post
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
@@ -29,7 +29,6 @@ from retention_assets.stores.protocol import (
 )
 from retention_assets.stores.realms import realm_of
 from retention_assets.sweep.lease import hold_lease
-from retention_assets.sweep.permit import SweepPermit
 
 _DAY = timedelta(days=1)
 _MOST_ERRORS = 5
@@ -60,47 +59,6 @@ class PostponementResult:
         return tuple(f"{self.dataset}: {words}" for words in (self.refused, *self.errors) if words)
 
 
-@dataclass(frozen=True)
-class _Postponing:
-    """Records postponements and orders them from the store."""
-
-    ledger: Ledger
-    actor: str
-
-    @contextmanager
-    def lease(self, dataset: str) -> Iterator[Permit]:
-        permit = SweepPermit()
-        with hold_lease(self.ledger, dataset, self.actor, permit=permit):
-            yield permit
-
-    def postpone(
-        self, store: PostponingStore, found: PostponementResult, targets: list[Target], permit: Permit
-    ) -> PostponementResult:
-        """Return the result so far with the outcome of these."""
-        names = [one.transaction for one in targets]
-        permit()
-        self.ledger.sweeps.postpone(found.dataset, names, found.within, found.until, self.actor)
-        swept = store.postpone(found.dataset, targets, found.within, found.until, permit)
-        done = sum(one.outcome is Outcome.EXPIRING for one in swept)
-        errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome in _NOT_DONE]
-        return replace(
-            found,
-            postponed=found.postponed + done,
-            left=found.left + len(swept) - done,
-            errors=(*found.errors, *errors)[:_MOST_ERRORS],
-        )
-
-
-class _Counting:
-    """Dry run: counts, takes no lease and writes nothing."""
-
-    def lease(self, _: str) -> AbstractContextManager[Permit]:
-        return nullcontext(always)
-
-    def postpone(self, _: PostponingStore, found: PostponementResult, targets: list[Target], __: Permit) -> PostponementResult:
-        return replace(found, postponed=found.postponed + len(targets))
-
-
 def postpone_expiry(
     ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, actor: str = "housekeeping", holds: Sequence[Hold] = ()
 ) -> list[PostponementResult]:
@@ -109,77 +67,93 @@ def postpone_expiry(
     A store that is away, or a dataset at which something fails, has a refused result and keeps no other from its turn: what is
     not postponed today may be gone tomorrow.
     """
-    return _results(ledger, stores, as_of, holds, _Postponing(ledger, actor))
+    return _Postponing(ledger, as_of, holds, actor).results(stores)
 
 
 def postpone_expiry_dry_run(
     ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Hold] = ()
 ) -> list[PostponementResult]:
     """Report what `postpone_expiry` would do now. Neither the ledger nor a store is changed."""
-    return _results(ledger, stores, as_of, holds, _Counting())
+    return _Counting(ledger, as_of, holds, "").results(stores)
 
 
-def _results(
-    ledger: Ledger, stores: Mapping[str, Store], as_of: datetime, holds: Sequence[Hold], action: _Postponing | _Counting
-) -> list[PostponementResult]:
-    return [one for name, store in sorted(stores.items()) for one in _of_store(ledger, name, store, as_of, holds, action)]
+@dataclass(frozen=True)
+class _Postponing:
+    """Records postponements and orders them from the stores."""
 
+    ledger: Ledger
+    as_of: datetime
+    holds: Sequence[Hold]
+    actor: str
 
-def _of_store(
-    ledger: Ledger, name: str, store: Store, as_of: datetime, holds: Sequence[Hold], action: _Postponing | _Counting
-) -> Iterator[PostponementResult]:
-    """One result for each dataset, or one if the store can't be asked."""
-    try:
-        able = call_store(store, lambda: _if_able(store))
-        datasets = call_store(able, able.datasets) if able else []
-    except StoreFailed as fault:
-        yield PostponementResult(f"{name}/*", as_of, as_of, refused=str(fault))
-        return
-    if able:
+    def results(self, stores: Mapping[str, Store]) -> list[PostponementResult]:
+        return [one for name, store in sorted(stores.items()) for one in self._of_store(name, store)]
+
+    def _of_store(self, name: str, store: Store) -> Iterator[PostponementResult]:
+        """One result for each dataset, or one if the store can't be asked."""
+        try:
+            is_able = call_store(store, lambda: store.capabilities.expiry and isinstance(store, PostponingStore))
+            datasets = call_store(store, store.datasets) if is_able else []
+        except StoreFailed as fault:
+            yield PostponementResult(f"{name}/*", self.as_of, self.as_of, refused=str(fault))
+            return
         for dataset in datasets:
-            yield _of_dataset(ledger, able, dataset, as_of, holds, action)
+            assert isinstance(store, PostponingStore)
+            yield self._of_dataset(store, dataset)
+
+    def _of_dataset(self, store: PostponingStore, dataset: str) -> PostponementResult:
+        result = PostponementResult(dataset, self.as_of, self.as_of)
+        try:
+            terms = store.postponement_terms
+            result = replace(result, within=self.as_of + timedelta(days=terms.days), until=terms.length.after(self.as_of))
+            attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
+            archived_types = _to_be_archived(self.ledger, dataset, attributes)
+            is_held = _is_held((*self.holds, *self.ledger.holds.in_force(self.as_of)), dataset, attributes, self.as_of)
+            with self._lease(dataset) as permit:
+                # what a sweep has begun on keeps the expiry that the sweep gave it
+                swept = frozenset(self.ledger.marks.table([dataset], ["SWEEPING"])["transaction"].to_pylist())
+                for targets in store.find_postponable(dataset, result.within, archived_types, is_held):
+                    if mine := [one for one in targets if one.transaction not in swept]:
+                        result = self._postpone(store, result, mine, permit)
+            tomorrow = datetime.combine(self.as_of.astimezone(UTC).date() + _DAY, time(), UTC)
+            return replace(result, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, archived_types)))
+        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
+            return replace(result, refused=error_text(fault))
+
+    @contextmanager
+    def _lease(self, dataset: str) -> Iterator[Permit]:
+        with hold_lease(self.ledger, dataset, self.actor) as (_, permit):
+            yield permit
+
+    def _postpone(
+        self, store: PostponingStore, result: PostponementResult, targets: list[Target], permit: Permit
+    ) -> PostponementResult:
+        """Return the result so far with the outcome of these."""
+        names = [one.transaction for one in targets]
+        permit()
+        self.ledger.sweeps.postpone(result.dataset, names, result.within, result.until, self.actor)
+        swept = store.postpone(result.dataset, targets, result.within, result.until, permit)
+        done = sum(one.outcome is Outcome.EXPIRING for one in swept)
+        errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome in _NOT_DONE]
+        return replace(
+            result,
+            postponed=result.postponed + done,
+            left=result.left + len(swept) - done,
+            errors=(*result.errors, *errors)[:_MOST_ERRORS],
+        )
 
 
-def _if_able(store: Store) -> PostponingStore | None:
-    return store if store.capabilities.expiry and isinstance(store, PostponingStore) else None
+class _Counting(_Postponing):
+    """Dry run: counts, takes no lease and writes nothing."""
 
+    @contextmanager
+    def _lease(self, _: str) -> Iterator[Permit]:
+        yield always
 
-def _of_dataset(
-    ledger: Ledger,
-    store: PostponingStore,
-    dataset: str,
-    as_of: datetime,
-    holds: Sequence[Hold],
-    action: _Postponing | _Counting,
-) -> PostponementResult:
-    found = PostponementResult(dataset, as_of, as_of)
-    try:
-        terms = store.postponement_terms
-        found = replace(found, within=as_of + timedelta(days=terms.days), until=terms.length.after(as_of))
-        attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
-        archived_types = _to_be_archived(ledger, dataset, attributes)
-        tomorrow = datetime.combine(as_of.astimezone(UTC).date() + _DAY, time(), UTC)
-        is_held = _is_held((*holds, *ledger.holds.in_force(as_of)), dataset, attributes, as_of)
-        with action.lease(dataset) as permit:
-            for targets in _targets(ledger, store, found, archived_types, is_held):
-                found = action.postpone(store, found, targets, permit)
-        return replace(found, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, archived_types)))
-    except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
-        return replace(found, refused=error_text(fault))
-
-
-def _targets(
-    ledger: Ledger,
-    store: PostponingStore,
-    found: PostponementResult,
-    archived_types: Sequence[str],
-    is_held: Callable[[str], bool] | None,
-) -> Iterator[list[Target]]:
-    """Pieces without what a sweep has begun on: that keeps the expiry that the sweep gave it."""
-    swept = frozenset(ledger.marks.table([found.dataset], ["SWEEPING"])["transaction"].to_pylist())
-    for targets in store.find_postponable(found.dataset, found.within, archived_types, is_held):
-        if mine := [one for one in targets if one.transaction not in swept]:
-            yield mine
+    def _postpone(
+        self, _: PostponingStore, result: PostponementResult, targets: list[Target], __: Permit
+    ) -> PostponementResult:
+        return replace(result, postponed=result.postponed + len(targets))
 
 
 def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str]) -> tuple[str, ...]:

@@ -5,10 +5,12 @@ proposes. A sweep may reach the last of them an hour later, and asks for its tok
 store that need not be read whole is asked only for what is wanted.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,10 +18,63 @@ from retention_assets.clock import moment
 from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
+from retention_assets.ledger import Ledger, invariants
+from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.policy.fields import INDEPENDENT
+from retention_assets.policy.globs import matching
+from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, call_store
 from retention_assets.stores.realms import read_lines, read_some_lines
-from retention_assets.sweep.wanted import Wanted
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Transactions by dataset, the realms being purged, the size of each log when it was last judged, and holds."""
+
+    transactions: Mapping[str, pa.Array]
+    purging: frozenset[str]
+    sizes: Mapping[str, int]
+    # datasets along whose lines a policy counts: what is wanted is judged with the rest of the dataset
+    whole: frozenset[str] = frozenset()
+    holds: tuple[Hold, ...] = ()
+
+    @classmethod
+    def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
+        """Find what is due of datasets, or of a part of one, and what an earlier sweep has begun."""
+        found = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
+        names, begins = np.unique(np.asarray(found["dataset"].to_pylist(), dtype=object), return_index=True)
+        column = pa.concat_arrays(found["transaction"].chunks) if len(found) else pa.array([], pa.string())
+        parts = {
+            str(name): column.slice(begin, end - begin)
+            for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(found)]), strict=True)
+        }
+        return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets}, as_of)
+
+    @classmethod
+    def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array], as_of: datetime | None = None) -> "Wanted":
+        """Build it for these very transactions, from the ledger's present state."""
+        counts = ledger.evaluations.counts(transactions)
+        return cls(
+            transactions,
+            ledger.realms.purging(),
+            {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
+            counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
+            ledger.holds.known(ledger.clock.due_by(as_of)),
+        )
+
+    def with_sizes(self, datasets: pa.Table) -> pa.Table:
+        """Give each dataset the size of its whole log instead of that of the part that was read."""
+        known = zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True)
+        sizes = pa.array([max(self.sizes.get(name, 0), read) for name, read in known], pa.int64())
+        return datasets.set_column(datasets.column_names.index("transactions"), datasets.schema.field("transactions"), sizes)
+
+
+def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[str]:
+    """Return the datasets about which a policy may be, in any version, that judges a transaction of a line by the others."""
+    with ledger.database.reading() as connection:
+        policies = invariants.policies(connection).values()
+    globs = [glob for policy in policies if policy.looks_along_lines for glob in policy.datasets.include]
+    return frozenset(name for name, counts in zip(datasets, matching(datasets, globs), strict=True) if counts)
 
 
 @dataclass(frozen=True)
@@ -132,6 +187,14 @@ def _chains_stand(store: Store, reading: DatasetReading) -> bool:
     assert reading.chains_of is not None
     now: bool = read_chains(store, reading, reading.chains_of, 0).log.transactions.equals(reading.log.transactions)
     return now
+
+
+def among_asked(rows: pa.Table, readings: Collection[DatasetReading]) -> pa.Table:
+    """Keep the marks that their readings cover: what became due later is left to the next sweep."""
+    for one in readings:
+        if one.asked is not None:
+            rows = rows.filter(pc.or_(pc.not_equal(rows["dataset"], one.dataset), pc.is_in(rows["transaction"], one.asked)))
+    return rows
 
 
 def joined(readings: Sequence[DatasetReading]) -> Log:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
+from itertools import pairwise
 from typing import TypedDict
 
 import numpy as np
@@ -24,6 +25,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.ended_refs import ended_refs
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.places import StorePlace
 from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import micros
@@ -31,8 +33,7 @@ from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
 from retention_assets.policy.purge import purge_of, realm_of
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import WITNESS, Capabilities
-from retention_assets.sweep.places import marked_elsewhere
+from retention_assets.stores.protocol import WITNESS, Capabilities, is_same_place
 
 Version = tuple[str, int]
 
@@ -71,7 +72,8 @@ class RecheckResult:
     # ended branches and tags on them that their policy drops with them
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    def with_(self, newer: "RecheckResult", marks: Iterable[int]) -> "RecheckResult":
+    def with_(self, newer: "RecheckResult", marks: Iterable[int] = ()) -> "RecheckResult":
+        """Add a result; it stands in the place of what was known of `marks`."""
         asked = frozenset(marks)
         return RecheckResult(
             (self.go - asked) | newer.go,
@@ -151,24 +153,20 @@ class Recheck:
         it is spared, and marked again should it come back.
         """
         holds = self._holds()
-        moved = marked_elsewhere(self.ledger.places.all(), marks)
-        parts = [RecheckResult(spared=moved)]
-        marks = marks.filter(pc.invert(pc.is_in(marks["id"], pa.array(moved, pa.int64())))) if moved else marks
+        moved = _marked_elsewhere(self.ledger.places.all(), marks)
+        result = RecheckResult(spared=moved)
+        marks = marks.filter(pc.invert(_are(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
             mine = marks.filter(same)
             if (why := self._void(version)) is not None:
-                parts.append(RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why)))
+                part = RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why))
             else:
                 part = self._recheck_version(log, mine, version, holds, capabilities)
-                is_in_force = realm_of(version[0]) is not None or version in self._in_force
-                parts.append(part if is_in_force else self._recheck_in_force(log, mine, part, holds, capabilities))
-        return RecheckResult(
-            frozenset(mark for part in parts for mark in part.go) & self._confirmed(marks),
-            frozenset(mark for part in parts for mark in part.in_latest_view),
-            {mark: why for part in parts for mark, why in part.spared.items()},
-            {mark: refs for part in parts for mark, refs in part.ended_refs.items()},
-        )
+                if realm_of(version[0]) is None and version not in self._in_force:
+                    part = self._recheck_in_force(log, mine, part, holds, capabilities)
+            result = result.with_(part)
+        return replace(result, go=result.go & self._confirmed(marks))
 
     def _confirmed(self, marks: pa.Table) -> frozenset[int]:
         """Marks that were shown to a person who said yes; all where nobody was asked."""
@@ -347,6 +345,23 @@ class Recheck:
         if isinstance(item, AspectEntry):
             return rules_for(Policies((), tuple(holds), (item,)), datasets, self.settings)
         return RulesInForce(() if item is None else _unlimited((item,), drops_refs), tuple(holds))
+
+
+def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:
+    """Return the marks made while their store's data was elsewhere, each with why it is spared."""
+    by_store: dict[str, list[StorePlace]] = {}
+    for row in places:
+        by_store.setdefault(row.store, []).append(row)
+    found: dict[int, str] = {}
+    for store, mine in by_store.items():
+        for row, following in pairwise(mine):
+            if is_same_place(row.place, mine[-1].place):
+                continue
+            begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
+            ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
+            why = f"It was marked when the data of {store} was at {row.place}, and now that is at {mine[-1].place}."
+            found |= dict.fromkeys(ids.to_pylist(), why)
+    return found
 
 
 def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ...]:

@@ -23,9 +23,9 @@ from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.protocol import ChainReadingStore
 from retention_assets.stores.records import log as records_log
 from retention_assets.stores.records.store import RecordsStore
+from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.share import rounds as share_rounds
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.aspects.datahub import DataHub, entry
@@ -52,7 +52,7 @@ _POLICIES = [
 
 @pytest.fixture(autouse=True)
 def in_twos(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_rounds, "SLICE", 2)
+    monkeypatch.setattr(sweep_round, "SLICE", 2)
     monkeypatch.setattr(aspects_store, "_URNS", 3)
     monkeypatch.setattr(records_log, "NAMED", 3)
 

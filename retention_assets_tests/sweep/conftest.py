@@ -11,3 +11,9 @@ from retention_assets_tests.sweep.lakes import Lake
 def lake(tmp_path: Path) -> Lake:
     """An empty lake on a SQLite ledger."""
     return Lake(tmp_path / "lake")
+
+
+@pytest.fixture(params=[False, True], ids=["read again", "guards"])
+def guards(request: pytest.FixtureRequest) -> bool:
+    """Whether the store guards its targets, so that its log is not read again before each batch."""
+    return bool(request.param)

@@ -20,15 +20,13 @@ from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, always
+from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.recheck import Recheck, RecheckResult
-from retention_assets.sweep.share import readings as share_readings
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
 
 # Batches of two: S1 and S2 are gone when it happens.
 REST = {"S3", "S4", "S5"}
-GUARDS = pytest.mark.parametrize("guards", [pytest.param(False, id="read again"), pytest.param(True, id="guards")])
-LEFT = pytest.mark.parametrize("left", [pytest.param(False, id="fresh"), pytest.param(True, id="left")])
 BEGUN = "A sweep had begun on it, so some of its bytes may be gone already. "
 REPLACED = (
     "It is another one of the same name: it was opened or closed at another time than what was marked, or has another size. Its"
@@ -116,10 +114,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
+@pytest.fixture(params=[False, True], ids=["fresh", "left"])
+def left(request: pytest.FixtureRequest) -> bool:
+    """Whether an earlier sweep has begun."""
+    return bool(request.param)
+
+
 @pytest.fixture
-def marked(built: Lake, tmp_path: Path) -> Lake:
+def fresh(built: Lake, tmp_path: Path) -> Lake:
     """Five marks that are due."""
     return copied(built, tmp_path)
+
+
+@pytest.fixture
+def marked(fresh: Lake, left: bool) -> Lake:
+    """Five marks that are due, or on which an earlier sweep has begun."""
+    if left:
+        begin(fresh, *ALL - {"S6"})
+    return fresh
 
 
 def copied(built: Lake, to: Path) -> Lake:
@@ -132,8 +144,6 @@ def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
     return {outcome: times for outcome, times in result.outcomes.items() if times}
 
 
-@LEFT
-@GUARDS
 @pytest.mark.parametrize(
     ("happens", "stay", "why"),
     [
@@ -148,8 +158,6 @@ def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
 def test_what_people_say_between_batches_is_heard(
     marked: Lake, happens: Happens, stay: set[str], why: str, guards: bool, left: bool
 ) -> None:
-    if left:
-        begin(marked, *ALL - {"S6"})
     gone = ALL - {"S6"} - stay
     outcomes = sweeps(marked, Elsewhere(marked.stores["lake"], guards, lambda: happens(marked), "sweep"))
     assert outcomes == {Outcome.DELETED: len(gone), **({Outcome.SPARED: len(stay)} if stay else {})}
@@ -161,7 +169,6 @@ def test_what_people_say_between_batches_is_heard(
     assert marked.verified() == ()
 
 
-@LEFT
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
@@ -187,19 +194,13 @@ def test_what_people_say_between_batches_is_heard(
 def test_what_a_log_says_between_batches_is_read_where_the_store_does_not_guard(
     marked: Lake, happens: Happens, why: str, left: bool
 ) -> None:
-    if left:
-        begin(marked, *ALL - {"S6"})
     store = Elsewhere(marked.stores["lake"], False, lambda: happens(marked), "sweep")
     assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert marked.there() == {"S4", "S6"}
     assert marked.why("S4") == BEGUN * left + why
 
 
-@LEFT
-@GUARDS
 def test_what_is_unmarked_between_batches_stays_unless_it_had_begun(marked: Lake, guards: bool, left: bool) -> None:
-    if left:
-        begin(marked, *ALL - {"S6"})
 
     def happens() -> None:
         if left:
@@ -214,19 +215,14 @@ def test_what_is_unmarked_between_batches_stays_unless_it_had_begun(marked: Lake
     assert marked.report()["finished_at"] is not None
 
 
-@LEFT
-@GUARDS
-def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, guards: bool, left: bool) -> None:
+def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, guards: bool) -> None:
     """What it was meant to say may be a hold."""
-    if left:
-        begin(marked, *ALL - {"S6"})
     store = Elsewhere(marked.stores["lake"], guards, lambda: marked.says(OLD, "{name: legal, dataset"), "sweep")
     with pytest.raises(BadInput):
         marked.sweeps(stores={"lake": store})
     assert marked.there() == REST | {"S6"}
 
 
-@LEFT
 @pytest.mark.parametrize(
     ("happens", "said"),
     [
@@ -242,12 +238,8 @@ def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, g
         ),
     ],
 )
-def test_a_log_that_cannot_be_judged_any_more_ends_the_sweep_of_its_dataset(
-    built: Lake, tmp_path: Path, happens: Happens, said: str, left: bool
-) -> None:
-    lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@1d", "lake/other")
-    if left:
-        begin(lake, *ALL - {"S6"})
+def test_a_log_that_cannot_be_judged_any_more_ends_the_sweep_of_its_dataset(marked: Lake, happens: Happens, said: str) -> None:
+    lake = marked.has("main: K1:SNAPSHOT@1d", "lake/other")
     store = Elsewhere(lake.stores["lake"], False, lambda: happens(lake), "sweep")
     (result,) = lake.sweeps(stores={"lake": store}).values()
     assert result.refused == f"the sweep of lake/d ends here: {said}"
@@ -268,8 +260,6 @@ def purging(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-@LEFT
-@GUARDS
 @pytest.mark.parametrize("status", ["ACTIVE", "INACTIVE", "PURGED", "PURGING"])
 def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
     purging: Lake, tmp_path: Path, status: str, guards: bool, left: bool
@@ -292,21 +282,14 @@ def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
     assert {lake.why(name) for name in stay} == ({BEGUN * left + "Its realm is not being purged any more."} if stay else set())
 
 
-@LEFT
-@GUARDS
-def test_what_changes_while_the_store_is_read_is_not_taken_for_known(marked: Lake, guards: bool, left: bool) -> None:
+def test_what_changes_while_the_store_is_read_is_not_taken_for_known(marked: Lake, guards: bool) -> None:
     """The token is from before the log is read, so that what was read is not taken for what is there now."""
-    if left:
-        begin(marked, *ALL - {"S6"})
     store = Elsewhere(marked.stores["lake"], guards, lambda: marked.branches("rescue", "S4"), "read")
     assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert marked.there() == {"S4", "S6"}
 
 
-@LEFT
-def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: Lake, left: bool) -> None:
-    if left:
-        begin(marked, *ALL - {"S6"})
+def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: Lake) -> None:
 
     def happens() -> None:
         marked.branches("rescue", "S4")
@@ -317,7 +300,6 @@ def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: La
     assert marked.there() == {"S4", "S5", "S6"}
 
 
-@LEFT
 @pytest.mark.parametrize(
     ("guards", "late", "stay"),
     [
@@ -327,14 +309,13 @@ def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: La
     ],
 )
 def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
-    built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool, late: bool, stay: set[str], left: bool
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool, late: bool, stay: set[str], left: bool
 ) -> None:
     """Both are read together, and the first one may take an hour. It has a batch of its own."""
-    monkeypatch.setattr(share_readings, "ASKED_LATELY", 0.0 if late else 1e9)
-    lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
+    monkeypatch.setattr(sweep_round, "ASKED_LATELY", 0.0 if late else 1e9)
+    lake = marked.has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
-        begin(lake, *ALL - {"S6"})
         begin(lake, "K1", "K2", dataset="lake/before")
     store = Elsewhere(lake.stores["lake"], guards, lambda: lake.branches("rescue", "S1"), "sweep")
     results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
@@ -344,26 +325,24 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
 
 @pytest.mark.parametrize(("lately", "looks"), [(1e9, 2), (0.0, 3)])
 def test_a_store_that_guards_is_not_asked_before_the_plan_about_what_it_said_lately(
-    marked: Lake, monkeypatch: pytest.MonkeyPatch, lately: float, looks: int
+    fresh: Lake, monkeypatch: pytest.MonkeyPatch, lately: float, looks: int
 ) -> None:
     """Once while it is read and once before the first batch, whatever else."""
-    monkeypatch.setattr(share_readings, "READ_LATELY", lately)
-    store = Elsewhere(marked.stores["lake"], True, lambda: None, "read")
-    assert sweeps(marked, store) == {Outcome.DELETED: 5}
+    monkeypatch.setattr(sweep_round, "READ_LATELY", lately)
+    store = Elsewhere(fresh.stores["lake"], True, lambda: None, "read")
+    assert sweeps(fresh, store) == {Outcome.DELETED: 5}
     assert (store.calls["read"], store.calls["tokens"]) == (1, looks)
 
 
-@LEFT
 @pytest.mark.parametrize("late", [True, False])
 def test_what_changes_while_another_dataset_of_the_batch_takes_its_time_is_noticed(
-    built: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool, left: bool
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, late: bool, left: bool
 ) -> None:
     """S1 is in one batch with K1. Before it goes its log is asked for again, if that was done long ago."""
-    monkeypatch.setattr(share_readings, "ASKED_LATELY", 0.0 if late else 1e9)
-    lake = copied(built, tmp_path).has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
+    monkeypatch.setattr(sweep_round, "ASKED_LATELY", 0.0 if late else 1e9)
+    lake = marked.has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
-        begin(lake, *ALL - {"S6"})
         begin(lake, "K1", dataset="lake/before")
     store = Elsewhere(lake.stores["lake"], False, lambda: lake.branches("rescue", "S1"), "sweep")
     results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
@@ -372,32 +351,26 @@ def test_what_changes_while_another_dataset_of_the_batch_takes_its_time_is_notic
     assert lake.verified() == ()
 
 
-@GUARDS
 def test_what_changes_before_the_store_prepares_is_noticed_though_its_notes_say_nothing_of_it(
-    marked: Lake, guards: bool
+    fresh: Lake, guards: bool
 ) -> None:
     """A note is of the moment in which it was taken; what the log said then is known only from a look that is no older."""
-    store = Elsewhere(marked.stores["lake"], guards, lambda: closes_anew(marked, "S2"), "prepare")
-    assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
-    assert marked.there() == {"S2", "S6"}
+    store = Elsewhere(fresh.stores["lake"], guards, lambda: closes_anew(fresh, "S2"), "prepare")
+    assert sweeps(fresh, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert fresh.there() == {"S2", "S6"}
 
 
-@GUARDS
-def test_what_changes_while_an_earlier_sweep_is_finished_is_noticed_before_the_rest_begins(marked: Lake, guards: bool) -> None:
-    begin(marked, "S1", "S2")
-    store = Elsewhere(marked.stores["lake"], guards, lambda: closes_anew(marked, "S4"), "sweep")
-    assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
-    assert marked.there() == {"S4", "S6"}
+def test_what_changes_while_an_earlier_sweep_is_finished_is_noticed_before_the_rest_begins(fresh: Lake, guards: bool) -> None:
+    begin(fresh, "S1", "S2")
+    store = Elsewhere(fresh.stores["lake"], guards, lambda: closes_anew(fresh, "S4"), "sweep")
+    assert sweeps(fresh, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert fresh.there() == {"S4", "S6"}
 
 
-@LEFT
-@GUARDS
 def test_what_people_say_while_marks_are_checked_is_heard_before_the_first_batch(
-    marked: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool, left: bool
+    marked: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
     """What they had said is written down before marks are held against it."""
-    if left:
-        begin(marked, *ALL - {"S6"})
     check, asked = Recheck.check, list[pa.Table]()
 
     def checks(door: Recheck, *about: Any) -> RecheckResult:

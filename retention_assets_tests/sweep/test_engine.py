@@ -212,6 +212,14 @@ def test_what_the_log_lost_is_spared(lake: Lake) -> None:
     assert lake.why("S1") == "The store's log does not have it any more."
 
 
+def test_a_log_that_was_emptied_spares_what_it_had_and_stops_no_other_dataset(lake: Lake) -> None:
+    lake.has(FIVE).has(FIVE, "lake/e").marks()
+    (lake.folder / "log" / "lake-d.jsonl").write_text('{"dataset": "lake/d", "attributes": {"owner": "ann"}}\n')
+    results = lake.sweeps()
+    assert [dict(one.outcomes) for one in results.values()] == [{Outcome.SPARED: 5}, {Outcome.DELETED: 5}]
+    assert (lake.report()["classes"]["due"], lake.there(), lake.there("lake/e")) == (0, ALL, {"S6"})
+
+
 def test_one_failure_stops_no_other_and_is_tried_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.has(FIVE).marks()
     unlink = os.unlink

@@ -88,7 +88,7 @@ def ends_at(ledger: Ledger) -> datetime:
 
 def test_a_lease_that_is_held_lives_on_and_no_other_does(ledger: Ledger, pulses: list[Pulse]) -> None:
     other = take_lease(ledger, "lake/e", "ann", LIFE)
-    with hold_lease(ledger, "lake/d", "ann", LIFE) as lease:
+    with hold_lease(ledger, "lake/d", "ann", LIFE) as (lease, _):
         (pulse,) = pulses
         assert 0 < (pulse.waits() or 0) <= LIFE / 3
         for _ in range(2):
@@ -111,7 +111,7 @@ def test_a_beat_that_the_database_misses_is_made_up_for(
         return beat(self, leases, seconds)
 
     monkeypatch.setattr(Leases, "beat", misses)
-    with hold_lease(ledger, "lake/d", "ann", LIFE) as lease:
+    with hold_lease(ledger, "lake/d", "ann", LIFE) as (lease, _):
         (pulse,) = pulses
         pulse.waits()
         ends = runs_out(ledger)
@@ -139,7 +139,7 @@ def test_a_lease_is_given_up_at_once_however_it_ends(ledger: Ledger, pulses: lis
         raise ZeroDivisionError(*hearts())
     assert hearts() == []
     assert ledger.leases.holder_of("lake/d") is None
-    with hold_lease(ledger, "lake/d", "bob", LIFE) as lease:
+    with hold_lease(ledger, "lake/d", "bob", LIFE) as (lease, _):
         assert ledger.leases.holder_of("lake/d") == lease
     assert len(pulses) == 2
 

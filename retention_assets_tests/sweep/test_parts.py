@@ -13,17 +13,16 @@ import pytest
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.log import DATASETS, INSTANT, LINES, LOG, Log
-from retention_assets.ledger.sweeps.sweeps import CLASSED_ROWS
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
 from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import Capabilities, PreparedTarget, SelectiveStore, SweptTarget, Target
-from retention_assets.sweep import report_classes
+from retention_assets.sweep import opening
 from retention_assets.sweep.execute import cut_batches, pause
+from retention_assets.sweep.opening import classes_of, opening_of
 from retention_assets.sweep.read import DatasetReading, StoreReading, current, read_fresh
-from retention_assets.sweep.report_classes import classes_of, opening_of
 from retention_assets.sweep.signals import stop_on_signals
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
@@ -249,7 +248,7 @@ def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_st
 
 @pytest.mark.parametrize("hashed", [1, 100])
 def test_a_mark_says_more_of_a_transaction_than_its_verdict(hashed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_classes, "_HASHED", hashed)
+    monkeypatch.setattr(opening, "_HASHED", hashed)
     verdicts = {
         "V": "mark",
         "S": "spare",
@@ -336,15 +335,13 @@ def test_a_report_opens_with_the_rules_that_are_about_its_dataset(
     mine = [policy(f"p{number}", "lake/*", **select) for number, select in enumerate(selects)]
     others = policy("other", "ods/*", terminal_only=False)
     log = Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": "lake/a"}], DATASETS))
-    nothing = pa.table({name: pa.array([], pa.string()) for name in ("transaction", "verdict", "status")})
-    marks = CLASSED_ROWS.empty_table()
     rules = RulesInForce((*mine, others), (), (), {"p0": 3, "p1": 4, "other": 5})
-    opening = opening_of("lake/a", log, nothing, marks, rules, AS_OF)
+    opened = opening_of("lake/a", log, {}, rules, AS_OF)
     names = [one.name for one in mine]
-    assert opening.policies == {name: rules.versions[name] for name in names}
-    assert opening.bounds == dict.fromkeys(names, "2026-03-01T00:00:00Z")
-    assert opening.periods == dict.fromkeys(names, "P30D")
-    assert (opening.terminal_only, opening.archived_types) == (terminal, archived)
+    assert opened.policies == {name: rules.versions[name] for name in names}
+    assert opened.bounds == dict.fromkeys(names, "2026-03-01T00:00:00Z")
+    assert opened.periods == dict.fromkeys(names, "P30D")
+    assert (opened.terminal_only, opened.archived_types) == (terminal, archived)
 
 
 # --- stopping ---

@@ -18,9 +18,9 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import LocatedStore, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.share import rounds as share_rounds
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 
@@ -160,7 +160,7 @@ def test_a_dataset_that_another_sweeps_is_skipped_and_the_others_go(marked: Lake
 @pytest.mark.parametrize("held", ["lake/c", "lake/b"])
 def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
     """Slices of one mark. It comes when the second slice is prepared, which has a mark of lake/a."""
-    monkeypatch.setattr(share_rounds, "SLICE", 1)
+    monkeypatch.setattr(sweep_round, "SLICE", 1)
     prepared: list[str] = []
 
     def holds(kind: str, dataset: str) -> None:
@@ -179,7 +179,7 @@ def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch:
 
 
 def test_a_stop_is_heard_before_the_first_batch_and_between_slices(marked: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share_rounds, "SLICE", 1)
+    monkeypatch.setattr(sweep_round, "SLICE", 1)
     stop = threading.Event()
     prepared: list[str] = []
 

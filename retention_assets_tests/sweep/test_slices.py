@@ -18,19 +18,20 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.sweep import independent_check, recheck
+from retention_assets.sweep import round as sweep_round
+from retention_assets.sweep.dataset_sweep import DatasetSweep
 from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.recheck import JudgedRows
-from retention_assets.sweep.share import rounds as share_rounds
-from retention_assets.sweep.share.datasets import ShareDatasets
+from retention_assets.sweep.round import _Round
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
-from retention_assets_tests.sweep.test_between_batches import GUARDS, Elsewhere, Happens, holds_one
+from retention_assets_tests.sweep.test_between_batches import Elsewhere, Happens, holds_one
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE
 
 
 @pytest.fixture
 def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Five marks that are due."""
-    monkeypatch.setattr(share_rounds, "SLICE", 2)
+    monkeypatch.setattr(sweep_round, "SLICE", 2)
     lake = Lake(tmp_path / "lake").has(FIVE)
     assert lake.marks() == 5
     return lake
@@ -55,7 +56,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str
     return calls
 
 
-@GUARDS
 def test_a_log_that_does_not_change_is_judged_once_for_all_slices(
     marked: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
@@ -67,7 +67,6 @@ def test_a_log_that_does_not_change_is_judged_once_for_all_slices(
     assert marked.verified() == ()
 
 
-@GUARDS
 @pytest.mark.parametrize(
     "happens",
     [
@@ -83,7 +82,6 @@ def test_what_changes_between_slices_counts_in_the_next(marked: Lake, guards: bo
     assert marked.verified() == ()
 
 
-@GUARDS
 def test_a_branch_that_the_re_check_overlooks_is_seen_by_the_independent_check_in_the_next_slice(
     marked: Lake, guards: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,11 +99,10 @@ def test_a_branch_that_the_re_check_overlooks_is_seen_by_the_independent_check_i
     assert "S4" in marked.there()
 
 
-@GUARDS
 def test_a_realm_that_is_not_purged_any_more_is_not_swept_in_the_next_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool
 ) -> None:
-    monkeypatch.setattr(share_rounds, "SLICE", 2)
+    monkeypatch.setattr(sweep_round, "SLICE", 2)
     lake = Lake(tmp_path / "lake")
     lake.says(OLD.replace("30d", "999d"))
     lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
@@ -134,8 +131,8 @@ def test_another_round_counts_what_earlier_slices_planned(marked: Lake, monkeypa
             with marked.opened() as ledger:
                 ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/none", "reason": "case 7"}), "ann")
 
-    rounds = counted(monkeypatch, ShareDatasets, "once_more")
-    monkeypatch.setattr(share_rounds, "check_places", check)
+    rounds = counted(monkeypatch, _Round, "_once_more")
+    monkeypatch.setattr(DatasetSweep, "check_places", check)
     result = sweeps(marked, True, lambda _: None)
     assert (len(rounds), result.planned, result.outcomes[Outcome.DELETED]) == (1, 5, 5)
     assert marked.verified() == ()

@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,7 @@ from retention_assets.stores.objects.listings.path import PathObjects as LocalLi
 from retention_assets.stores.objects.references import open_references
 from retention_assets.stores.objects.references.lines import LineSource
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
-from retention_assets.sweep.read import read_fresh
-from retention_assets.sweep.wanted import Wanted, among_asked
+from retention_assets.sweep.read import Wanted, among_asked, read_fresh
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, Meanwhile, ObjectsCycle, Scanned
@@ -321,5 +321,5 @@ def test_what_becomes_due_after_the_second_look_waits_for_the_next_sweep(cycle: 
         marks = ledger.marks.table(["blobs/a"])
     (reading, *_) = read_fresh(store, ["blobs/a"], some).datasets
     assert reading.asked is not None
-    assert among_asked(marks, [("blobs/a", reading.asked)])["transaction"].to_pylist() == ["a/one"]
-    assert len(among_asked(marks, [("blobs/b", reading.asked)])) == 3
+    assert among_asked(marks, [reading])["transaction"].to_pylist() == ["a/one"]
+    assert len(among_asked(marks, [replace(reading, dataset="blobs/b")])) == 3

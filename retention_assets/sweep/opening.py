@@ -1,4 +1,4 @@
-"""Opens a day's report of a dataset: its rules, their bounds, and the class of every row.
+"""Fixed part of a day's report of a dataset: its rules, their bounds, and the class of every row.
 
 Every transaction of the log is in exactly one class, and they sum to the log: swept · sweeping · due · waiting (marked, in its
 grace) · selected (not marked yet) · spared · kept · open.
@@ -17,11 +17,13 @@ from retention_assets.frames.arrays import Ints, flags, integers, join_chunks
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import Log
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.selectors import cut_off
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import VerdictCount
 from retention_assets.ledger.sweeps.reports import OpenedReport
-from retention_assets.policy.durations import Duration, from_micros, text_of
-from retention_assets.policy.model import Policy
+from retention_assets.policy.durations import from_micros, text_of
+from retention_assets.sweep.read import DatasetReading, by_dataset
 
 CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open")
 # names hashed at a time, or a quarter of them
@@ -29,20 +31,39 @@ _HASHED = 100_000
 _OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "open"}
 
 
-def opening_of(
-    dataset: str, log: Log, verdicts: pa.Table, marks: pa.Table, rules: RulesInForce, as_of: datetime
-) -> OpenedReport:
-    """Return the report's fixed part. `marks` are the ledger's marks of the dataset that are open or swept."""
+def openings_of(
+    ledger: Ledger, log: Log, readings: Sequence[DatasetReading], rules: RulesInForce, as_of: datetime
+) -> tuple[dict[str, OpenedReport], dict[str, int]]:
+    """Return the fixed part of the report of each dataset that was read, and the number of transactions in its log."""
+    names = [one.dataset for one in readings]
+    marks, openings, sizes = ledger.sweeps.classed(names, as_of), dict[str, OpenedReport](), dict[str, int]()
+    counts = ledger.evaluations.counts(one.dataset for one in readings if one.asked is not None)
+    judged = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
+    verdicts = by_dataset(judged)
+    for one in readings:
+        mine, rows = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], one.dataset)), one.log.transactions
+        if one.asked is None:
+            classes, size = classes_of(rows, verdicts.get(one.dataset, judged.slice(0, 0)), mine), len(rows)
+        else:
+            classes = classes_judged(counts.get(one.dataset, ()), mine)
+            size = sum(classes.values())
+        openings[one.dataset], sizes[one.dataset] = opening_of(one.dataset, one.log, classes, rules, as_of), size
+    return openings, sizes
+
+
+def opening_of(dataset: str, log: Log, classes: Mapping[str, int], rules: RulesInForce, as_of: datetime) -> OpenedReport:
     attributes = dict(log.datasets.slice(0, 1)["attributes"].to_pylist()[0] or ())
     about = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, attributes)]
     terminal = [policy.select.terminal_only for policy in about if policy.select.terminal_only is not None]
+    aged = {policy.name: policy.select.older_than for policy in about if policy.select.older_than}
     return OpenedReport(
         policies={policy.name: rules.versions.get(policy.name, 0) for policy in about},
-        bounds={policy.name: bound for policy in about if (bound := _bound(policy, as_of))},
+        # the instant before which a policy takes things
+        bounds={name: text_of(from_micros(cut_off(as_of, older.age, older.align))) for name, older in aged.items()},
         terminal_only=all(terminal) if terminal else None,
         archived_types=tuple(sorted({kind for policy in about for kind in policy.select.archived_before_purge or ()})),
-        classes=classes_of(log.transactions, verdicts, marks),
-        periods={policy.name: policy.select.older_than.age.iso() for policy in about if policy.select.older_than},
+        classes=classes,
+        periods={name: older.age.iso() for name, older in aged.items()},
     )
 
 
@@ -90,12 +111,3 @@ def _classes_of_marks(marks: pa.Table, at: Ints) -> Counter[str]:
     swept, sweeping = (flags(pc.equal(marks["status"], status)) for status in ("SWEPT", "SWEEPING"))
     place = np.select([swept, sweeping, np.asarray(marks["is_due"]) == 1], range(3), 3).astype(np.int8)
     return Counter(dict(zip(CLASSES, np.bincount(place[at], minlength=4).tolist(), strict=False)))
-
-
-def _bound(policy: Policy, as_of: datetime) -> str | None:
-    """The instant before which a policy takes things, if it looks at an age."""
-    older = policy.select.older_than
-    if older is None:
-        return None
-    age: Duration = older.age
-    return text_of(from_micros(cut_off(as_of, age, older.align)))

@@ -1,0 +1,547 @@
+"""The rounds of a share: some datasets of one store under their leases, in the order that design section 7 gives.
+
+The intent is in the ledger before the act, the outcome right after it; before each batch the store, holds and realms are asked
+whether the re-check still stands. The ledger is read and written once for all datasets of the share; the store is asked dataset
+by dataset.
+
+A dataset of which a step fails, whose place moved or whose lease is lost is taken out of the share with its reason. It stops no
+other.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.clock import moment
+from retention_assets.errors import Refused, Withheld
+from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.log import Log
+from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
+from retention_assets.ledger.sweeps.writes import Moved, Planned, Settlement
+from retention_assets.outcomes import Outcome
+from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, StoreFailed, Target
+from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
+from retention_assets.sweep.execute import Batch, cut_batches
+from retention_assets.sweep.opening import openings_of
+from retention_assets.sweep.permit import ProtectionsChanged
+from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_dataset, current, joined, read_fresh
+from retention_assets.sweep.recheck import RecheckResult
+from retention_assets.sweep.visibility import hide_swept
+
+_LOG = logging.getLogger(__name__)
+# a wait between batches is reported from here on
+_SAID_FROM = timedelta(seconds=5)
+# changes of holds and realms tolerated while one dataset is swept
+_ROUNDS = 20
+# Marks that are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a dataset.
+# The first slice is small: faults show early, and the first deletion comes soon.
+FIRST_SLICE, SLICE = 5_000, 50_000
+# Seconds after which a store is asked again: in a batch of many datasets before the act, and where it guards its deletions when
+# a dataset begins.
+ASKED_LATELY = 1.0
+# seconds after which a reading is checked before anything is planned by it, although it is checked before anything goes
+READ_LATELY = 60.0
+
+Targets = Mapping[str, Mapping[int, Target]]
+
+
+def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep], is_first: bool = True) -> None:
+    """Sweep datasets: what an earlier sweep left, then everything that is due; and again whatever is left when holds or realms
+    change. `is_first`: the first share of the sweep.
+    """
+    waiting = list(share)
+    for round_ in range(_ROUNDS):
+        first = FIRST_SLICE if is_first and not round_ else SLICE
+        waiting = _Round(context, store, {one.dataset: one for one in waiting}, min(first, SLICE)).run()
+        if not waiting:
+            return
+    for one in waiting:
+        one.refuse(Refused(f"the sweep of {one.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile"))
+
+
+@dataclass
+class _Round:
+    """One pass over a share."""
+
+    context: SweepContext
+    store: Store
+    # datasets still in this round
+    active: dict[str, DatasetSweep]
+    first_slice: int
+    # datasets that need another round, because holds, realms or the log changed
+    again: list[DatasetSweep] = field(default_factory=list)
+    # result of the re-check of the marks at hand
+    checked: RecheckResult = field(default_factory=RecheckResult)
+    # datasets whose readers know what goes by the last re-check
+    hidden: set[str] = field(default_factory=set)
+    # datasets whose report of the day is open
+    opened: set[str] = field(default_factory=set)
+    # when the store was last asked whether the readings are current
+    _asked: float = 0.0
+    _log: tuple[list[DatasetReading], Log] | None = None
+
+    def run(self) -> list[DatasetSweep]:
+        """Sweep; return the datasets that need another round."""
+        ledger = self.context.ledger
+        protections = ledger.leases.protections()
+        for one in self._active():
+            with self._alone(one):
+                one.permit.check_against(protections)
+                one.permit()
+        self._read_fresh()
+        self._finish_begun()
+        where = (sorted(self.active), self.context.as_of, self.context.names)
+        for ids in _sliced(ledger.sweeps.due(*where) if self.active else np.empty(0, np.int64), self.first_slice):
+            if self.context.stop.is_set() or not self.active:
+                break
+            self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids.tolist())))
+            for one in (*self.active.values(), *self.again):
+                one.end_slice()
+        if opened := sorted(self.opened & self.active.keys()):
+            ledger.reports.finish_done(self._holder, opened)
+        return self.again
+
+    # --- fresh reading ---
+
+    def _read_fresh(self) -> None:
+        """Make every reading whole and current."""
+        whole = {one.dataset for one in self._active() if one.reading.chains_of is None}
+        # A store that guards its deletions is asked again before the first batch in any case, and a token of a large dataset
+        # takes a scan of it.
+        lately = moment().running - READ_LATELY if self.store.capabilities.guards else float("inf")
+        asked = {name for name in whole if self.active[name].reading.asked_at < lately}
+        self._read_again((self._stale(asked) if asked else set()) | (self.active.keys() - whole), whole=True)
+        for one in self._active():
+            self._check_reading(one, "nothing of {} is swept")
+
+    def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
+        """Read the same again, or datasets as a `whole`."""
+        if isinstance(self.store, SelectiveStore):
+            self._read_selected_again(self._active(datasets))
+            return
+        for one in self._active(datasets):
+            with self._alone(one):
+                if isinstance(self.store, ChainReadingStore) and one.reading.chains_of is not None and not whole:
+                    one.read_chains(self.store, one.reading.chains_of)
+                else:
+                    one.take_reading(read_fresh(self.store, [one.dataset]).datasets[0])
+
+    def _read_selected_again(self, datasets: Sequence[DatasetSweep]) -> None:
+        """Re-read the same transactions, all with one look."""
+        asked = {one.dataset: one.reading.asked for one in datasets if one.reading.asked is not None}
+        if not asked:
+            return
+        try:
+            readings = read_fresh(self.store, list(asked), Wanted.of(self.context.ledger, asked)).datasets
+        except Refused as fault:
+            for one in datasets:
+                self._take_out(one, fault)
+            return
+        for one, reading in zip(datasets, readings, strict=True):
+            one.take_reading(reading)
+
+    def _read_chains(self, due: pa.Table) -> None:
+        """Read the chains of what is due in datasets of which earlier slices have deleted: their tokens no longer tell whether
+        others changed anything, and reading them whole for each slice would take quadratic time.
+        """
+        if not isinstance(self.store, ChainReadingStore):
+            return
+        for name, rows in by_dataset(due).items():
+            if len((one := self.active[name]).done_before):
+                with self._alone(one):
+                    one.read_chains(self.store, join_chunks(rows["transaction"]))
+                    self._check_reading(one, "the sweep of {} ends here")
+
+    def _check_reading(self, one: DatasetSweep, words: str) -> None:
+        if fault := one.reading.fault:
+            self._take_out(one, Refused(f"{words.format(one.dataset)}: {fault}"))
+
+    def _stale(self, datasets: Collection[str]) -> set[str]:
+        """Datasets whose token changed since they were read."""
+        asked = self._active(datasets)
+        self._asked = moment().running
+        try:
+            return {one.dataset for one in asked} - current(self.store, [one.reading for one in asked])
+        except StoreFailed as fault:
+            if len(asked) == 1:
+                self._take_out(asked[0], fault)
+                return set()
+        # one that can't be asked keeps no other from being asked
+        return set[str]().union(*(self._stale([one.dataset]) for one in asked))
+
+    def _was_asked_lately(self) -> bool:
+        return moment().running - self._asked < ASKED_LATELY
+
+    def _log_of(self, datasets: Collection[str]) -> Log:
+        """Join the readings to one log."""
+        readings = [one.reading for one in self._active(datasets)]
+        joint = self._log[0] if self._log else []
+        if self._log is None or len(joint) != len(readings) or any(a is not b for a, b in zip(joint, readings, strict=True)):
+            self._log = readings, joined(readings)
+        return self._log[1]
+
+    # --- what an earlier sweep had begun, and what is due ---
+
+    def _finish_begun(self) -> None:
+        """Delete to the end what an earlier sweep had begun, unless somebody needs it now."""
+        left = self._sweepable(self.context.ledger.sweeps.left(sorted(self.active), self.context.names))
+        if not len(left):
+            return
+        self._open_reports(left)
+        for name, rows in by_dataset(left).items():
+            self.active[name].begun_earlier = frozenset(rows["id"].to_pylist())
+        self.checked = RecheckResult()
+        self._recheck(left)
+        expired: dict[str, list[Settlement]] = {}
+        going = self._rows_of_active(left, self.checked.go)
+        for name, rows in by_dataset(going).items():
+            one = self.active[name]
+            with self._alone(one):
+                one.places = frozenset(rows["place"].to_pylist())
+                one.check_places()
+                one.result.planned += len(rows)
+                expired[name] = one.settle_expired(rows)
+        self._settle(expired)
+        for one in self._active(expired):
+            one.done |= {answer.mark for answer in expired[one.dataset]}
+        # what waits to expire is given its time once more: the sweep that began it may have died before
+        for batch, targets in self._justified_batches(self._undone(going), left):
+            self._finish_batch(batch, targets)
+
+    def _sweep_due(self, due: pa.Table) -> None:
+        """Marks whose grace is over: checked, planned, and deleted batch by batch."""
+        if not len(due):
+            return
+        self._open_reports(due)
+        self._read_chains(due)
+        if not len(due := self._rows_of_active(due)):
+            return
+        self.checked = RecheckResult()
+        self._recheck(due)
+        planned = self._plan(self._rows_of_active(due, self.checked.go))
+        for batch, targets in self._justified_batches(planned, due):
+            self._finish_batch(batch, self._begin(targets))
+            for one in (*self.active.values(), *self.again):
+                if one.dataset in batch.targets:
+                    self.context.on_progress(one.result)
+        if not self.context.stop.is_set():
+            self._finish_plans((*self.active.values(), *self.again))
+
+    def _sweepable(self, rows: pa.Table) -> pa.Table:
+        """Marks on which anything can be done and is not done yet."""
+        rows = among_asked(self._undone(rows), [one.reading for one in self._active()])
+        parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
+        waits = {mark for name, mine in parts.items() for mark in self.active[name].waiting_without_ttl(mine)}
+        return rows.filter(pc.invert(among(rows, waits))) if waits else rows
+
+    # --- the re-check: what may still go ---
+
+    def _protections(self) -> tuple[object, ...]:
+        """The re-check stands as long as these holds and realms and the log are the same."""
+        return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
+
+    def _recheck(self, rows: pa.Table) -> None:
+        """Check marks against the store, holds and realms as they are now; spare those no longer justified."""
+        names = _datasets_of(rows)
+        # before they are read: a change in between is read, and still refuses the permit
+        protections = self._protections()
+        for one in self._active(names):
+            one.permit.check_against(str(protections[0]))
+            one.checked_under = protections
+        log, capabilities = self._log_of(names), self.store.capabilities
+        result = self.context.recheck.check(log, rows, capabilities)
+        self.checked = self.checked.with_(result, rows["id"].to_pylist())
+        self.hidden -= names
+        if result.spared:
+            self._spare(rows.filter(among(rows, result.spared)), result.spared)
+        goes = rows.filter(among(rows, result.go))
+        faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of)
+        for one in self._active(faults):
+            self._take_out(one, Refused(faults[one.dataset]))
+
+    def _recheck_if_changed(self, batch: Batch, rows: pa.Table, unguarded: Collection[str]) -> None:
+        """Check again if holds, realms or the log changed; the log is skipped where the store guards what was read."""
+        protections = self._protections()
+        changed = {one.dataset for one in self._active(batch.targets) if one.checked_under != protections}
+        # holds and realms are nothing that a store knows: one that is slow to read is only read again if it changed itself
+        protected = set() if isinstance(self.store, SelectiveStore) else changed
+        stale = self._stale([name for name in unguarded if name in self.active and name not in protected])
+        changed |= stale
+        if not changed:
+            return
+        self._read_again(stale | protected)
+        for one in self._active(changed):
+            self._check_reading(one, "the sweep of {} ends here")
+        # finished marks need no check; with a log that is added to all the time they would cost quadratic time
+        again = self._undone(_rows_of(rows, changed & self.active.keys()))
+        if len(again):
+            self._recheck(again)
+
+    def _spare(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
+        """Spare marks that are needed again. Of those on which a sweep had begun the store says what is left."""
+        if rows["status"][0].as_py() == "SWEEPING":
+            answers: dict[str, list[Settlement]] = {}
+            for name, mine in by_dataset(rows).items():
+                with self._alone(self.active[name]):
+                    answers[name] = self.active[name].spare_begun(mine, needed)
+            self._settle(answers)
+            return
+        leases = self._leases(_datasets_of(rows))
+        spared = self.context.ledger.sweeps.spare(leases, needed, self.context.as_of.date())
+        self._lose(spared.lost)
+        for name, amount in Counter(spared.marks.values()).items():
+            self.active[name].result.outcomes[Outcome.SPARED] += amount
+
+    # --- plans ---
+
+    def _plan(self, rows: pa.Table) -> pa.Table:
+        """Record what is about to go, with the store's notes and the place of its data; return its rows."""
+        ledger = self.context.ledger
+        prepared: dict[str, dict[int, Planned]] = {}
+        for name, mine in by_dataset(rows).items():
+            with self._alone(self.active[name]):
+                prepared[name] = self.active[name].prepare(mine)
+        planned = {mark: one for name in prepared for mark, one in prepared[name].items() if name in self.active}
+        # where the store knows nothing any more, an earlier plan's note stands
+        for mark, note in ledger.sweeps.notes(mark for mark, one in planned.items() if not one.note).items():
+            planned[mark] = planned[mark]._replace(note=note)
+        places = {one.dataset: next(iter(one.places)) for one in self._active(prepared)}
+        if not places:
+            return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))
+        made = ledger.sweeps.plan(self._leases(places), planned, self.context.as_of, places)
+        self._lose(made.lost)
+        for one in self._active(made.plans):
+            one.plan = made.plans[one.dataset]
+            one.result.planned += one.plan.marks
+        rows = self._rows_of_active(rows, made.marks)
+        return rows.append_column("note", pa.array([planned[mark].note for mark in rows["id"].to_pylist()], pa.string()))
+
+    def _finish_plans(self, datasets: Iterable[DatasetSweep]) -> None:
+        """Finish the plans of datasets that are done, or whose unbegun marks go into another plan."""
+        plans = [(one.lease, one.plan) for one in datasets if one.plan is not None]
+        if plans:
+            self._lose(self.context.ledger.sweeps.finish([lease for lease, _ in plans], [plan for _, plan in plans]))
+        for one in datasets:
+            one.plan = None
+
+    # --- batches ---
+
+    def _justified_batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[tuple[Batch, Targets]]:
+        """Yield batches of rows with the targets that may go from their place at that moment: nothing about them has changed,
+        or they were checked again, among all the `marks` at hand. Their readers know.
+        """
+        names, began = _datasets_of(rows), set[str]()
+        for batch in self._batches(rows):
+            self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
+            for one in self._active(batch.targets):
+                with self._alone(one):
+                    one.check_places()
+            targets = self._justified(batch)
+            self._hide(marks, targets)
+            yield batch, targets
+
+    def _batches(self, rows: pa.Table) -> Iterator[Batch]:
+        """Batches at the pace of their policies, until a stop."""
+        for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows)):
+            if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
+                continue
+            takes = batch.takes()
+            if takes and (wait := self.context.ledger.sweep_runs.reserve(takes)):
+                if wait > _SAID_FROM:
+                    time = timedelta(seconds=round(wait.total_seconds()))
+                    _LOG.warning(
+                        "The next batch of %s waits %s for the pace of its policy (sweep.every: %s). To go on sooner: stop the"
+                        " run, give the policy a shorter `every`, and run again; `retention clock reset` forgets all paces.",
+                        ", ".join(sorted(batch.policies)), time, batch.sweep.every.words(),
+                    )  # fmt: skip
+                self.context.wait(wait, self.context.stop)
+            if not self.context.stop.is_set():
+                yield batch
+
+    def _unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
+        """Return the datasets whose tokens are checked before a batch.
+
+        The batch's own. Where the store guards its deletions: all `names` before the first batch, and those that have not begun
+        when another one begins, unless it was asked lately. Their notes are younger than the reading, so they cover changes in
+        between.
+        """
+        if not self.store.capabilities.guards:
+            return batch.targets.keys()
+        is_first, waiting = not began, names - began
+        begins = bool(waiting & batch.targets.keys())
+        began.update(batch.targets)
+        return waiting if is_first or (begins and not self._was_asked_lately()) else set()
+
+    def _justified(self, batch: Batch) -> Targets:
+        latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
+        return {
+            one.dataset: {
+                mark: Target(
+                    transaction,
+                    note,
+                    in_latest_view=mark in latest,
+                    place_known=None not in one.places,
+                    ended_refs=ended.get(mark, ()),
+                    begun_earlier=mark in one.begun_earlier,
+                )
+                for mark, (transaction, note) in batch.targets[one.dataset].items()
+                if mark in go
+            }
+            for one in self._active(batch.targets)
+        }
+
+    def _hide(self, rows: pa.Table, targets: Targets) -> None:
+        """Tell readers what goes by the last re-check, once for each."""
+        names = {name for name, mine in targets.items() if mine and name in self.active} - self.hidden
+        if not names:
+            return
+        going = _rows_of(rows, names)
+        going = going.filter(among(going, self.checked.go))
+        hide_swept(self.context.ledger, self._holder, self._log_of(names).transactions, going, self.context.as_of)
+        self.hidden |= names
+
+    def _begin(self, targets: Targets) -> Targets:
+        """Return the targets on which the ledger lets the sweep begin."""
+        for one in self._active(targets):
+            with self._alone(one):
+                one.permit()
+        ledger, datasets = self.context.ledger, self._active(targets)
+        plans, marks = [one.plan for one in datasets if one.plan], [mark for one in datasets for mark in targets[one.dataset]]
+        begun = ledger.sweeps.begin([one.lease for one in datasets], plans, marks) if marks else Moved({}, {})
+        self._lose(begun.lost)
+        # a hold from before they began is seen here at the latest, not only with the next beat
+        protections = ledger.leases.protections()
+        for one in self._active(targets):
+            one.permit.notice(protections)
+        return {
+            one.dataset: {mark: target for mark, target in targets[one.dataset].items() if mark in begun.marks}
+            for one in self._active(targets)
+        }
+
+    def _finish_batch(self, batch: Batch, targets: Targets) -> None:
+        """Have a batch deleted and record the outcomes. Where a permit was refused meanwhile, the sweep of that dataset ends,
+        or it is checked again.
+        """
+        answers: dict[str, list[Settlement]] = {}
+        waiting, stale = [one.dataset for one in self._active(targets)], set[str]()
+        for one in self._active(targets):
+            if one.dataset != waiting[0] and not self.store.capabilities.guards and not self._was_asked_lately():
+                # earlier datasets of this batch may have taken long
+                stale = self._stale(waiting[waiting.index(one.dataset) :])
+            if one.dataset in stale:
+                answers[one.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[one.dataset]]
+            elif one.dataset in self.active:
+                answers[one.dataset] = one.execute(targets[one.dataset], batch.sweep)
+        self._settle(answers)
+        for one in self._active(answers):
+            withheld = {answer.mark for answer in answers[one.dataset] if answer.outcome is Outcome.WITHHELD}
+            one.done |= batch.targets[one.dataset].keys() - withheld
+            if not withheld:
+                continue
+            with self._alone(one):
+                try:
+                    one.permit()
+                except ProtectionsChanged:
+                    raise
+                except Withheld:
+                    one.result.outcomes[Outcome.WITHHELD] += len(withheld)
+                    raise
+                self._once_more(one)
+
+    def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
+        """Record outcomes. A mark that only has its time now stays begun, until a later look finds it gone."""
+        for one in self._active(answers):
+            if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[one.dataset]):
+                one.result.outcomes[Outcome.EXPIRING] += waiting
+        over = {name: [one for one in mine if one.outcome not in BEGUN_STILL] for name, mine in answers.items()}
+        over = {name: mine for name, mine in over.items() if mine}
+        if not over:
+            return
+        settled = [one for mine in over.values() for one in mine]
+        moved = self.context.ledger.sweeps.settle(self._leases(over), settled, self.context.as_of.date())
+        self._lose(moved.lost)
+        for one in self._active(over):
+            with self._alone(one):
+                one.tell([answer for answer in over[one.dataset] if answer.mark in moved.marks])
+
+    def _open_reports(self, rows: pa.Table) -> None:
+        """Open the day's reports where this is the day's first sweep that concerns a dataset."""
+        ledger, as_of = self.context.ledger, self.context.as_of
+        new = _datasets_of(rows) - self.opened
+        self.opened |= new
+        if names := sorted(new - ledger.reports.opened(as_of.date(), new)) if new else []:
+            rules, readings = self.context.rulebook.rules(names, as_of), [one.reading for one in self._active(names)]
+            openings, logs = openings_of(ledger, self._log_of(names), readings, rules, as_of)
+            ledger.reports.open(as_of.date(), openings, as_of, self._holder, logs)
+
+    # --- the datasets of the round ---
+
+    def _active(self, datasets: Collection[str] | None = None) -> list[DatasetSweep]:
+        """Datasets still in this round, or those of `datasets` that are."""
+        return [one for name, one in self.active.items() if datasets is None or name in datasets]
+
+    def _leases(self, datasets: Collection[str]) -> list[Lease]:
+        return [one.lease for one in self._active(datasets)]
+
+    @property
+    def _holder(self) -> str:
+        return next(iter(self.active.values())).lease.holder
+
+    @contextmanager
+    def _alone(self, one: DatasetSweep) -> Iterator[None]:
+        """A fault in the block takes out this dataset alone."""
+        try:
+            yield
+        except ProtectionsChanged:
+            self._once_more(one)
+        except Refused as fault:
+            self._take_out(one, fault)
+
+    def _take_out(self, one: DatasetSweep, fault: Refused) -> None:
+        if self.active.pop(one.dataset, None):
+            one.refuse(fault)
+
+    def _lose(self, lost: Mapping[str, str]) -> None:
+        for one in self._active(lost):
+            self._take_out(one, LeaseLost(lost[one.dataset]))
+
+    def _once_more(self, one: DatasetSweep) -> None:
+        if self.active.pop(one.dataset, None):
+            # what was planned and not done is counted when it is planned again
+            one.result.planned = len(one.done) + len(one.done_before)
+            self.again.append(one)
+
+    def _rows_of_active(self, rows: pa.Table, marks: Collection[int] | None = None) -> pa.Table:
+        """Rows of datasets still in this round, or of these those of `marks`."""
+        rows = _rows_of(rows, self.active)
+        return rows if marks is None else rows.filter(among(rows, marks))
+
+    def _undone(self, rows: pa.Table) -> pa.Table:
+        """Drop marks that this sweep has finished, and those of datasets that left the round."""
+        rows = _rows_of(rows, self.active)
+        done = pa.chunked_array([one.everything_done() for one in self._active()], pa.int64())
+        return rows.filter(pc.invert(pc.is_in(rows["id"], done))) if len(done) else rows
+
+
+def _datasets_of(rows: pa.Table) -> Set[str]:
+    return frozenset(pc.unique(rows["dataset"]).to_pylist())
+
+
+def _rows_of(rows: pa.Table, datasets: Collection[str]) -> pa.Table:
+    return rows.filter(pc.is_in(rows["dataset"], pa.array(sorted(datasets), pa.string())))
+
+
+def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.int64]]:
+    if not len(ids):
+        return
+    for begin, end in pairwise([0, *range(first, len(ids), SLICE), len(ids)]):
+        yield ids[begin:end]
