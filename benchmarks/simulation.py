@@ -17,7 +17,7 @@ from benchmarks.measures import Peaks, Times, forget_peaks, peak, timed, worked
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.log import LINES
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, SweptTarget, Target, always
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.datasets import evaluate
@@ -53,7 +53,7 @@ class Imagined:
         """A hundred at a time."""
         return [tuple(datasets[at : at + 100]) for at in range(0, len(datasets), 100)]
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - the protocol's
         """Each dataset's transactions, then its branch."""
         return pa.concat_tables([_lines(name) for name in datasets]) if datasets else LINES.empty_table()
 

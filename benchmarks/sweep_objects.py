@@ -298,10 +298,9 @@ class WholeSweep:
 class _WatchedObjects(Watched):
     """A store of objects that is watched: it is asked for some objects, not for all."""
 
-    def read_some(self, wanted: Any, purging: Any = ()) -> Any:
+    def read(self, datasets: Any, only: Any = None) -> Any:
         """What is there of some."""
-        store: Any = self.store
-        return self._timed("look", lambda: store.read_some(wanted, purging))
+        return self._timed("look", lambda: self.store.read(datasets, only))
 
 
 def deletion(bench: "Bench") -> None:

@@ -15,7 +15,7 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, su
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
-from retention_assets.stores.protocol import FindData, SelectiveStore, Store, call_store, data_finder
+from retention_assets.stores.protocol import FindData, Only, Store, call_store, data_finder
 from retention_assets.stores.realms import read_lines, read_some_lines
 
 # more names than this take longer to compare than a person waits
@@ -81,14 +81,15 @@ def find_data(environment: Environment, dataset: str) -> FindData:
 
 def is_asked_alone(environment: Environment, dataset: str) -> bool:
     """Tell whether a transaction is read without the others of its dataset: limits can't be computed then."""
-    return isinstance(open_store_of(environment, dataset), SelectiveStore)
+    store = open_store_of(environment, dataset)
+    return store is not None and call_store(store, lambda: store.capabilities).reads_some
 
 
 def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
     """The log of a dataset as its store has it now; none if the store does not have it."""
-    if about is not None and isinstance(store, SelectiveStore):
-        whole, asked = [dataset] if about.counts else [], {dataset: [about.transaction]}
-        lines = call_store(store, lambda: read_some_lines(store, asked, about.purging, whole, about.holds))
+    if about is not None and call_store(store, lambda: store.capabilities).reads_some:
+        whole, only = [dataset] if about.counts else [], Only({dataset: [about.transaction]}, about.purging, about.holds)
+        lines = call_store(store, lambda: read_some_lines(store, only, whole))
     else:
         lines = call_store(store, lambda: read_lines(store, [dataset]))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None

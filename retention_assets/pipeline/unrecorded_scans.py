@@ -28,6 +28,7 @@ from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.protocol import Only
 from retention_assets.stores.tasks import TasksHere
 from retention_assets.stores.temporary import temporary_folder
 
@@ -121,8 +122,10 @@ class ScannedObjects(ObjectsStore):
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return list(log_shares(self._scan.result, datasets))
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         """Return the log of the scan; if it was braked, the refusal."""
+        if only is not None:
+            return super().read(datasets, only)
         if self._scan.fault:
             mine = sorted(set(self.datasets()).intersection(datasets))
             return pa.Table.from_pylist([{"dataset": name, "fault": self._scan.fault} for name in mine], LINES)

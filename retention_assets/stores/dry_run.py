@@ -13,10 +13,10 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import (
     Capabilities,
     LocatedStore,
+    Only,
     Permit,
     PreparedTarget,
     Remains,
-    SelectiveStore,
     ServedStore,
     Store,
     SweptTarget,
@@ -49,11 +49,6 @@ class RecordingStore:
     recorded: list[RecordedDeletion] = field(default_factory=list)
     _sizes: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        # set on the instance, so that isinstance() with SelectiveStore answers as for the wrapped store
-        if isinstance(self.store, SelectiveStore):
-            self.read_some = self.store.read_some
-
     @property
     def name(self) -> str:
         return self.store.name
@@ -72,8 +67,9 @@ class RecordingStore:
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return self.store.shares(datasets)
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
-        return self.store.read(datasets)
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        # a store of another package may know no other way than whole
+        return self.store.read(datasets) if only is None else self.store.read(datasets, only)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         return self.store.tokens(datasets)

@@ -54,9 +54,23 @@ class Capabilities:
     # `sweep` deletes a target only if it still matches its note, and nothing that happens meanwhile can make it needed in
     # another way: the log need not be read again before each batch
     guards: bool = False
+    # a sweep need not read it whole: its answer for some transactions is as reliable as for all
+    reads_some: bool = False
+    # Much may be due in one of its datasets, and few rows decide about each transaction: those of its branches. It guards, and
+    # nothing of it is ever deleted from a latest view.
+    reads_chains: bool = False
     # Several tasks may sweep one dataset side by side, each its own transactions; names that are equal up to the first
     # occurrence of this text go to one task (empty: any task). None: one task at a time, as where a sweep is one commit.
     parts_at: str | None = None
+
+
+@dataclass(frozen=True)
+class Only:
+    """Some transactions, by dataset, with the realms being purged and the holds in force: what is held may keep others."""
+
+    transactions: Mapping[str, Sequence[str]]
+    purging: Collection[str] = ()
+    holds: Sequence[Hold] = ()
 
 
 @dataclass(frozen=True)
@@ -105,11 +119,16 @@ class Store(Protocol):
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         """Split the datasets into groups that are best read together, each small enough for one task."""
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         """Read the log and the refs of the datasets as they are now: rows of `frames.log.LINES`.
 
         A dataset that can't be read has one line with the reason in `fault`; one that is not there has none. Raises only if
         none of them can be read.
+
+        A store that `reads_some` is also asked for `only` some transactions: those of them that are there now, and one line
+        about each dataset. It raises if it can't be sure of any of them, and a plan prepared afterwards is about what was read
+        here. One that `reads_chains` reads the whole branches that they are on; a transaction on no branch comes alone, and a
+        dataset need not have a line. Other stores are never asked so.
         """
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
@@ -136,35 +155,6 @@ class Store(Protocol):
         """
 
 
-@runtime_checkable
-class SelectiveStore(Store, Protocol):
-    """A store that a sweep need not read whole: its answer for some transactions is as reliable as for all."""
-
-    def read_some(
-        self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
-    ) -> pa.Table:
-        """Read the wanted transactions (by dataset) that are there now, as `read` does, and one line about each dataset.
-
-        `purging` are the realms being purged; `holds` are in force, and what is held may keep others. Raises if it can't be
-        sure of any of them. A plan prepared afterwards is about what was read here.
-        """
-
-
-@runtime_checkable
-class ChainReadingStore(Store, Protocol):
-    """A store of datasets in which much may be due, and of which few rows decide about each transaction.
-
-    Nothing of it is ever deleted from a latest view, and it guards its deletions.
-    """
-
-    def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        """Read the whole branches that these transactions are on, as `read` has them now; a transaction on no branch comes
-        alone.
-
-        What is gone has no line; the dataset need not have one either.
-        """
-
-
 class DueTransactions(Protocol):
     """Due transactions of a store. They travel to tasks and each part is read where it is needed: there may be millions."""
 
@@ -177,7 +167,7 @@ class DueTransactions(Protocol):
 
 
 @runtime_checkable
-class LookingStore(SelectiveStore, Protocol):
+class LookingStore(Store, Protocol):
     """A store that must look at a lot before it can answer for any transaction: it looks once for a whole sweep."""
 
     @property
@@ -198,11 +188,11 @@ class LookingStore(SelectiveStore, Protocol):
         """Look at everything that decides whether these may go. Returns a small value that travels; the results are in a new
         folder. `last` is the result of the last whole scan, as the ledger keeps it.
 
-        A fault that leaves it unsure is raised by `read_some`, once it is asked about something the fault concerns.
+        A fault that leaves it unsure is raised by `read`, once it is asked about something the fault concerns.
         """
 
     def answer_by(self, look: object) -> None:
-        """Make `read_some` answer from a look while its folder exists; with None it asks anew each time."""
+        """Make `read` answer for some transactions from a look while its folder exists; with None it looks each time."""
 
     def was_looked_at(self, transactions: pa.Array, purging: Collection[str]) -> pa.Array:
         """Return the transactions that the look can answer for. The others became due only later."""

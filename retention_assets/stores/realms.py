@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import LINES
-from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import NAME_RULE, REALM, SYSTEM, is_realm_name, is_within
-from retention_assets.stores.protocol import SelectiveStore, Store, ask_store
+from retention_assets.stores.protocol import Only, Store, ask_store
 from retention_assets.stores.settings import StoreSettings
 
 
@@ -30,19 +29,13 @@ def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     return pa.concat_tables([lines, pa.Table.from_pylist(more, LINES)]) if more else lines
 
 
-def read_some_lines(
-    store: SelectiveStore,
-    wanted: Mapping[str, Sequence[str]],
-    purging: Collection[str],
-    whole: Collection[str],
-    holds: Sequence[Hold] = (),
-) -> pa.Table:
+def read_some_lines(store: Store, only: Only, whole: Collection[str]) -> pa.Table:
     """Read some transactions; for datasets in `whole`, whose lines are counted along, all others as well."""
-    lines = store.read_some(wanted, purging, holds)
+    lines = store.read(list(only.transactions), only)
     if not whole:
         return lines
     others = store.read(sorted(whole))
-    asked = pa.array([f"{dataset}\0{name}" for dataset in whole for name in wanted[dataset]], pa.string())
+    asked = pa.array([f"{dataset}\0{name}" for dataset in whole for name in only.transactions[dataset]], pa.string())
     others = others.filter(pc.and_(pc.is_valid(others["transaction"]), pc.invert(pc.is_in(keys_of(others), asked))))
     return pa.concat_tables([lines, others])
 

@@ -21,7 +21,6 @@ from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import (
-    ChainReadingStore,
     LocatedStore,
     Remains,
     Store,
@@ -128,9 +127,9 @@ class DatasetSweep:
     def dataset(self) -> str:
         return self.lease.dataset
 
-    def read_chains(self, store: ChainReadingStore, transactions: pa.Array) -> None:
+    def read_chains(self, transactions: pa.Array) -> None:
         counts = bool(counted_along_lines(self.context.ledger, [self.dataset]))
-        self.take_reading(read_chains(store, self.reading, transactions, self.deleted, counts))
+        self.take_reading(read_chains(self.store, self.reading, transactions, self.deleted, counts))
 
     def take_reading(self, reading: DatasetReading) -> None:
         self.reading, self.deleted = reading, 0

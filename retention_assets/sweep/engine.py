@@ -19,7 +19,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.sweeps.leases import SECONDS
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart
-from retention_assets.stores.protocol import PacedStore, SelectiveStore, Store, StoreFailed, call_store, outside_times
+from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, call_store, outside_times
 from retention_assets.stores.tasks import set_aside_what_is_loaded
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
@@ -97,8 +97,8 @@ class Sweeper:
             try:
                 if fault := store_fault(self.rulebook, store.name):
                     raise Refused(fault)
-                is_selective = isinstance(store, SelectiveStore)
-                wanted = among_looked_at(store, Wanted.by(self.ledger, share, at, names)) if is_selective else None
+                reads_some = call_store(store, lambda: store.capabilities).reads_some
+                wanted = among_looked_at(store, Wanted.by(self.ledger, share, at, names)) if reads_some else None
                 reading = read_fresh(store, share, wanted)
                 self._check_clock(reading)
             except Refused as refusal:

@@ -23,7 +23,7 @@ from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
 from retention_assets.policy.fields import INDEPENDENT
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Hold
-from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, call_store
+from retention_assets.stores.protocol import Only, Store, call_store
 from retention_assets.stores.realms import read_lines, read_some_lines
 
 
@@ -132,14 +132,14 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
 
 
 def read_chains(
-    store: ChainReadingStore, last: DatasetReading, transactions: pa.Array, deleted: int, counts: bool = False
+    store: Store, last: DatasetReading, transactions: pa.Array, deleted: int, counts: bool = False
 ) -> DatasetReading:
     """Read the chains of some transactions of a dataset. The rest comes from `last`, with the log's size less `deleted`.
 
     If nothing of them is left the dataset is read whole, as it may be another database by now. So it is where a policy counts
     along lines, and they are a part of one.
     """
-    log = sound_log(call_store(store, lambda: store.read_chains(last.dataset, transactions.to_pylist())))
+    log = sound_log(call_store(store, lambda: store.read([last.dataset], Only({last.dataset: transactions.to_pylist()}))))
     if not len(log.datasets) or (counts and _has_line(log.transactions)):
         return read_fresh(store, [last.dataset]).datasets[0]
     is_sound = log.datasets["fault"].null_count == len(log.datasets)
@@ -163,10 +163,10 @@ def _without(datasets: pa.Table, deleted: int) -> pa.Table:
 
 
 def _lines(store: Store, datasets: Sequence[str], wanted: Wanted | None) -> pa.Table:
-    if wanted is None or not isinstance(store, SelectiveStore):
+    if wanted is None:
         return read_lines(store, datasets)
     names = {name: asked.to_pylist() for name, asked in wanted.transactions.items()}
-    return read_some_lines(store, names, wanted.purging, wanted.whole, wanted.holds)
+    return read_some_lines(store, Only(names, wanted.purging, wanted.holds), wanted.whole)
 
 
 def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
@@ -183,7 +183,6 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
 
 
 def _chains_stand(store: Store, reading: DatasetReading) -> bool:
-    assert isinstance(store, ChainReadingStore)
     assert reading.chains_of is not None
     now: bool = read_chains(store, reading, reading.chains_of, 0).log.transactions.equals(reading.log.transactions)
     return now

@@ -28,7 +28,7 @@ from retention_assets.frames.log import Log
 from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
 from retention_assets.ledger.sweeps.writes import Moved, Planned, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import ChainReadingStore, SelectiveStore, Store, StoreFailed, Target
+from retention_assets.stores.protocol import Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
@@ -125,13 +125,13 @@ class _Round:
 
     def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
         """Read the same again, or datasets as a `whole`."""
-        if isinstance(self.store, SelectiveStore):
+        if self.store.capabilities.reads_some:
             self._read_selected_again(self._active(datasets))
             return
         for one in self._active(datasets):
             with self._alone(one):
-                if isinstance(self.store, ChainReadingStore) and one.reading.chains_of is not None and not whole:
-                    one.read_chains(self.store, one.reading.chains_of)
+                if one.reading.chains_of is not None and not whole:
+                    one.read_chains(one.reading.chains_of)
                 else:
                     one.take_reading(read_fresh(self.store, [one.dataset]).datasets[0])
 
@@ -153,12 +153,12 @@ class _Round:
         """Read the chains of what is due in datasets of which earlier slices have deleted: their tokens no longer tell whether
         others changed anything, and reading them whole for each slice would take quadratic time.
         """
-        if not isinstance(self.store, ChainReadingStore):
+        if not self.store.capabilities.reads_chains:
             return
         for name, rows in by_dataset(due).items():
             if len((one := self.active[name]).done_before):
                 with self._alone(one):
-                    one.read_chains(self.store, join_chunks(rows["transaction"]))
+                    one.read_chains(join_chunks(rows["transaction"]))
                     self._check_reading(one, "the sweep of {} ends here")
 
     def _check_reading(self, one: DatasetSweep, words: str) -> None:
@@ -273,7 +273,7 @@ class _Round:
         protections = self._protections()
         changed = {one.dataset for one in self._active(batch.targets) if one.checked_under != protections}
         # holds and realms are nothing that a store knows: one that is slow to read is only read again if it changed itself
-        protected = set() if isinstance(self.store, SelectiveStore) else changed
+        protected = set() if self.store.capabilities.reads_some else changed
         stale = self._stale([name for name in unguarded if name in self.active and name not in protected])
         changed |= stale
         if not changed:

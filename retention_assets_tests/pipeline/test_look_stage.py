@@ -29,7 +29,7 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, ObjectsCycle
-from retention_assets_tests.stores.objects.environments import LocalObjects
+from retention_assets_tests.stores.objects.environments import LocalObjects, read_some
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,11 +224,11 @@ def test_what_a_killed_look_has_left_is_removed_by_the_next_run(cycle: ObjectsCy
 def test_tasks_of_spark_find_what_is_found_here(cycle: ObjectsCycle, spark: "SparkSession") -> None:
     wanted = {name: [key for key in KEYS if key.startswith(name[-1])] for name in cycle.objects.datasets}
     store = cycle.objects.store(**cycle.changes)
-    here = store.read_some(wanted)
+    here = read_some(store, wanted)
     with cycle.ledger() as ledger:
         arguments = (cycle.settings, ledger, DUE, due(ledger), folder_of(cycle), threading.Event())
         with looks_in_tasks(spark, *arguments) as looks:
             store.answer_by(looks["blobs"])
             assert store.was_looked_at(pa.array(KEYS), ()).to_pylist() == [True] * len(KEYS)
-            assert store.read_some(wanted).equals(here)
+            assert read_some(store, wanted).equals(here)
     assert left(cycle) == []

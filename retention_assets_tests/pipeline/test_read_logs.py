@@ -20,6 +20,7 @@ from retention_assets.pipeline.stage import Source, read_datasets, read_output, 
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.logs import _logs, choose_datasets
+from retention_assets.stores.protocol import Only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ class Sick(FilesStore):
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(datasets)]
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - the protocol's
         if self.sick.intersection(datasets):
             raise OSError("the disk has gone")
         return pa.Table.from_pylist([{**LINE, "dataset": name} for name in datasets if name not in self.bare], LINES)

@@ -20,7 +20,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
 from retention_assets.stores.aspects import store as aspects_store
 from retention_assets.stores.aspects.store import AspectsStore
-from retention_assets.stores.protocol import ChainReadingStore
+from retention_assets.stores.protocol import Only, Store
 from retention_assets.stores.records import log as records_log
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets.sweep import round as sweep_round
@@ -64,13 +64,11 @@ def urn(number: int) -> str:
 # --- what decides -----------------------------------------------------------------------------------------------------
 
 
-def assert_judged_alike(
-    store: ChainReadingStore, dataset: str, chance: random.Random, policies: Sequence[Policy] = _POLICIES
-) -> None:
+def assert_judged_alike(store: Store, dataset: str, chance: random.Random, policies: Sequence[Policy] = _POLICIES) -> None:
     whole = sound_log(store.read([dataset]))
     names = whole.transactions["transaction"].to_pylist()
     asked = chance.sample(names, chance.randint(1, len(names)))
-    chains = sound_log(store.read_chains(dataset, [*asked, "no such name"]))
+    chains = sound_log(store.read([dataset], Only({dataset: [*asked, "no such name"]})))
     assert chains.datasets.drop_columns("transactions").equals(whole.datasets.drop_columns("transactions"))
     for one in policies:
         by_name = [
@@ -104,7 +102,7 @@ def test_units_of_work_are_judged_by_themselves_as_by_the_whole_table(units: Uni
 
 def test_keys_that_a_database_holds_to_be_equal_are_told_apart(units: Units) -> None:
     units.has("a", "b")
-    found = units.opened.read_chains(units.dataset, ["A", "a ", "b"])
+    found = units.opened.read([units.dataset], Only({units.dataset: ["A", "a ", "b"]}))
     assert found["transaction"].to_pylist() == ["b"]
 
 
@@ -136,6 +134,24 @@ def counted(
     return calls
 
 
+def reads(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, happens: Callable[[int], object] = lambda _: None
+) -> tuple[list[str], list[int]]:
+    """Datasets of which a store is read whole, and the calls by which only chains are read; what happens right before those."""
+    real, whole, chains = kind.read, list[str](), list[int]()
+
+    def read(store: Any, datasets: Sequence[str], only: Only | None = None) -> Any:
+        if only is None:
+            whole.extend(datasets)
+        else:
+            chains.append(len(chains) + 1)
+            happens(len(chains))
+        return real(store, datasets, only)
+
+    monkeypatch.setattr(kind, "read", read)
+    return whole, chains
+
+
 def swept(hub: DataHub) -> SweepResult:
     (result,) = hub.sweeps(DUE, wait=lambda *_: None).values()
     return result
@@ -144,7 +160,7 @@ def swept(hub: DataHub) -> SweepResult:
 def test_however_many_slices_there_are_the_table_is_read_whole_once(
     hub: DataHub, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, tokens, chains = (counted(monkeypatch, AspectsStore, name) for name in ("read", "tokens", "read_chains"))
+    (whole, chains), tokens = reads(monkeypatch, AspectsStore), counted(monkeypatch, AspectsStore, "tokens")
     result = swept(hub)
     assert (result.refused, result.outcomes[Outcome.DELETED]) == (None, 12)
     assert {version for _, _, version in table.rows()} == {0, 3}
@@ -158,7 +174,7 @@ def test_units_of_work_are_read_whole_once(units: Units, tmp_path: Path, monkeyp
     units.has(*(f"u{number}" for number in range(7)))
     cycle = Cycle(tmp_path / "cycle", [units]).says(policy())
     assert cycle.marks(UNITS_DAY) == 7
-    whole, chains = (counted(monkeypatch, RecordsStore, name) for name in ("read", "read_chains"))
+    whole, chains = reads(monkeypatch, RecordsStore)
     (result,) = cycle.sweeps(UNITS_DAY).values()
     assert (result.refused, result.outcomes[Outcome.DELETED], units.there()) == (None, 7, [])
     assert (len(whole), len(chains)) == (1, 6)
@@ -237,7 +253,7 @@ def test_a_hold_between_slices_is_heard(hub: DataHub, table: Table, monkeypatch:
 
 def test_a_table_that_is_empty_all_at_once_is_another_one(hub: DataHub, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not there in it is neither deleted nor kept: nobody knows."""
-    counted(monkeypatch, AspectsStore, "read_chains", lambda call: table.do(f"DELETE FROM {table.name}") if call == 1 else None)
+    reads(monkeypatch, AspectsStore, lambda call: table.do(f"DELETE FROM {table.name}") if call == 1 else None)
     result = swept(hub)
     assert "its store does not have it (any more)" in str(result.refused)
     assert result.outcomes[Outcome.SPARED] == 0

@@ -16,7 +16,7 @@ from retention_assets.exchange import datasets_in, read_file
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import LocalPath
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, SweptTarget, Target, always
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, SweptTarget, Target, always
 from retention_assets.stores.registry import StoreKind
 from retention_assets.stores.settings import LazyStore, StoreSettings
 
@@ -49,7 +49,7 @@ class ToyStore(LazyStore[ToySettings]):
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(datasets)] if datasets else []
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - the protocol's
         return read_file(self.log, datasets) if datasets else LINES.empty_table()
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:

@@ -19,7 +19,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, always
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Store, SweptTarget, always
 from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
@@ -49,8 +49,8 @@ class Elsewhere(RecordingStore):
     def capabilities(self) -> Capabilities:
         return replace(self.store.capabilities, guards=self.guards)
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
-        return self._then("read", self.store.read(datasets))
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        return self._then("read", super().read(datasets, only))
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         return self._then("tokens", self.store.tokens(datasets))

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
 from retention_assets_tests.sweep.test_engine import FIVE
 
@@ -229,9 +229,9 @@ class Guards(RecordingStore):
     def capabilities(self) -> Capabilities:
         return replace(self.store.capabilities, guards=self.guards)
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         self.reads += 1
-        return self.store.read(datasets)
+        return super().read(datasets, only)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         log = self.lake.folder / "log" / "lake-d.jsonl"

@@ -18,7 +18,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
 from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
-from retention_assets.stores.protocol import Capabilities, PreparedTarget, SelectiveStore, SweptTarget, Target
+from retention_assets.stores.protocol import Capabilities, Only, PreparedTarget, SweptTarget, Target
 from retention_assets.sweep import opening
 from retention_assets.sweep.execute import cut_batches, pause
 from retention_assets.sweep.opening import classes_of, opening_of
@@ -46,7 +46,8 @@ class Store:
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return [(name,) for name in datasets]
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        self.only = only
         row = {"transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF}
         return pa.Table.from_pylist([{**row, "dataset": name} for name in datasets], LINES)
 
@@ -112,28 +113,25 @@ def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_w
     ]
 
 
-class Selective(Store):
-    def read_some(self, *_: object) -> str:
-        return "rows"
-
+class Postponing(Store):
     def postpone(self, *_: object) -> list[SweptTarget]:
         raise AssertionError("it was told to postpone")
 
 
-def test_a_recording_store_reads_some_transactions_only_where_the_store_behind_does() -> None:
-    assert isinstance(RecordingStore(Selective()), SelectiveStore)
-    assert RecordingStore(Selective()).read_some({}) == "rows"
-    assert not isinstance(RecordingStore(Store()), SelectiveStore)
+def test_a_recording_store_reads_only_some_transactions_where_it_is_asked_to() -> None:
+    store = Store()
+    rows = RecordingStore(store).read(["lake/a"], Only({"lake/a": ["T1"]}))
+    assert (store.only, rows) == (Only({"lake/a": ["T1"]}), store.read(["lake/a"]))
 
 
 def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or_record() -> None:
     """`sweep` and `expire` of the store behind raise; all others that it passes on change nothing."""
     protocols = [kind for kind in vars(protocol).values() if getattr(kind, "_is_runtime_protocol", False)]
     names = {name for kind in protocols for name in vars(kind) if not name.startswith("_")}
-    assert {"sweep", "expire", "postpone", "read_chains", "look"} <= names
-    passed_on = {"name", "capabilities", "datasets", "shares", "read", "read_some", "tokens", "warnings"}
+    assert {"sweep", "expire", "postpone", "look"} <= names
+    passed_on = {"name", "capabilities", "datasets", "shares", "read", "tokens", "warnings"}
     passed_on |= {"prepare", "present", "place", "remains"}
-    assert {name for name in names if hasattr(RecordingStore(Selective()), name)} == {*passed_on, "sweep", "expire"}
+    assert {name for name in names if hasattr(RecordingStore(Postponing()), name)} == {*passed_on, "sweep", "expire"}
 
 
 # --- looks ---

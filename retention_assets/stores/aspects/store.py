@@ -29,6 +29,7 @@ from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.protocol import (
     Capabilities,
+    Only,
     Permit,
     PreparedTarget,
     Remains,
@@ -43,7 +44,7 @@ ROWS_PER_SHARE = 1_000_000
 _URNS = 5_000
 # All of an urn goes to one task: a note relies on what stays, so a plan that knew only some of what goes would rely on the
 # rest.
-_CAPABILITIES = Capabilities(log_is_complete=True, guards=True, parts_at=VERSION_AT)
+_CAPABILITIES = Capabilities(log_is_complete=True, guards=True, reads_chains=True, parts_at=VERSION_AT)
 
 
 class AspectsStore(LazyStore[AspectsSettings]):
@@ -83,8 +84,12 @@ class AspectsStore(LazyStore[AspectsSettings]):
             rows += count
         return [tuple(share) for share in shares]
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
-        """Read in one database snapshot, which blocks no writer."""
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        """Read in one database snapshot, which blocks no writer; or all versions of the urns of some transactions."""
+        if only is not None:
+            return pa.concat_tables(
+                [LINES.empty_table(), *(self._read_urns(name, only.transactions[name]) for name in datasets)]
+            )
         self.policies()
         keys = {key_of(self.name, name): name for name in datasets}
         wanted = {key: name for key, name in keys.items() if key[0]}
@@ -96,8 +101,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
             found += [fault_table(name) for key, name in keys.items() if not key[0] and name in there]
         return pa.concat_tables(found)
 
-    def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        """Read all versions of the transactions' urns."""
+    def _read_urns(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
         key = key_of(self.name, dataset)
         rows = (row_of(name, key[0]) for name in transactions)
         urns = sorted({row[0] for row in rows if row is not None})

@@ -36,6 +36,7 @@ from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
     FindData,
+    Only,
     Permit,
     PreparedTarget,
     Remains,
@@ -79,7 +80,7 @@ class FilesStore:
         """Keep datasets of the same files together."""
         return self.log.shares(datasets)
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
         """Raises BadInput if a file can't be read: it might mention any dataset."""
         lines, layout = self.log.lines(datasets), FolderLayout.of(self.settings)
         there = pc.unique(lines["dataset"]).to_pylist()

@@ -39,7 +39,7 @@ from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.sql_catalog import CatalogTables, load_table, see_all_rows, table_locations
 from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, sweep_table
-from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Remains, SweptTarget, Target, always
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
 _CAPABILITIES = Capabilities(log_is_complete=True, drops_refs=True)
@@ -72,7 +72,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """Group datasets so that a task reads a group in seconds, one metadata file each."""
         return [tuple(datasets[first : first + _SHARE]) for first in range(0, len(datasets), _SHARE)]
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
         with ThreadPoolExecutor(_THREADS) as threads:
             return table_of(line for lines in threads.map(self._lines_of, datasets) for line in lines)
 

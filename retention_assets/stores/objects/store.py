@@ -41,6 +41,7 @@ from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
     DueTransactions,
+    Only,
     Permit,
     PreparedTarget,
     Remains,
@@ -79,7 +80,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(log_is_complete=True, guards=True, parts_at="")
+        return Capabilities(log_is_complete=True, guards=True, reads_some=True, parts_at="")
 
     @cached_property
     def listing(self) -> ObjectListing:
@@ -103,8 +104,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """A single share: one scan reads all datasets."""
         return [tuple(sorted(set(datasets)))] if datasets else []
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
-        """Read the log by a scan in this process. Raises Refused if a source is not whole."""
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        """Read the log by a scan in this process, or some of it by a look. Raises Refused if a source is not whole."""
+        if only is not None:
+            return self._read_some(only)
         if not datasets:
             return LINES.empty_table()
         _, lines = read_here(
@@ -164,17 +167,15 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             " rows refer is deleted. Name the table that holds the rows."
         ]
 
-    def read_some(
-        self, wanted: Mapping[str, Sequence[str]], purging: Collection[str] = (), holds: Sequence[Hold] = ()
-    ) -> pa.Table:
-        keys = {dataset: pa.array(names, pa.string()) for dataset, names in wanted.items()}
+    def _read_some(self, only: Only) -> pa.Table:
+        keys = {dataset: pa.array(names, pa.string()) for dataset, names in only.transactions.items()}
         found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
             mine = pc.and_(pc.equal(found["dataset"], dataset), pc.is_in(found["key"], asked))
             self._read[dataset] = _Reading(asked, found.filter(mine))
         objects = pa.concat_tables([self._read[dataset].found for dataset in keys] or [_NAMED.empty_table()])
-        with self._looked_at(objects, purging, holds) as look:
-            return look.judge(self.settings, objects, list(keys), purging)
+        with self._looked_at(objects, only.purging, only.holds) as look:
+            return look.judge(self.settings, objects, list(keys), only.purging)
 
     @property
     def has_looked(self) -> bool:

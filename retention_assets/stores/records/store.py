@@ -22,6 +22,7 @@ from retention_assets.sql.reflection import location_of
 from retention_assets.stores.protocol import (
     Capabilities,
     ExpiryCount,
+    Only,
     Permit,
     PostponementTerms,
     PreparedTarget,
@@ -57,7 +58,8 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(log_is_complete=True, guards=True, expiry=self.settings.ttl is not None, parts_at="")
+        expires = self.settings.ttl is not None
+        return Capabilities(log_is_complete=True, guards=True, expiry=expires, reads_chains=True, parts_at="")
 
     @property
     def dataset(self) -> str:
@@ -78,14 +80,14 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(sorted(set(datasets)))] if datasets else []
 
-    def read(self, datasets: Sequence[str]) -> pa.Table:
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         own = [name for name in datasets if self._has(name)]
-        return lines_of(self.database, self.tables, self.dataset, own) if own else LINES.empty_table()
-
-    def read_chains(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        if not self._has(dataset):
+        if not own:
             return LINES.empty_table()
-        return lines_of_some(self.database, self.tables, self.dataset, dataset, transactions)
+        if only is None:
+            return lines_of(self.database, self.tables, self.dataset, own)
+        wanted = only.transactions
+        return pa.concat_tables(lines_of_some(self.database, self.tables, self.dataset, name, wanted[name]) for name in own)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Hash the whole root table in one query."""

@@ -20,7 +20,7 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.objects.environments import Objects
+from retention_assets_tests.stores.objects.environments import Objects, read_some
 from retention_assets_tests.sweep.datasets import evaluate
 
 UNREFERENCED = {
@@ -117,4 +117,4 @@ class Scanned:
         found = pa.concat_tables([self.store.read([one]) for one in datasets])
         names = {one: found.filter(pa.compute.equal(found["dataset"], one))["transaction"] for one in datasets}
         wanted = {one: [name for name in names[one].to_pylist() if name is not None] for one in datasets}
-        return self.store.read_some(wanted, self.purging)
+        return read_some(self.store, wanted, self.purging)

@@ -6,12 +6,13 @@ Belongs here: the environments of the contract, references as JSON lines, and ey
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import (
     BigInteger,
@@ -30,8 +31,10 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import Text, TypeEngine
 
+from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.protocol import Only, Store
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment
 from retention_assets_tests.stores.files.environments import S3
@@ -39,6 +42,12 @@ from retention_assets_tests.stores.records.environments import DRIVERS, refusing
 
 # Older than any test asks for, also by the real clock of a disk or a server.
 OLD = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def read_some(
+    store: Store, wanted: Mapping[str, Sequence[str]], purging: Sequence[str] = (), holds: Sequence[Hold] = ()
+) -> pa.Table:
+    return store.read(list(wanted), Only(wanted, purging, holds))
 
 
 class Objects(Environment):

@@ -18,6 +18,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places import file_systems
+from retention_assets_tests.stores.objects.environments import read_some
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 KEYS = ["a", "b", "deep/c", "deep/", "é 'q\" +&", *(f"many/{number:05d}" for number in range(1_010))]
@@ -105,7 +106,7 @@ def test_objects_go_that_are_what_was_planned_and_nothing_else(bucket: Bucket, v
 
 def test_who_is_needed_by_the_second_look_is_named(bucket: Bucket) -> None:
     bucket.put("a", "b")
-    rows = bucket.store().read_some({"o/o": ["a", "b", "gone"]}).to_pylist()
+    rows = read_some(bucket.store(), {"o/o": ["a", "b", "gone"]}).to_pylist()
     said = {row["transaction"]: dict(row["attributes"]) for row in rows if row["transaction"]}
     assert {key: one["referenced"] for key, one in said.items()} == {"a": "true", "b": "false"} or said["b"]["class"] == "young"
     assert said["a"]["witness"].endswith("refs.jsonl")

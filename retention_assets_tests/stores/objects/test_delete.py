@@ -6,7 +6,7 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
-from retention_assets_tests.stores.objects.environments import OLD, Objects
+from retention_assets_tests.stores.objects.environments import OLD, Objects, read_some
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 LATER = OLD + timedelta(days=1)
@@ -105,7 +105,7 @@ def test_a_key_of_another_dataset_is_not_of_this_one(objects: Objects) -> None:
 def test_what_is_prepared_is_what_was_looked_at_and_not_what_came_since(objects: Objects) -> None:
     """Between the second look and the plan somebody writes another object: it was never judged."""
     store = objects.store()
-    store.read_some({"blobs/a": ["a/one", "a/two"]})
+    read_some(store, {"blobs/a": ["a/one", "a/two"]})
     objects.put("a/one", b"anew", LATER)
     assert swept(store, planned(store, "a/one"))["a/one"] == SweptTarget("a/one", Outcome.SPARED, error=ANOTHER)
     # What nobody has looked at is planned as it is.

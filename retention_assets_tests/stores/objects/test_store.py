@@ -17,23 +17,23 @@ from retention_assets.outcomes import Outcome
 from retention_assets.people.history import explain_transaction
 from retention_assets.stores.objects.listings.parquet import ParquetObjects
 from retention_assets.stores.objects.store import ObjectsStore
-from retention_assets.stores.protocol import LocatedStore, PacedStore, SelectiveStore, ServedStore, is_same_place
+from retention_assets.stores.protocol import LocatedStore, PacedStore, ServedStore, is_same_place
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.cycle import ObjectsCycle
-from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, Objects, SqlObjects
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, Objects, SqlObjects, read_some
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 
 def classes(store: ObjectsStore, *keys: str, dataset: str = "blobs/a", purging: tuple[str, ...] = ()) -> dict[str, str]:
     """What the second look finds each object to be."""
-    log = sound_log(store.read_some({dataset: keys}, purging))
+    log = sound_log(read_some(store, {dataset: keys}, purging))
     assert log.datasets["fault"].to_pylist() == [None]
     return {row["transaction"]: dict(row["attributes"])["class"] for row in log.transactions.to_pylist()}
 
 
 def test_it_is_everything_that_a_sweep_asks_for(objects: Objects) -> None:
     store = objects.store()
-    for protocol in (SelectiveStore, PacedStore, LocatedStore, ServedStore):
+    for protocol in (PacedStore, LocatedStore, ServedStore):
         assert isinstance(store, protocol)
     assert (store.capabilities.log_is_complete, store.capabilities.guards) == (True, True)
 
@@ -68,7 +68,7 @@ def test_some_objects_are_what_a_scan_finds_them_to_be(objects: Objects) -> None
     store = objects.store()
     keys = ("a/one", "a/two", "a/three", "a/young", "a/gone")
     scanned = sound_log(store.read(["blobs/a"])).transactions
-    looked = sound_log(store.read_some({"blobs/a": keys})).transactions
+    looked = sound_log(read_some(store, {"blobs/a": keys})).transactions
     shared = ["transaction", "parent", "type", "status", "opened_at", "closed_at", "bytes"]
     assert looked.select(shared).sort_by("transaction").to_pylist() == scanned.select(shared).sort_by("transaction").to_pylist()
     assert classes(store, *keys) == {
@@ -88,13 +88,13 @@ def test_where_objects_have_no_realms_those_of_references_and_edges_say_nothing(
 
 
 def test_a_dataset_of_which_nothing_is_left_has_a_line(objects: Objects) -> None:
-    log = sound_log(objects.store().read_some({"blobs/a": ["a/gone"], "blobs/b": []}))
+    log = sound_log(read_some(objects.store(), {"blobs/a": ["a/gone"], "blobs/b": []}))
     assert (log.datasets["dataset"].to_pylist(), len(log.transactions)) == (["blobs/a", "blobs/b"], 0)
 
 
 def test_each_key_is_of_the_dataset_that_asked_for_it(objects: Objects) -> None:
     objects.put("b/one", b"b")
-    log = sound_log(objects.store().read_some({"blobs/a": ["a/one", "b/one"], "blobs/b": ["a/two"]}))
+    log = sound_log(read_some(objects.store(), {"blobs/a": ["a/one", "b/one"], "blobs/b": ["a/two"]}))
     assert log.transactions["transaction"].to_pylist() == ["a/one"]
 
 
@@ -127,7 +127,7 @@ def test_the_realm_of_a_dataset_is_that_of_its_objects(folder: LocalObjects) -> 
     folder.put("b/one", b"b")
     store = folder.store(dataset=None, realm="{0}")
     for dataset, keys, realm in (("a", ["a/one", "a/two"], "a"), ("b", ["b/one"], "b"), ("a", ["gone"], None)):
-        (row,) = sound_log(store.read_some({f"blobs/{dataset}": keys})).datasets.to_pylist()
+        (row,) = sound_log(read_some(store, {f"blobs/{dataset}": keys})).datasets.to_pylist()
         assert dict(row["attributes"]).get("realm") == realm
 
 
@@ -159,7 +159,7 @@ def test_rewrites_are_warned_of(folder: LocalObjects) -> None:
 def test_an_object_is_explained_by_who_refers_to_it(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without listing all others: not even limits keep anybody from that."""
     cycle.objects.refers("a/one", **{"from": "doc 7"})
-    monkeypatch.setattr(ObjectsStore, "read", lambda *_: pytest.fail("everything was read"))
+    monkeypatch.setattr("retention_assets.stores.objects.store.read_here", lambda *_: pytest.fail("everything was read"))
     found = explain_transaction(cycle.environment, "blobs/a", "a/one", AS_OF).explanation
     assert found is not None
     assert len(found.witnesses) == 1
@@ -230,7 +230,7 @@ def test_of_a_list_with_realms_the_place_alone_is_asked_when_it_comes_to_deletin
 
     monkeypatch.setattr(ParquetObjects, "read", noted)
     store = folder.store(**listed(folder, ("a/one", "r1"), ("a/two", "r2")))
-    store.read_some({"blobs/r1": ["a/one", "a/two"]})
+    read_some(store, {"blobs/r1": ["a/one", "a/two"]})
     # Whatever else is to be known of an object its place says.
     assert columns == [("realm", "kind")]
     targets = planned(store, "a/one", "a/two", dataset="blobs/r1")
@@ -243,4 +243,4 @@ def test_of_a_list_with_realms_the_place_alone_is_asked_when_it_comes_to_deletin
 def test_an_object_that_is_listed_for_two_realms_is_refused(folder: LocalObjects) -> None:
     store = folder.store(**listed(folder, ("a/one", "r1"), ("a/one", "r2")))
     with pytest.raises(Refused, match=r"a/one.* more than once \(realms r1, r2\)"):
-        store.read_some({"blobs/r1": ["a/one"]})
+        read_some(store, {"blobs/r1": ["a/one"]})

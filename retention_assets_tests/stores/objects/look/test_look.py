@@ -31,7 +31,7 @@ from retention_assets.stores.objects.tables import EDGES
 from retention_assets.stores.protocol import LookingStore
 from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.rounds import rounds
-from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some
 from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained
 from retention_assets_tests.stores.objects.references.sources import Said
 from retention_assets_tests.stores.objects.test_store import classes
@@ -226,7 +226,7 @@ def test_a_look_of_the_day_before_is_no_look(folder: LocalObjects, tmp_path: Pat
     found = looked(store, tmp_path / "look", "a/one")
     store.answer_by(replace(found, began=found.began - look.OLDEST))
     with pytest.raises(Refused, match="too long ago"):
-        store.read_some({"blobs/a": ["a/one"]})
+        read_some(store, {"blobs/a": ["a/one"]})
 
 
 REALMS: dict[str, Any] = {"realm": "{0}"}
@@ -259,7 +259,7 @@ def test_a_source_that_is_not_whole_concerns_only_those_that_need_it(folder: Loc
     assert found.fault is not None
     assert classes(store, "a/one", purging=("a",)) == {"a/one": "realm_purge"}
     with pytest.raises(Refused, match=r"a\.jsonl"):
-        store.read_some({"blobs/b": ["b/one"]}, ["a"])
+        read_some(store, {"blobs/b": ["b/one"]}, ["a"])
 
 
 def test_what_a_source_raises_is_told_with_its_kind_and_the_source(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObject
         while more := {end for begin, end in pairs if begin in reached} - reached:
             reached |= more
         over = {end for begin, end in pairs if begin in reached}
-        log = sound_log(store.read_some({"blobs/a": keys}, (), (HELD,)))
+        log = sound_log(read_some(store, {"blobs/a": keys}, (), (HELD,)))
         found = {row["transaction"]: dict(row["attributes"]) for row in log.transactions.to_pylist()}
         assert {key for key, said in found.items() if "witness" in said} == (over | {"a/used"}) - {"a/gone"}, seed
         assert found["a/held"]["class"] == ("referenced" if "a/held" in over else "unreferenced"), seed
@@ -329,4 +329,4 @@ def test_an_object_that_is_newer_than_the_list_keeps_what_it_leads_to(folder: Lo
     assert classes(store, "a/one", dataset="blobs/acme") == {"a/one": "unreferenced"}
     folder.put("a/new", b".")
     assert classes(store, "a/one", dataset="blobs/acme") == {"a/one": "referenced"}
-    assert "over the edge from a/new, which is not in the listing" in str(store.read_some(wanted)["attributes"])
+    assert "over the edge from a/new, which is not in the listing" in str(read_some(store, wanted)["attributes"])
