@@ -5,17 +5,20 @@ Does not belong here: what should be left.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import Store
+from retention_assets.stores.dry_run import RecordingStore
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Store, SweptTarget, always
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
@@ -25,6 +28,8 @@ from retention_assets_tests.sweep.datasets import evaluate, settings_in
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
 MARKED = AS_OF
 DUE = AS_OF + timedelta(days=7)
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -166,3 +171,38 @@ class Lake:
         """The faults of the audit."""
         with self.opened() as ledger:
             return ledger.verify().faults
+
+
+class Elsewhere(RecordingStore):
+    """A store that really deletes, and at one moment of whose work something happens elsewhere: after so many calls of one kind."""
+
+    def __init__(self, store: Store, guards: bool, happens: Callable[[], object], during: str = "sweep", call: int = 1) -> None:
+        super().__init__(store)
+        self.guards, self.happens, self.at = guards, happens, (during, call)
+        self.calls = dict.fromkeys(("read", "tokens", "prepare", "sweep"), 0)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.store.capabilities, guards=self.guards)
+
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
+        return self._then("read", super().read(datasets, only))
+
+    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
+        return self._then("tokens", self.store.tokens(datasets))
+
+    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
+        # Before the notes are taken: they say what is there then, so that nothing has changed by them.
+        self._then("prepare", None)
+        return self.store.prepare(dataset, transactions)
+
+    def sweep(self, dataset: str, targets: Any, parallelism: int, permit: Permit = always) -> list[SweptTarget]:
+        swept = self.store.sweep(dataset, targets, parallelism, permit)
+        self._then("sweep", None)
+        return swept
+
+    def _then(self, kind: str, answer: T) -> T:
+        self.calls[kind] += 1
+        if (kind, self.calls[kind]) == self.at:
+            self.happens()
+        return answer

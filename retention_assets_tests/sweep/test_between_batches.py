@@ -6,10 +6,9 @@ prepares a plan, or while another dataset has its turn.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,11 +17,11 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold
-from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Store, SweptTarget, always
+from retention_assets.stores.protocol import Store
 from retention_assets.sweep import round as sweep_round
+from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.recheck import Recheck, RecheckResult
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+from retention_assets_tests.sweep.lakes import DUE, OLD, Elsewhere, Lake
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
 
 # Batches of two: S1 and S2 are gone when it happens.
@@ -33,43 +32,6 @@ REPLACED = (
     " grace has not begun."
 )
 Happens = Callable[[Lake], object]
-
-T = TypeVar("T")
-
-
-class Elsewhere(RecordingStore):
-    """A store that really deletes, and at one moment of whose work something happens elsewhere: after so many calls of one kind."""
-
-    def __init__(self, store: Store, guards: bool, happens: Callable[[], object], during: str, call: int = 1) -> None:
-        super().__init__(store)
-        self.guards, self.happens, self.at = guards, happens, (during, call)
-        self.calls = dict.fromkeys(("read", "tokens", "prepare", "sweep"), 0)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self.store.capabilities, guards=self.guards)
-
-    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        return self._then("read", super().read(datasets, only))
-
-    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        return self._then("tokens", self.store.tokens(datasets))
-
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        # Before the notes are taken: they say what is there then, so that nothing has changed by them.
-        self._then("prepare", None)
-        return self.store.prepare(dataset, transactions)
-
-    def sweep(self, dataset: str, targets: Any, parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        swept = self.store.sweep(dataset, targets, parallelism, permit)
-        self._then("sweep", None)
-        return swept
-
-    def _then(self, kind: str, answer: T) -> T:
-        self.calls[kind] += 1
-        if (kind, self.calls[kind]) == self.at:
-            self.happens()
-        return answer
 
 
 def places_a_hold(lake: Lake) -> None:
@@ -383,3 +345,13 @@ def test_what_people_say_while_marks_are_checked_is_heard_before_the_first_batch
     monkeypatch.setattr(Recheck, "check", checks)
     assert sweeps(marked, Elsewhere(marked.stores["lake"], guards, lambda: None, "sweep")) == {Outcome.SPARED: 5}
     assert marked.there() == ALL
+
+
+def test_nothing_begins_once_the_permit_is_over(fresh: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine slept while the store was asked for the last time, right before the first batch."""
+    late, real = list[str](), SweepPermit._late
+    monkeypatch.setattr(SweepPermit, "_late", lambda permit: late[0] if late else real(permit))
+    store = Elsewhere(fresh.stores["lake"], False, lambda: late.append("the machine slept"), "tokens", 3)
+    (result,) = fresh.sweeps(stores={"lake": store}).values()
+    assert (result.refused, store.calls["tokens"]) == ("Nothing further is deleted: the machine slept.", 3)
+    assert fresh.statuses() == dict.fromkeys(ALL - {"S6"}, "MARKED")

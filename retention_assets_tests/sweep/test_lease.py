@@ -15,8 +15,8 @@ from retention_assets.ledger.sweeps.leases import SECONDS, Lease, Leases, TakenL
 from retention_assets.sweep import lease as module
 from retention_assets.sweep.lease import hold_lease
 from retention_assets_tests.ledger.states import change_leases, take_lease
-from retention_assets_tests.sweep.lakes import Lake
-from retention_assets_tests.sweep.test_engine import FIVE, Meddling
+from retention_assets_tests.sweep.lakes import Elsewhere, Lake
+from retention_assets_tests.sweep.test_engine import FIVE
 
 # A life that is not the usual one, and longer than any test. Only a test that hangs would wait so long as the other.
 LIFE, LONG = 10_000.0, 60.0
@@ -163,6 +163,6 @@ def test_the_lease_of_a_dataset_lives_on_while_a_batch_takes_its_time(lake: Lake
         pulse.beats()
         ends.append(ends_at(ledger))
 
-    lake.sweeps(stores={"lake": Meddling(lake.stores["lake"], happens)})
+    lake.sweeps(stores={"lake": Elsewhere(lake.stores["lake"], False, happens)})
     assert ends[0] < ends[1]
     assert lake.there() == {"S6"}

@@ -22,7 +22,7 @@ from retention_assets.stores.protocol import Capabilities, Only, PreparedTarget,
 from retention_assets.sweep import opening
 from retention_assets.sweep.execute import cut_batches, pause
 from retention_assets.sweep.opening import classes_of, opening_of
-from retention_assets.sweep.read import DatasetReading, StoreReading, current, read_fresh
+from retention_assets.sweep.read import StoreReading
 from retention_assets.sweep.signals import stop_on_signals
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
@@ -134,36 +134,7 @@ def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or
     assert {name for name in names if hasattr(RecordingStore(Postponing()), name)} == {*passed_on, "sweep", "expire"}
 
 
-# --- looks ---
-
-
-def test_each_dataset_has_its_own_part_of_what_was_read_together() -> None:
-    reading = read_fresh(RecordingStore(Store()), ["lake/b", "lake/gone", "lake/a"])
-    assert [(look.dataset, look.token) for look in reading.datasets] == [("lake/b", "1"), ("lake/gone", None), ("lake/a", "1")]
-    for look in reading.datasets:
-        assert look.log.transactions["dataset"].to_pylist() == [look.dataset]
-        assert look.log.datasets["dataset"].to_pylist() == [look.dataset]
-
-
-def test_nothing_is_judged_of_a_dataset_without_token_or_lines_or_with_a_fault() -> None:
-    sound = Log(LOG.empty_table(), pa.Table.from_pylist([{"dataset": "lake/a"}], DATASETS))
-    fault = {"dataset": "lake/a", "fault": "two heads", "fault_transaction": "T1"}
-    unsound = Log(LOG.empty_table(), pa.Table.from_pylist([fault], DATASETS))
-    assert DatasetReading("lake/a", sound, "1").fault is None
-    assert (
-        DatasetReading("lake/a", sound, None).fault
-        == DatasetReading("lake/a", EMPTY, "1").fault
-        == "its store does not have it (any more)"
-    )
-    assert DatasetReading("lake/a", unsound, "1").fault == "its log is not sound: two heads (transaction T1)"
-
-
-def test_a_look_is_current_as_long_as_its_store_says_the_same() -> None:
-    store = Store()
-    look, gone = DatasetReading("lake/a", EMPTY, "1"), DatasetReading("lake/gone", EMPTY, "1")
-    assert current(store, [look, gone, DatasetReading("lake/gone", EMPTY, None)]) == {"lake/a"}
-    store.token = "2"
-    assert current(store, [look]) == set()
+# --- what was read ---
 
 
 def test_the_newest_time_of_a_reading_is_the_latest_that_has_come() -> None:

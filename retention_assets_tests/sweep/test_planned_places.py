@@ -15,7 +15,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets_tests.ledger.states import change_leases
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+from retention_assets_tests.sweep.lakes import DUE, OLD, Elsewhere, Lake
 from retention_assets_tests.sweep.test_engine import FIVE, begin
 from retention_assets_tests.sweep.test_withheld import ASKS, Interrupted
 
@@ -97,6 +97,22 @@ def test_what_was_begun_on_one_disk_is_not_deleted_on_another_at_the_same_place(
     is_refused(begun, root, root)
     (root / ".retention-store").write_text("0" * 32)
     is_refused(begun, root, root)
+
+
+def test_a_disk_that_is_mounted_between_batches_in_the_place_of_another_loses_nothing(lake: Lake, guards: bool) -> None:
+    lake.has(FIVE).marks()
+    root = lake.folder / "data"
+    (root / ".retention-store").write_text("1" * 32)
+
+    def mounts() -> None:
+        shutil.copytree(root, lake.folder / "copy")
+        root.rename(lake.folder / "unmounted")
+        (lake.folder / "copy").rename(root)
+        (root / ".retention-store").write_text("0" * 32)
+
+    (result,) = lake.sweeps(stores={"lake": Elsewhere(lake.stores["lake"], guards, mounts)}).values()
+    assert "what was planned of lake/d is in another place than the one to which the settings lead" in str(result.refused)
+    assert (lake.there(), result.outcomes) == (REST, {Outcome.DELETED: 2})
 
 
 def test_what_was_begun_in_a_place_that_is_gone_for_good_is_spared_by_a_hold(begun: Lake) -> None:

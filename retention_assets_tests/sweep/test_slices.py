@@ -23,8 +23,8 @@ from retention_assets.sweep.dataset_sweep import DatasetSweep
 from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.recheck import JudgedRows
 from retention_assets.sweep.round import _Round
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
-from retention_assets_tests.sweep.test_between_batches import Elsewhere, Happens, holds_one
+from retention_assets_tests.sweep.lakes import DUE, OLD, Elsewhere, Lake
+from retention_assets_tests.sweep.test_between_batches import Happens, holds_one
 from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE
 
 
