@@ -87,6 +87,19 @@ def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone
     assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled, total.finished_at) == (2, 1, 1, None)
 
 
+def test_what_another_database_does_not_have_was_not_expired(
+    cycle: Cycle, units: Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units.has("a", "b")
+    cycle.runs(AS_OF)
+    for name in units.tables:
+        units.loses(name, "a")
+    monkeypatch.setattr(RecordsStore, "place", lambda *_, **__: "another database")
+    (result,) = cycle.sweeps(AS_OF + timedelta(hours=1)).values()
+    assert "is in another place than the one to which the settings lead" in str(result.refused)
+    assert cycle.statuses(units.dataset) == {"a": "SWEEPING", "b": "SWEEPING"}
+
+
 def test_a_time_that_was_given_is_taken_back_from_what_is_needed_again(cycle: Cycle, units: Units) -> None:
     units.has("a", "b")
     cycle.runs(AS_OF)
