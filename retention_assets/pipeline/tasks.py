@@ -112,10 +112,10 @@ def deal(costs: Mapping[T, int], most: int, key: Callable[[T], Any]) -> list[lis
     """
     hands: list[list[T]] = [[] for _ in range(min(most, len(costs)))]
     load = [(0, number) for number in range(len(hands))]
-    for one in sorted(costs, key=lambda one: (-costs[one], key(one))):
+    for item in sorted(costs, key=lambda item: (-costs[item], key(item))):
         least, number = heapq.heappop(load)
-        hands[number].append(one)
-        heapq.heappush(load, (least + costs[one], number))
+        hands[number].append(item)
+        heapq.heappush(load, (least + costs[item], number))
     return hands
 
 

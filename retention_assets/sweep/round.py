@@ -336,8 +336,8 @@ class _Round:
     # --- batches ---
 
     def _justified_batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[tuple[Batch, Targets]]:
-        """Yield batches of rows with the targets that may go from their place at that moment: nothing about them has changed,
-        or they were checked again, among all the `marks` at hand. Their readers know.
+        """Yield each batch of rows with the targets that may go. Before it, changes are looked for: if there are any, all
+        `marks` at hand are checked again. Then places are compared, and readers are told.
         """
         names, began = _datasets_of(rows), set[str]()
         for batch in self._batches(rows):

@@ -19,7 +19,6 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.sweep import independent_check, recheck
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.dataset_sweep import DatasetSweep
 from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.recheck import JudgedRows
 from retention_assets.sweep.round import _Round
@@ -132,7 +131,7 @@ def test_another_round_counts_what_earlier_slices_planned(marked: Lake, monkeypa
                 ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/none", "reason": "case 7"}), "ann")
 
     rounds = counted(monkeypatch, _Round, "_once_more")
-    monkeypatch.setattr(DatasetSweep, "check_places", check)
+    monkeypatch.setattr("retention_assets.sweep.dataset_sweep.DatasetSweep.check_places", check)
     result = sweeps(marked, True, lambda _: None)
     assert (len(rounds), result.planned, result.outcomes[Outcome.DELETED]) == (1, 5, 5)
     assert marked.verified() == ()
