@@ -25,7 +25,7 @@ from retention_assets.pipeline.preflight import PreflightTask, check_cluster
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.render.text import visible
-from retention_assets.settings.cluster import is_local_master
+from retention_assets.settings.reach import is_local_master
 from retention_assets.settings.secrets import masked, masked_fault
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from retention_assets.pipeline.look_stage import looks_in_tasks, other_ledger
 from retention_assets.pipeline.tasks import TASKS_PER_SLOT, SparkTasks, cut, repeated
 from retention_assets.pipeline.tasks import deal as deal_out
 from retention_assets.policy.language import Policies
-from retention_assets.settings.cluster import is_local_master
 from retention_assets.settings.model import Settings
+from retention_assets.settings.reach import is_local_master
 from retention_assets.sweep.cut_datasets import cut_datasets
 from retention_assets.sweep.dataset_sweep import MOST_ERRORS, OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper

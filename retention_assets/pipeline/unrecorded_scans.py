@@ -21,7 +21,7 @@ from retention_assets.pipeline.scans import ScanOrder, SparkScanner, accepted_sc
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
-from retention_assets.settings.cluster import is_local_master
+from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.log_lines import log_lines

@@ -24,12 +24,18 @@ from pydantic import (
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
 from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
 from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
-from retention_assets.settings.cluster import is_local_master, out_of_reach
-from retention_assets.settings.confinement import is_confined
 from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.environment import Expansion, expand
-from retention_assets.settings.place_conflicts import Claim, PlaceConflict, conflicts_of, guarded_places
 from retention_assets.settings.prices import Prices
+from retention_assets.settings.reach import (
+    Claim,
+    PlaceConflict,
+    conflicts_of,
+    guarded_places,
+    is_confined,
+    is_local_master,
+    out_of_reach,
+)
 from retention_assets.settings.secrets import remember_secrets, secrets_in
 from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.yaml import Document, Path_, read_document
