@@ -165,7 +165,7 @@ GIVEN_NAMES = {
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
-    "settings": 1_530,
+    "settings": 1_520,
     "policy": 3_070,
     "frames": 3_740,
     "exchange": 660,

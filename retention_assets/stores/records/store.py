@@ -43,7 +43,7 @@ from retention_assets.stores.records.log import dataset_of, lines_of, lines_of_s
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
 from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
-from retention_assets.stores.settings import LazyStore
+from retention_assets.stores.settings import LazyStore, RealmColumn
 
 _PIECE = 1_000
 _AT_ONCE = 4
@@ -152,7 +152,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
             return
         query = select_expiring(self.tables, self._realm_of(dataset), within, archived_types, all_=is_held is not None)
         for page in read_pages(self.database, self.tables, query, _PIECE):
-            mine = (row for row in page if self.tables.realm is None or self._is_of(dataset, row.realm))
+            mine = (row for row in page if not self._is_by_realm or self._is_of(dataset, row.realm))
             kept = [row for row in mine if row.kept or (is_held and is_held(row.key))]
             if kept:
                 yield [Target(row.key, note_of(row)) for row in kept]
@@ -190,14 +190,18 @@ class RecordsStore(LazyStore[RecordsSettings]):
                 found |= remains_of(connection, tables, names[at : at + _PIECE], known)
         return found
 
+    @property
+    def _is_by_realm(self) -> bool:
+        return isinstance(self.settings.realm, RealmColumn)
+
     def _has(self, dataset: str) -> bool:
-        return dataset == self.dataset or (self.tables.realm is not None and dataset.startswith(f"{self.dataset}/"))
+        return dataset == self.dataset or (self._is_by_realm and dataset.startswith(f"{self.dataset}/"))
 
     def _realm_of(self, dataset: str) -> str | None:
-        return self.settings.realm_of(dataset) if self.tables.realm is not None else None
+        return self.settings.realm_of(dataset) if self._is_by_realm else None
 
     def _is_of(self, dataset: str, realm: str | None) -> bool:
-        return dataset_of(self.dataset, realm if self.tables.realm is not None else None) == dataset
+        return not self._is_by_realm or dataset_of(self.dataset, realm) == dataset
 
     def close(self) -> None:
         self.database.close()
