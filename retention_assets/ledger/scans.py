@@ -10,14 +10,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, text
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.publications import Publication, publish
-from retention_assets.ledger.schema import EVALUATIONS, SCANS
+from retention_assets.ledger.schema import EVALUATIONS, MARKS, SCANS, SWEPT
 from retention_assets.ledger.sweeps.leases import SCAN, Lease, fence
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
@@ -170,6 +170,13 @@ class Scans(LedgerPart):
     def last_whole_result(self, store: str) -> str | None:
         scan = self.last_whole(store)
         return self.results([scan.id]).get(scan.id) if scan else None
+
+    def swept_since(self, scan: ScanRecord) -> int:
+        """Objects of a store that sweeps have deleted since a scan ended."""
+        mine = MARKS.c.dataset.startswith(f"{scan.store}/", autoescape=True)
+        query = select(func.count()).where(text(SWEPT), mine, MARKS.c.changed_at > scan.ended_at)
+        with self.database.reading() as connection:
+            return int(connection.execute(query.select_from(MARKS)).scalar_one())
 
     def newest_ended(self, store: str) -> ScanRecord | None:
         return self._first(*_has_ended(store))

@@ -240,6 +240,27 @@ def test_of_a_purged_realm_what_is_held_stays_and_what_it_leads_to_goes_with_the
     assert blobs.left() == {"acme/held", "beta/used"}
 
 
+def test_a_store_of_which_all_was_swept_is_scanned_and_its_only_realm_purged(tmp_path: Path) -> None:
+    """Nothing is listed then; without a sweep that explains it, that is a fault of the place."""
+    blobs = Blobs(tmp_path / "b", {"realm": "{0}", "brakes": {"references_shrink": 1, "unresolved_references": 1}})
+    blobs.has("acme/a", "acme/b").refers({"object": "acme/a", "realm": "acme"}).says(UNREFERENCED)
+    with open_simulated(blobs.settings.ledger) as ledger:
+        ledger.realms.change("acme", "PURGING", "ann", "the end")
+    blobs.runs(MARKED)
+    blobs.runs(DUE)
+    assert blobs.left() == set()
+    assert "nothing is listed" not in " ".join(blobs.runs(DUE).troubles)
+    with open_simulated(blobs.settings.ledger) as ledger:
+        assert ledger.realms.of("acme").status == "PURGED"
+
+
+def test_objects_that_somebody_else_deleted_are_missed(blobs: Blobs) -> None:
+    blobs.runs(MARKED)
+    for key in FIVE:
+        (blobs.folder / "blobs" / key).unlink()
+    assert "nothing is listed, and the last scan had 5 objects" in " ".join(blobs.runs(MARKED).troubles)
+
+
 # --- sources of which a part is gone ----------------------------------------------------------------------------------
 
 TEN = [f"f{number}" for number in range(10)]

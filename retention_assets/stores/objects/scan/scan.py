@@ -56,6 +56,8 @@ class Scan:
     holds: tuple[Hold, ...] = ()
     # earlier instant for minimum ages; None is the present
     as_of: datetime | None = None
+    # objects of the last whole scan that sweeps have deleted since
+    swept: int = 0
     # A new salt for each scan, so that collisions do not repeat and cannot be crafted.
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
@@ -131,10 +133,11 @@ class _ScanRun:
             as_of = scan.listing.begin()
             write = WriteListing(scan.settings, scan.salt, self._folder)
             listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
-        if self._last is not None and self._last.scanned and not sum(one.result.counted for one in listed):
+        before = self._last.scanned if self._last else 0
+        if before > scan.swept and not sum(one.result.counted for one in listed):
             raise ScanFailed(
                 scan.store,
-                f"nothing is listed, and the last scan had {self._last.scanned:,} objects. Look whether the place is the right"
+                f"nothing is listed, and the last scan had {before:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
         return as_of, ListedObjects(self._folder, [one.result.part for one in listed if one.end.rows])
