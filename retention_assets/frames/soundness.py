@@ -259,11 +259,16 @@ def _dataset_attributes(lines: pa.Table, codes: Ints, kinds: _Kinds, count: int,
 
 
 def _take_realms(lines: pa.Table, codes: Ints, rows: Ints, attributes: list[dict[str, str]], faults: _Faults) -> None:
-    """A dataset whose transactions name a realm is of that realm; it has one, so all of them name the same."""
+    """A dataset whose transactions name a realm is of that realm; it has one, so all of them name the same.
+
+    A DELETE owns no data, and sweeps add some: it need not name one.
+    """
     if not _is_a_key(REALM, lines["attributes"]):
         return
     realms = pc.map_lookup(join_chunks(lines["attributes"]), pa.scalar(REALM), "first").dictionary_encode()
-    names, code, realm = realms.dictionary.to_pylist(), codes[rows], integers(realms.indices, -1)[rows]
+    names, realm = realms.dictionary.to_pylist(), integers(realms.indices, -1)
+    rows = rows[(realm[rows] >= 0) | ~flags(pc.equal(lines["type"], "DELETE"))[rows]]
+    code, realm = codes[rows], realm[rows]
     first = np.full(len(attributes), -1, dtype=realm.dtype)
     first[code[::-1]] = realm[::-1]
     of = [attributes[number].get(REALM, names[at]) if at >= 0 else None for number, at in enumerate(first.tolist())]

@@ -223,7 +223,8 @@ def test_the_tables_have_the_schemas_that_frames_read(tmp_path: Path) -> None:
 
 def test_a_realm_that_all_transactions_name_is_the_datasets(tmp_path: Path) -> None:
     log = log_of(
-        tmp_path, of_realm("T1", "acme"), of_realm("T2", "acme"), {"dataset": "lake/d", "attributes": {"tier": "a"}},
+        tmp_path, of_realm("T1", "acme"), of_realm("T2", "acme"), transaction("T3", type="DELETE"),
+        {"dataset": "lake/d", "attributes": {"tier": "a"}},
         of_realm("E1", "beta", dataset="lake/e"), {"dataset": "lake/e", "realm": "beta"}, transaction("F1", dataset="lake/f"),
     )  # fmt: skip
     found = {row["dataset"]: (dict(row["attributes"]), row["fault"]) for row in log.datasets.to_pylist()}
