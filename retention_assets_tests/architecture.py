@@ -179,11 +179,11 @@ BUDGETS: Mapping[str, int] = {
     "stores.records": 1_350,
     "stores.objects": 6_730,
     "evaluation": 2_410,
-    "sweep": 2_770,
+    "sweep": 2_800,
     "pipeline": 2_740,
     "people": 5_130,
     "render": 2_360,
-    "dagster": 3_560,
+    "dagster": 3_550,
     "demo": 770,
     "retention_assets_tests": 65_400,
 }

@@ -59,6 +59,10 @@ class Violation:
     what: str
     times: int = 1
 
+    @property
+    def words(self) -> str:
+        return f"{self.dataset}: {self.what}" if self.dataset else self.what
+
 
 # Checks all datasets (None) or some; a swept invariant also only what moved after an audit position.
 SweptInvariant = Callable[[Connection, Sequence[str] | None, int | None], Iterator[Violation]]

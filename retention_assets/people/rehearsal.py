@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,6 @@ from retention_assets.frames.log import DATASETS, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.audit.verify import due_mark_faults, rule_faults
 from retention_assets.ledger.copies import copy_due_marks
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.marks.marking import MARK_ROWS
@@ -45,6 +43,7 @@ from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper, store_fault
 from retention_assets.sweep.recheck import Recheck
+from retention_assets.sweep.sound_ledger import ledger_faults
 
 _ACTOR = "rehearsal"
 # transactions per batch of a walk; a longer dataset is a batch by itself
@@ -282,10 +281,12 @@ def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], 
         environment.check_heads(ledger)
     except Refused as fault:
         return f"Nothing would be swept. {fault}"
-    with ledger.database.reading() as connection:
-        faults = chain(rule_faults(connection), due_mark_faults(connection, datasets, at))
-        _, words = next(faults, ("", ""))
-    return f"Nothing would be swept. {words} `retention audit verify` names everything that was changed." if words else None
+    failed = next(ledger_faults(ledger, datasets, at), None)
+    if failed is None:
+        return None
+    check, violation = failed
+    words = violation.words.removesuffix(".")
+    return f"Nothing would be swept: {check} fails. {words}. `retention audit verify` names everything that was changed."
 
 
 def _batches(logs: Iterable[Log]) -> Iterator[Log]:

@@ -151,11 +151,19 @@ def test_sick_datasets_and_stores_that_are_away_keep_no_other_from_being_planned
     assert {name for name, _ in keys(found.deleted)} == {"lake/e", "lake/now"}
 
 
-def test_a_ledger_that_is_not_what_its_record_says_sweeps_nothing(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("edit", "check"),
+    [
+        ("due_at = due_at - 1", "mark_times_are_monotonic"),
+        ("reason = 'NONE'", "marks_have_a_policy_and_a_reason"),
+        ("bytes = bytes + 1", "due_marks_are_as_recorded"),
+    ],
+)
+def test_a_ledger_of_which_a_run_would_sweep_nothing_is_told(edit: str, check: str, lake: Lake) -> None:
     with lake.opened() as ledger:
-        write_past_ledger(ledger, "UPDATE marks SET due_at = due_at - 1")
+        write_past_ledger(ledger, f"UPDATE marks SET {edit}")
     found = planned(lake)
-    assert "Nothing would be swept" in (found.withheld or "")
+    assert (found.withheld or "").startswith(f"Nothing would be swept: {check} fails. ")
     assert (len(found.deleted), len(found.spared)) == (0, 0)
     assert found.failures
 

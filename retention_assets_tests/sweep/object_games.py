@@ -263,6 +263,8 @@ class ObjectGame:
         self.edges = {self._edge(keys) for _ in range(4)}
         self._write_references()
         self.ledger = open_simulated(self.url)
+        # A run that finds no dataset at all is refused, so one object stays for ever.
+        self._place_hold(keys[0])
 
     def play(self) -> None:
         """Runs with accidents, and then as many without any as it takes."""
@@ -313,16 +315,13 @@ class ObjectGame:
 
     def _hold(self) -> None:
         if (free := sorted(self.written.keys() - self.held)) and len(self.held) < 5:
-            key = self.random.choice(free)
-            hold = {
-                "name": f"h{len(self.held)}",
-                "datasets": {"include": ["*"]},
-                "transactions": [key],
-                "reason": "r",
-                "owner": "o",
-            }
-            self.ledger.holds.place(Hold.model_validate(hold), "ann")
-            self.held.add(key)
+            self._place_hold(self.random.choice(free))
+
+    def _place_hold(self, key: str) -> None:
+        scope = {"datasets": {"include": ["*"]}, "transactions": [key]}
+        hold = {"name": f"h{len(self.held)}", **scope, "reason": "r", "owner": "o"}
+        self.ledger.holds.place(Hold.model_validate(hold), "ann")
+        self.held.add(key)
 
     def _purge(self) -> None:
         """A tenant leaves, or comes back while there is something left of it."""

@@ -1,11 +1,13 @@
 """The asset `swept_transactions`: deletions of due marks, and marks that were spared because they are needed again."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
-from retention_assets.dagster.checks.queries import before_a_sweep
+from retention_assets.dagster.checks.queries import check_result
 from retention_assets.dagster.partition_events import DatasetPage, few
 from retention_assets.dagster.progress import report_progress, report_store_warnings
 from retention_assets.dagster.retention_asset import retention_asset
@@ -27,6 +29,7 @@ from retention_assets.sweep.confirmed import read_confirmed
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.signals import stop_on_signals
+from retention_assets.sweep.sound_ledger import ledger_faults
 
 _MOST_SHOWN = 1000
 _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
@@ -40,13 +43,15 @@ def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]
     """A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since."""
     for fault in run.retention.head_faults(ledger).values():
         raise Refused(f"Nothing is swept. {fault}")
-    for name, result in before_a_sweep(ledger, datasets, run.as_of):
-        if not result.passed:
-            raise Refused(
-                f"Nothing is swept: {name} failed. {result.actual} `retention audit verify` names what was changed; take the"
-                " marks back that nobody can vouch for (`retention unmark`), and put other rows back as they were, or vouch for"
-                " them (`retention audit accept --reason …`); then sweep again."
-            )
+    by_check = groupby(ledger_faults(ledger, datasets, run.as_of), key=itemgetter(0))
+    failed = next(((name, check_result(fault for _, fault in faults)) for name, faults in by_check), None)
+    if failed is not None:
+        name, result = failed
+        raise Refused(
+            f"Nothing is swept: {name} failed. {result.actual} `retention audit verify` names what was changed; take the"
+            " marks back that nobody can vouch for (`retention unmark`), and put other rows back as they were, or vouch for"
+            " them (`retention audit accept --reason …`); then sweep again."
+        )
 
 
 def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:

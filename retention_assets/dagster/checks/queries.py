@@ -23,13 +23,11 @@ from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.readable import readable_but_swept
 from retention_assets.frames.lives import TIMES, is_in_log
 from retention_assets.frames.log import NAME
-from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
-from retention_assets.ledger.audit.verify import due_mark_faults, rule_faults
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
-from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
+from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.marks.candidates import CANDIDATES
 from retention_assets.ledger.marks.marking import MARK_ROWS
 from retention_assets.ledger.realms import kept_realms
@@ -42,6 +40,7 @@ from retention_assets.pipeline.stage import Source, parquet, read_datasets, read
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
 from retention_assets.stores.protocol import Store, data_finder
+from retention_assets.sweep.sound_ledger import MARK_INVARIANTS, SWEPT_INVARIANTS
 
 MOST_SHOWN = 1000
 # Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
@@ -83,8 +82,7 @@ class CheckResult:
 
     def _sentence(self, violation: Violation) -> str:
         since = self.since.get(violation.dataset)
-        what = f"{violation.dataset}: {violation.what}" if violation.dataset else violation.what
-        return f"{what}, since {since:%Y-%m-%d %H:%M} UTC" if since else what
+        return f"{violation.words}, since {since:%Y-%m-%d %H:%M} UTC" if since else violation.words
 
 
 @dataclass(frozen=True)
@@ -291,26 +289,6 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
 
 # --- what the ledger says ---------------------------------------------------------------------------------------------
 
-_OF_MARKS: Mapping[str, Invariant] = {
-    "mark_times_are_monotonic": hold.mark_times,
-    "marks_have_a_policy_and_a_reason": partial(hold.policies_and_reasons, reasons=frozenset(Reason.__members__)),
-}
-_OF_SWEPT: Mapping[str, SweptInvariant] = {
-    "nothing_is_swept_before_it_is_due": hold.swept_before_due,
-    "nothing_is_swept_without_a_mark": hold.swept_without_mark,
-}
-
-
-def before_a_sweep(ledger: Ledger, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, CheckResult]]:
-    """Checks that the ledger alone can make of datasets about to be swept, by name."""
-    with ledger.database.reading() as connection:
-        for name, invariant in _OF_MARKS.items():
-            yield name, check_result(invariant(connection, datasets))
-        for name, swept_invariant in _OF_SWEPT.items():
-            yield name, check_result(swept_invariant(connection, datasets, None))
-        yield "rules_are_as_recorded", check_result(starmap(Violation, rule_faults(connection)))
-        yield "due_marks_are_as_recorded", check_result(starmap(Violation, due_mark_faults(connection, datasets, as_of)))
-
 
 def _of_ledger(invariant: Invariant, scope: CheckScope) -> Iterator[Violation]:
     with scope.ledger.database.reading() as connection:
@@ -318,7 +296,7 @@ def _of_ledger(invariant: Invariant, scope: CheckScope) -> Iterator[Violation]:
 
 
 def _of_swept(name: str, scope: CheckScope) -> Iterable[Violation]:
-    return scope.ledger.check_swept(name, _OF_SWEPT[name], scope.run.actor, _chosen(scope), scope.run.looks_at_record)
+    return scope.ledger.check_swept(name, SWEPT_INVARIANTS[name], scope.run.actor, _chosen(scope), scope.run.looks_at_record)
 
 
 def _chosen(scope: CheckScope) -> Sequence[str] | None:
@@ -388,13 +366,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "The times of the record are in order: mark times never go back, a mark is due when its grace is over, and"
             " visibility marks only rise. A time that was moved could end a grace in which somebody was to object.",
             "Mark times never go back, marks are due when their grace is over, and visibility marks only rise.",
-            partial(_of_ledger, _OF_MARKS["mark_times_are_monotonic"]),
+            partial(_of_ledger, MARK_INVARIANTS["mark_times_are_monotonic"]),
         ),
         Check(
             "marks_have_a_policy_and_a_reason",
             "For every open mark somebody can say by which version of which policy it was made, and why.",
             "Every open mark was made by a policy version of the book, or of the system, for a reason that exists.",
-            partial(_of_ledger, _OF_MARKS["marks_have_a_policy_and_a_reason"]),
+            partial(_of_ledger, MARK_INVARIANTS["marks_have_a_policy_and_a_reason"]),
         ),
         Check(
             "verdicts_sum_to_the_log",
