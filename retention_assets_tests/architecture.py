@@ -172,7 +172,7 @@ BUDGETS: Mapping[str, int] = {
     "sql": 2_370,
     "ledger": 6_730,
     "stores": 1_210,
-    "stores.places": 1_990,
+    "stores.places": 2_010,
     "stores.files": 1_480,
     "stores.iceberg": 2_430,
     "stores.aspects": 1_170,

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from retention_assets.clock import now
@@ -234,16 +234,16 @@ class LocalPlace:
 
     def measure(self, folder: Folder) -> FolderNote | None:
         with self._opened_tree(folder) as (_, here, home):
-            return None if here is None else self._look(folder, here, home)
+            return None if here is None else self._look(folder, here, home)[0]
 
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
         """Delete a folder. Everything is looked at before anything goes."""
         with self._opened_tree(folder) as (above, top, home):
             if top is None:
                 return None
-            note = self._look(folder, top, home)
+            note, listed = self._look(folder, top, home)
             check(note)
-            for here, entry in self._walk(top, home, _prefix(folder)):
+            for here, entry in self._walk(top, home, _prefix(folder), listed=listed):
                 if entry is not None:
                     if not entry.is_dir(follow_symlinks=False):
                         here.files.append(entry.name)
@@ -260,15 +260,16 @@ class LocalPlace:
             os.rmdir(folder[-1], dir_fd=above)
         return RemovedFolder(note.freed)
 
-    def _look(self, folder: Folder, top: int, home: Mount) -> FolderNote:
-        """Return the state of an open folder. Raises Refused for what is mounted or guarded in it."""
+    def _look(self, folder: Folder, top: int, home: Mount) -> tuple[FolderNote, _OpenFolder]:
+        """Return the state of an open folder, and what is in it. Raises Refused for what is mounted or guarded in it."""
         # hard links seen inside the folder, per inode
         seen: Counter[Identity] = Counter()
         freed = files = size = newest = 0
-        for _, entry in self._walk(top, home, _prefix(folder)):
+        for here, entry in self._walk(top, home, _prefix(folder)):
             # folders are checked as they are entered
             if entry is None or entry.is_dir(follow_symlinks=False):
                 continue
+            here.files.append(entry.name)
             try:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
@@ -283,7 +284,8 @@ class LocalPlace:
             if links == 1 and stat.S_ISREG(status.st_mode):
                 freed += status.st_size
         inode = os.fstat(top).st_ino if keeps_numbers(home) else None
-        return FolderNote(freed, files, size, newest, inode)
+        # the walk ends with the folder itself
+        return FolderNote(freed, files, size, newest, inode), here
 
     def _delete_file(self, here: int | None, key: str, check: ObjectCheck, permit: Permit, pace: DeletionPace) -> SweptTarget:
         name = key.rpartition(SEPARATOR)[2]
@@ -334,13 +336,20 @@ class LocalPlace:
     @contextmanager
     def _opened_tree(self, folder: Folder) -> Iterator[tuple[int, int | None, Mount]]:
         """Open the folder above and the folder itself, which is None if it is not there; also give the mount it must be on."""
-        with self._opened() as root, ExitStack() as opened:
+        with self._opened() as root:
             self._check_holds(root, lambda name: not is_own_file(name))
-            above, here, home = root, None, mount_of(root)
-            with suppress(FileNotFoundError):
-                above, home = opened.enter_context(self._below(root, folder[:-1], home, disks=True))
-                here, _ = opened.enter_context(self._below(above, folder[-1:], home))
-            yield above, here, home
+            opened, home = [root], mount_of(root)
+            try:
+                with suppress(FileNotFoundError):
+                    for number, name in enumerate(folder):
+                        is_above = number < len(folder) - 1
+                        here, home = self._enter(opened[-1], name, _prefix(folder[:number]), home, disks=is_above)
+                        opened.append(here)
+                is_there = len(opened) > len(folder)
+                yield (opened[-2], opened[-1], home) if is_there else (opened[-1], None, home)
+            finally:
+                for descriptor in opened[1:]:
+                    os.close(descriptor)
 
     @contextmanager
     def _below(self, top: int, folder: Folder, home: Mount, disks: bool = False) -> Iterator[tuple[int, Mount]]:
@@ -399,12 +408,15 @@ class LocalPlace:
         prefix: str,
         is_entered: Callable[[_OpenFolder, str], bool] = lambda *_: True,
         strictly: bool = True,
+        listed: _OpenFolder | None = None,
     ) -> Iterator[tuple[_OpenFolder, os.DirEntry[str] | None]]:
         """Walk down from an open folder: every entry, and each folder with None once everything below it was walked.
 
-        Unless `strictly`, a folder that is gone or is none any more is left out.
+        Unless `strictly`, a folder that is gone or is none any more is left out. The entries of `listed`, which an earlier walk
+        has gone through, are not listed again.
         """
-        pending = [_OpenFolder(os.dup(top), prefix, 0)]
+        first = _OpenFolder(os.dup(top), prefix, 0)
+        pending = [replace(listed, descriptor=first.descriptor, entered=0) if listed else first]
         try:
             while pending:
                 here = pending[-1]
@@ -434,8 +446,13 @@ class LocalPlace:
                 os.close(folder.descriptor)
 
     def _scan(self, folder: int, prefix: str) -> Iterator[os.DirEntry[str]]:
-        with self._naming(prefix), os.scandir(folder) as entries:
-            yield from entries
+        try:
+            with os.scandir(folder) as entries:
+                yield from entries
+        except FileNotFoundError:
+            raise
+        except OSError as fault:
+            raise self._unreadable(prefix, fault) from None
 
     @contextmanager
     def _naming(self, path: str) -> Iterator[None]:
