@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
@@ -51,8 +52,8 @@ class ScanOrder:
     as_of: datetime | None = None
     # last whole scan
     last: ScanResult | None = None
-    # objects that sweeps have deleted since that one
-    swept: int = 0
+    # counts the objects that sweeps have deleted since that one
+    count_swept: Callable[[], int] = int
     # number of references for which the newest scan was too small and failed
     refused: int | None = None
 
@@ -61,8 +62,8 @@ class ScanOrder:
         before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
         refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
         holds, last = ledger.holds.known(ledger.clock.due_by(as_of), file_holds), _result_of(ledger, before) if before else None
-        swept = ledger.scans.swept_since(before) if before else 0
-        return cls(settings, ledger.realms.purging(), holds, as_of, last, swept, refused or None)
+        count_swept = partial(ledger.scans.swept_since, before) if before else int
+        return cls(settings, ledger.realms.purging(), holds, as_of, last, count_swept, refused or None)
 
     def run(self, tasks: Tasks, folder: str, opened: OpenPlace = open_local) -> ScanResult:
         """List, read the references, and write into a folder what each object is. Anything incomplete raises."""
@@ -73,7 +74,7 @@ class ScanOrder:
         from retention_assets.stores.objects.scan.scan import Scan, scan_in
 
         sources = open_listing(self.settings), open_references(self.settings), open_edges(self.settings)
-        scan = Scan(self.settings, *sources, self.purging, self.holds, self.as_of, self.swept)
+        scan = Scan(self.settings, *sources, self.purging, self.holds, self.as_of, self.count_swept)
         return scan_in(tasks, scan, ScanFolder(folder, opened), self.last, self.refused)
 
 

@@ -56,8 +56,8 @@ class Scan:
     holds: tuple[Hold, ...] = ()
     # earlier instant for minimum ages; None is the present
     as_of: datetime | None = None
-    # objects of the last whole scan that sweeps have deleted since
-    swept: int = 0
+    # counts the objects that sweeps have deleted since the last whole scan
+    count_swept: Callable[[], int] = int
     # A new salt for each scan, so that collisions do not repeat and cannot be crafted.
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
@@ -134,7 +134,7 @@ class _ScanRun:
             write = WriteListing(scan.settings, scan.salt, self._folder)
             listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
         before = self._last.scanned if self._last else 0
-        if before > scan.swept and not sum(one.result.counted for one in listed):
+        if before and not sum(one.result.counted for one in listed) and before > scan.count_swept():
             raise ScanFailed(
                 scan.store,
                 f"nothing is listed, and the last scan had {before:,} objects. Look whether the place is the right"
