@@ -117,7 +117,11 @@ class RecordsStore(LazyStore[RecordsSettings]):
             for at in range(0, len(transactions), _PIECE):
                 with self.database.reading() as connection:
                     present = present_of(connection, self.tables, transactions[at : at + _PIECE])
-                found |= {name: note for name, note in present.items() if self._is_of(dataset, json.loads(note).get("realm"))}
+                if self._is_by_realm:
+                    present = {
+                        name: note for name, note in present.items() if self._is_of(dataset, json.loads(note).get("realm"))
+                    }
+                found |= present
         return [PreparedTarget(one, note=found.get(one)) for one in transactions]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
@@ -152,8 +156,8 @@ class RecordsStore(LazyStore[RecordsSettings]):
             return
         query = select_expiring(self.tables, self._realm_of(dataset), within, archived_types, all_=is_held is not None)
         for page in read_pages(self.database, self.tables, query, _PIECE):
-            mine = (row for row in page if not self._is_by_realm or self._is_of(dataset, row.realm))
-            kept = [row for row in mine if row.kept or (is_held and is_held(row.key))]
+            rows = [row for row in page if self._is_of(dataset, row.realm)] if self._is_by_realm else page
+            kept = [row for row in rows if row.kept or (is_held and is_held(row.key))]
             if kept:
                 yield [Target(row.key, note_of(row)) for row in kept]
 
@@ -201,7 +205,7 @@ class RecordsStore(LazyStore[RecordsSettings]):
         return self.settings.realm_of(dataset) if self._is_by_realm else None
 
     def _is_of(self, dataset: str, realm: str | None) -> bool:
-        return not self._is_by_realm or dataset_of(self.dataset, realm) == dataset
+        return dataset_of(self.dataset, realm) == dataset
 
     def close(self) -> None:
         self.database.close()
