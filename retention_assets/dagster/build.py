@@ -35,11 +35,11 @@ def build_defs(
     `overrides` replace what runs are given: retention, pyspark, warehouse.
     """
     settings = settings or load_settings()
-    found = embedded_defs(settings, key_prefix, **overrides)
+    defs = embedded_defs(settings, key_prefix, **overrides)
     if key_prefix or settings.dagster.key_prefix:
-        return found
+        return defs
     # One Python and one Spark session for all steps of a run; a process per step would start Spark anew each time.
-    return dg.Definitions.merge(found, dg.Definitions(executor=dg.in_process_executor))
+    return dg.Definitions.merge(defs, dg.Definitions(executor=dg.in_process_executor))
 
 
 def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **overrides: Any) -> dg.Definitions:

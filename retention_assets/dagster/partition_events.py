@@ -79,7 +79,7 @@ def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[Event
 
 
 def is_valid_key(name: str) -> bool:
-    """Whether Dagster takes a name as a partition's: three dots stand for a range there."""
+    """Accept the names that Dagster takes for partitions: three dots stand for a range there."""
     return "..." not in name and name.isprintable()
 
 

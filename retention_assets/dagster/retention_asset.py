@@ -40,7 +40,7 @@ class RetentionAsset:
         metadata, pages = self.do(step)
         keys = step.datasets.keys
         if self.pages is None or keys is None:
-            # What stands last is what Dagster shows of the asset.
+            # Dagster shows the last event of an asset.
             yield from partition_events(step, pages)
             yield result(asset_key=step.key, metadata=metadata)
             return

@@ -106,9 +106,9 @@ def sums_by(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def realms_of(datasets: pa.Table) -> pa.Array:
-    """Realm of each dataset, null where it has none."""
-    return pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(REALM), "first")
+def realms_of(table: pa.Table) -> pa.Array:
+    """Realm that the attributes of each row name, null where they name none."""
+    return pc.map_lookup(join_chunks(table["attributes"]), pa.scalar(REALM), "first")
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
-from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log
+from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log, realms_of
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.realms import REALM
@@ -243,14 +243,14 @@ def _dataset_attributes(lines: pa.Table, codes: Ints, kinds: _Kinds, count: int,
     attributes: list[dict[str, str]] = [{} for _ in range(count)]
     contradicts = np.zeros(len(codes), dtype=bool)
     rows = np.flatnonzero(kinds.dataset)
-    words = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
-    for row, line in zip(rows.tolist(), words, strict=True):
+    about = lines.select(["attributes", "realm"]).take(pa.array(rows)).to_pylist()
+    for row, line in zip(rows.tolist(), about, strict=True):
         new = dict(line["attributes"] or ())
         if line["realm"] is not None:
             new["realm"] = line["realm"]
-        known = attributes[codes[row]]
-        contradicts[row] = any(known.get(key, value) != value for key, value in new.items())
-        known.update(new)
+        earlier = attributes[codes[row]]
+        contradicts[row] = any(earlier.get(key, value) != value for key, value in new.items())
+        earlier.update(new)
     faults.note(codes, contradicts, lines["transaction"], "two lines about the dataset that contradict each other")
     _take_realms(lines, codes, np.flatnonzero(kinds.transaction), attributes, faults)
     for code in _with_classes(lines, codes, kinds.transaction).tolist():
@@ -265,7 +265,7 @@ def _take_realms(lines: pa.Table, codes: Ints, rows: Ints, attributes: list[dict
     """
     if not _is_a_key(REALM, lines["attributes"]):
         return
-    realms = pc.map_lookup(join_chunks(lines["attributes"]), pa.scalar(REALM), "first").dictionary_encode()
+    realms = realms_of(lines).dictionary_encode()
     names, realm = realms.dictionary.to_pylist(), integers(realms.indices, -1)
     rows = rows[(realm[rows] >= 0) | ~flags(pc.equal(lines["type"], "DELETE"))[rows]]
     code, realm = codes[rows], realm[rows]

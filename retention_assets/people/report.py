@@ -147,6 +147,6 @@ def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: Repor
     if not found.lines and (not request.is_about_all or not found.looks):
         raise Refused(f"No dataset in the report of {found.when} fits {', '.join(request.datasets)}.")
     if not request.is_about_all or (found.last or found.execution_date) < days[0]:
-        # What is left of a realm is known of the present, and of all datasets together.
+        # a realm's remainder is known of the present, and of all datasets together
         return found
     return replace(found, realms=reported_realms(ledger))

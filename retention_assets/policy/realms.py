@@ -16,6 +16,11 @@ def is_realm_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def may_own_datasets(name: str) -> bool:
+    """Accept also the system's own realm, which nobody may change or purge."""
+    return is_realm_name(name) or name == SYSTEM
+
+
 def is_within(name: str, realm: str) -> bool:
     """`acme/sales` is within `acme`, `acme-eu` is not. All reserved ones are below `::`."""
     if realm == RESERVED:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import join_chunks, keys_of
-from retention_assets.frames.log import LINES
-from retention_assets.policy.realms import NAME_RULE, REALM, SYSTEM, is_realm_name, is_within
+from retention_assets.frames.log import LINES, realms_of
+from retention_assets.policy.realms import NAME_RULE, is_within, may_own_datasets
 from retention_assets.stores.protocol import Only, Store, ask_store
 from retention_assets.stores.settings import StoreSettings
 
@@ -65,7 +65,7 @@ def realm_of(store: Store, dataset: str) -> str | None:
 
 
 def _line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:
-    if not (is_realm_name(realm) or realm == SYSTEM):
+    if not may_own_datasets(realm):
         return {"dataset": dataset, "fault": f"its name gives it the realm {realm!r}, which is no name of a realm: {NAME_RULE}"}
     if own is None:
         return {"dataset": dataset, "realm": realm}
@@ -78,6 +78,6 @@ def _own_realms(lines: pa.Table) -> dict[str, str]:
     """Realms named by the logs, by dataset. Two that differ are found when the log is checked."""
     about = pc.and_(pc.and_(pc.is_null(lines["transaction"]), pc.is_null(lines["branch"])), pc.is_null(lines["tag"]))
     rows = lines.filter(about).select(["dataset", "realm", "attributes"])
-    realms = pc.coalesce(join_chunks(rows["realm"]), pc.map_lookup(join_chunks(rows["attributes"]), pa.scalar(REALM), "first"))
+    realms = pc.coalesce(join_chunks(rows["realm"]), realms_of(rows))
     pairs = zip(rows["dataset"].to_pylist(), realms.to_pylist(), strict=True)
     return {dataset: realm for dataset, realm in pairs if realm is not None}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
 from retention_assets.errors import InvalidValue
-from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, is_realm_name
+from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, may_own_datasets
 from retention_assets.settings.secrets import known_secrets, remember_secrets
 from retention_assets.silence import bound_silence, silence_bound
 
@@ -90,7 +90,7 @@ def _realm(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, str):
         if value.startswith(RESERVED) and value != SYSTEM:
             raise InvalidValue("is a reserved name: nothing of such a realm is ever marked", NAME_RULE)
-        if value != SYSTEM and not is_realm_name(value):
+        if not may_own_datasets(value):
             raise InvalidValue("is not the name of a realm", NAME_RULE)
     elif isinstance(value, dict):
         if "pattern" in value:

@@ -62,7 +62,7 @@ def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, P
         failed.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}.")
     why = {name: f"nothing of {name} is swept: {' '.join(sentences)} {_JUDGE_ANEW}" for name, sentences in failed.items()}
     by_name = by_store(due)
-    # One of the policies that can't be read may keep data.
+    # A policy that can't be read may keep data.
     for store, fault in loaded.unreadable.items():
         why |= {name: f"nothing of {name} is swept: {fault}" for name in by_name.get(store, ())}
     # Places are checked once for the whole run: its tasks compare the ledger's id alone.

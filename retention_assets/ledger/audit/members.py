@@ -36,7 +36,7 @@ class BulkAct(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Some members: the act of each (None: no act made its plan), its seal, and the faults among them."""
+    """Members of bulk acts: the act of each (None: no act made its plan), its seal, and the faults among them."""
 
     acts: Iterable[int | None]
     seals: Iterable[str]

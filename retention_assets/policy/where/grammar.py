@@ -78,7 +78,7 @@ _WORDS = (
 
 
 def _word(name: str, words: Iterable[str], backquoted: bool = False) -> str:
-    # One terminal: any of these words, whole, and a column also in backquotes.
+    # a terminal for any of these words, whole; a column also in backquotes
     any_of = "|".join(words)
     return rf"{name}: /(?:{any_of})\b{f'|`(?:{any_of})`' if backquoted else ''}/"
 

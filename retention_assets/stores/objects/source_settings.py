@@ -34,7 +34,7 @@ def one_of(kinds: Mapping[str, type[BaseModel]]) -> Callable[[Any, ValidationInf
 
 
 class ListedColumns(SettingsPart):
-    """Which columns of a listing say what. Sizes, ETags and versions are also found under the names of their keys, if they are
+    """Columns of a listing. Sizes, ETags and versions are also found under the names of their keys, if they are
     there; realms and kinds are not."""
 
     key: ColumnName = "key"

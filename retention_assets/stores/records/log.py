@@ -20,7 +20,7 @@ from retention_assets.errors import quote
 from retention_assets.exchange.attributes import attribute_map
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import INSTANT, LINES
-from retention_assets.policy.realms import NAME_RULE, SYSTEM, is_realm_name
+from retention_assets.policy.realms import NAME_RULE, may_own_datasets
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.streams import are_datetimes
 from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables, attribute_text
@@ -108,7 +108,7 @@ def _lines_of_batches(
     names: list[str] = realms.dictionary.to_pylist()
     own = pa.array([dataset_of(root, name) for name in names], pa.string()).take(realms.indices).fill_null(root)
     lines = _lines_of_rows(rows, own)
-    bad = next((name for name in names if not _is_usable(name)), None)
+    bad = next((name for name in names if not may_own_datasets(name)), None)
     if bad is not None:
         text = f"the column of the realm holds {quote(bad)}, which is no name of a realm: {NAME_RULE}"
         lines = pa.concat_tables([lines, _fault_lines([root], text)])
@@ -134,11 +134,7 @@ def _apart(realm: ColumnElement[Any], dialect: str) -> list[ColumnElement[Any]]:
 
 def dataset_of(root: str, realm: str | None) -> str:
     """Dataset of the rows of a realm. Rows that name what is no realm are in the root's, with a fault."""
-    return root if realm is None or not _is_usable(realm) else f"{root}/{realm}"
-
-
-def _is_usable(realm: str) -> bool:
-    return is_realm_name(realm) or realm == SYSTEM
+    return root if realm is None or not may_own_datasets(realm) else f"{root}/{realm}"
 
 
 def _schema_of(tables: RecordTables) -> pa.Schema:

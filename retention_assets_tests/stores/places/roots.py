@@ -85,7 +85,7 @@ class Resolving(MemoryFileSystem):  # type: ignore[misc]
 
 
 class MemoryRoot(Root):
-    location = "memory://root"
+    location = "memory://place"
 
     def __init__(self) -> None:
         self.fs = Resolving()
@@ -93,11 +93,11 @@ class MemoryRoot(Root):
 
     def put(self, key: str, content: bytes) -> None:
         # folders that are there by themselves, and so have to be empty to go
-        self.fs.makedirs(posixpath.dirname(f"/root/{key}"), exist_ok=True)
-        self.fs.pipe_file(f"/root/{key}", content)
+        self.fs.makedirs(posixpath.dirname(f"/place/{key}"), exist_ok=True)
+        self.fs.pipe_file(f"/place/{key}", content)
 
     def keys(self) -> set[str]:
-        return {key.removeprefix("/root/") for key in self.fs.store}
+        return {key.removeprefix("/place/") for key in self.fs.store}
 
     def empty(self) -> None:
         self.fs.store.clear()
