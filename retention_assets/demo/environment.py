@@ -111,7 +111,7 @@ concurrency:
   pools: {granularity: run, default_limit: 1}
 # A run whose program was killed ends as failed, and gives its place in the pool back. A busy machine is slow to start one.
 run_monitoring: {enabled: true, poll_interval_seconds: 20, free_slots_after_run_end_seconds: 20, start_timeout_seconds: 900}
-# What asks for it is launched again when it fails: an evaluation after a change of policy files.
+# Runs that ask for it are launched again when they fail: an evaluation after a change of policy files.
 run_retries: {enabled: true}
 # Most ticks find nothing to do.
 retention:
