@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import purge_of
+from retention_assets.policy.realms import purge_of
 from retention_assets_tests.histories import AS_OF, BRANCH_NAMES, History
 
 Mapping = dict[str, Any]

@@ -12,7 +12,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.pipeline.realm_counts import LeftOfRealm
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import realm_of
+from retention_assets.policy.realms import realm_of
 from retention_assets.policy.sentences import count
 
 

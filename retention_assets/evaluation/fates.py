@@ -17,9 +17,9 @@ from retention_assets.frames.log import sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marks.pending import PendingGroup
 from retention_assets.policy.book import Stored, item_of
-from retention_assets.policy.deletion_message import message_of
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.policy.purge import realm_of
+from retention_assets.policy.realms import realm_of
+from retention_assets.policy.sentences import message_of
 
 _NOT_ABOUT = "no policy in force is about its dataset any more"
 

@@ -21,9 +21,8 @@ from retention_assets.evaluation.rules_in_force import holds_about, holds_in_for
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.policy.durations import Duration, micros, text_of
-from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import BRANCHED, Hold
 
 READING = Duration(seconds=600)
 _MARKS = ("MARKED", "SWEEPING", "SWEPT")

@@ -16,11 +16,9 @@ from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for
-from retention_assets.policy.language import Policies, load_policies
-from retention_assets.policy.model import Hold, Policy
-from retention_assets.policy.purge import purge_of
-from retention_assets.policy.scope import digests
-from retention_assets.policy.visibility import VisibilityRule
+from retention_assets.policy.language import Policies, digests, load_policies
+from retention_assets.policy.model import Hold, Policy, VisibilityRule
+from retention_assets.policy.realms import purge_of
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import yaml_files
 from retention_assets.stores.aspects.settings import AspectsSettings

@@ -16,7 +16,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.visibility import Raise, raise_by
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule
+from retention_assets.policy.model import VISIBILITY_PREFIX, VisibilityRule
 
 WAIT = Duration(days=7)
 

@@ -62,15 +62,15 @@ def datasets_chosen_by(
         }
     place = {name: row for row, name in enumerate(names)}
     for number, chooser in enumerate(choosers):
-        chosen[_rows(chooser.include, names, place, include), number] = True
-        chosen[_rows(chooser.exclude, names, place, exclude), number] = False
+        chosen[_rows_of_globs(chooser.include, names, place, include), number] = True
+        chosen[_rows_of_globs(chooser.exclude, names, place, exclude), number] = False
         if chooser.with_:
             has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
             chosen[:, number] &= np.array(has, dtype=bool)
     return chosen
 
 
-def _rows(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
+def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
     """Literal names are looked up, so a policy about one dataset costs one look-up."""
     rows = [place[glob] for glob in globs if glob in place]
     patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]

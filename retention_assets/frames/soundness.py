@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log, realms_of
 from retention_assets.frames.views.forest import topological
-from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
+from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.realms import REALM
 
 _CHECKED = ["transaction", "parent", "parent_given", "type", "status", "opened_at", "closed_at", "bytes", "files"]

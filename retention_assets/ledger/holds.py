@@ -16,7 +16,7 @@ from retention_assets.ledger.realms import kept_realms
 from retention_assets.ledger.schema import AUDIT, FILE_HOLDS, HOLDS
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets.policy.purge import purged_hold
+from retention_assets.policy.realms import purged_hold
 from retention_assets.sql.columns import DatabaseTime
 
 

@@ -12,8 +12,18 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, POLICY_VERSIONS
 from retention_assets.ledger.sweep_runs import clear_paces
-from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare
-from retention_assets.policy.outside import OutsideDecision, OutsideEntry, decide_outside
+from retention_assets.policy.book import (
+    BookDecision,
+    BookItem,
+    Loaded,
+    LoadOutcome,
+    OutsideDecision,
+    OutsideEntry,
+    Stored,
+    as_loaded,
+    compare,
+    decide_outside,
+)
 
 _FIELDS = ("name", "content", "digest", "version", "written_by", "written_at", "system", "revoked")
 _VERSIONS = select(*(POLICY_VERSIONS.c[field] for field in _FIELDS)).order_by(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version)

@@ -11,8 +11,7 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import MARKS, REALMS
 from retention_assets.policy.durations import Duration, parse_duration
-from retention_assets.policy.purge import purge_named
-from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, with_parents
+from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, purge_named, with_parents
 from retention_assets.sql.columns import DatabaseTime
 
 INITIAL = "ACTIVE"

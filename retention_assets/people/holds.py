@@ -25,9 +25,8 @@ from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.errors import problems_of
-from retention_assets.policy.fields import Glob
 from retention_assets.policy.globs import is_literal, protecting
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import Glob, Hold
 from retention_assets.policy.sentences import hold_sentence
 from retention_assets.render.ledger_tables import hold_table
 from retention_assets.settings.model import Settings

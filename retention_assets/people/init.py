@@ -12,7 +12,7 @@ import click
 from retention_assets.errors import BadInput, Problem, Refused
 from retention_assets.people.command import examples
 from retention_assets.people.output import echo, say
-from retention_assets.policy.schema import policy_schema
+from retention_assets.policy.language import policy_schema
 
 SETTINGS = """\
 # The settings of this folder. Relative places are meant from here. ${NAME} is replaced by that environment variable: keep

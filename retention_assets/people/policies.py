@@ -22,11 +22,9 @@ from retention_assets.people.output import echo
 from retention_assets.people.sources import policies_of, what_is_missing
 from retention_assets.policy import datahub
 from retention_assets.policy.book import BookDecision, Stored, as_loaded, compare, item_of, sentence_of
-from retention_assets.policy.fields import INDEPENDENT
-from retention_assets.policy.language import Policies, may_be_about
-from retention_assets.policy.schema import policy_schema
+from retention_assets.policy.language import Policies, may_be_about, policy_schema
+from retention_assets.policy.model import INDEPENDENT, visibility_sentence
 from retention_assets.policy.sentences import count, hold_sentence, sentence
-from retention_assets.policy.visibility import visibility_sentence
 from retention_assets.render.ledger_tables import book_tables, load_table, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import call_store

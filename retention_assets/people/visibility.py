@@ -45,7 +45,7 @@ from retention_assets.people.operation import (
 from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.globs import is_literal, matches
-from retention_assets.policy.scope import rules_reaching
+from retention_assets.policy.language import rules_reaching
 from retention_assets.render.ledger_tables import advance_table, as_of_tables, readable_tables
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.stores.realms import read_lines

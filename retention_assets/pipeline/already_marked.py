@@ -16,7 +16,7 @@ from retention_assets.frames.lives import TIMES
 from retention_assets.frames.log import INSTANT
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import of_realm
+from retention_assets.policy.realms import of_realm
 
 if TYPE_CHECKING:
     from retention_assets.ledger import Ledger

@@ -1,22 +1,31 @@
-"""Read policy files: all of them, or refuse with every fault that was found.
+"""Policy files: read all of them, or refuse with every fault; their JSON Schema; and the datasets that a rule could be about.
 
 A broken policy stops the run. It is never skipped: a skipped keep rule is a deletion.
 """
 
+import hashlib
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from retention_assets.errors import BadInput, Problem, suggest
 from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
 from retention_assets.policy.errors import empty_values, mapping_expected, problems_of
-from retention_assets.policy.fields import Several
-from retention_assets.policy.globs import is_literal, matches
-from retention_assets.policy.model import Datasets, Hold, Policy, Value
-from retention_assets.policy.visibility import VISIBILITY_PREFIX, VisibilityRule
+from retention_assets.policy.globs import is_literal, matches, matching, protecting
+from retention_assets.policy.model import (
+    DEFAULT_GRACE,
+    VISIBILITY_PREFIX,
+    Datasets,
+    Hold,
+    Policy,
+    Several,
+    Value,
+    VisibilityRule,
+)
 from retention_assets.settings.yaml import Document, read_document, yaml_files
 
 _RESERVED = {PREFIX: "in DataHub's own format", VISIBILITY_PREFIX: "of visibility"}
@@ -252,3 +261,81 @@ def _unknown_stores(part: _Part, datasets: Datasets, stores: Collection[str] | N
                 key=f"datasets.{key}", value=f"'{glob}'", expected=f"one of the stores {', '.join(sorted(stores)) or '(none)'}",
                 remedy=suggest(store, sorted(stores)) or "Add the store to retention.yaml, or mend the glob.",
             )  # fmt: skip
+
+
+_Globs = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
+    """Names that a scope could be about, in their order."""
+    return [names[place] for place in sorted(_places(names, dict(zip(names, range(len(names)), strict=True)), _globs(scope)))]
+
+
+def digests(names: Sequence[str], rules: Sequence[tuple[Datasets, str]]) -> list[str]:
+    """Digest of the rules that could reach each name, whatever their order. A rule is a scope and its words."""
+    alike: dict[_Globs, list[int]] = {}
+    for number, (scope, _) in enumerate(rules):
+        alike.setdefault(_globs(scope), []).append(number)
+    place = dict(zip(names, range(len(names)), strict=True))
+    member: list[list[int]] = [[] for _ in names]
+    questions = list(alike)
+    for question, globs in enumerate(questions):
+        for at in _places(names, place, globs):
+            member[at].append(question)
+    known: dict[tuple[int, ...], str] = {}
+    found = []
+    for mine in map(tuple, member):
+        if mine not in known:
+            numbers = sorted(number for question in mine for number in alike[questions[question]])
+            words = json.dumps([rules[number][1] for number in numbers], ensure_ascii=False)
+            known[mine] = hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()
+        found.append(known[mine])
+    return found
+
+
+def _globs(scope: Datasets) -> _Globs:
+    return scope.include, scope.exclude
+
+
+def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Collection[int]:
+    include, exclude = globs
+    found = {place[glob] for glob in include if glob in place}
+    # A hold reaches wider than a policy; judging a dataset once more does no harm.
+    if patterns := [glob for glob in include if not (is_literal(glob) and glob.isascii())]:
+        found.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
+    if found and exclude:
+        order = sorted(found)
+        out = matching([names[at] for at in order], exclude)
+        return [at for at, is_out in zip(order, out, strict=True) if not is_out]
+    return found
+
+
+_NULL = {"type": "null"}
+# parts whose keys may all be left out, but not all at once
+_SAY_SOMETHING = ("Beyond", "Limits", "Selection")
+
+
+def policy_schema() -> str:
+    """Render the schema as text, stable from run to run."""
+    schema: dict[str, Any] = as_in_a_file(PolicyFile.model_json_schema(by_alias=True))
+    parts = schema["$defs"]
+    parts["Policy"]["properties"]["grace"]["default"] = str(DEFAULT_GRACE)
+    for name in _SAY_SOMETHING:
+        parts[name]["minProperties"] = 1
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Retention policies", "minProperties": 1}
+    return json.dumps({**schema, **head}, indent=2, sort_keys=True) + "\n"
+
+
+def as_in_a_file(part: Any) -> Any:
+    """In a file a key is left out or has a value: null is no value. A non-empty list has minItems, not minLength."""
+    if isinstance(part, list):
+        return [as_in_a_file(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    made = {key: as_in_a_file(value) for key, value in part.items() if value is not None}
+    if made.get("type") == "array" and "minLength" in made:
+        made["minItems"] = made.pop("minLength")
+    if _NULL in made.get("anyOf", ()):
+        others = [other for other in made.pop("anyOf") if other != _NULL]
+        made = {**others[0], **made} if len(others) == 1 else {**made, "anyOf": others}
+    return made

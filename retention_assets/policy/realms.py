@@ -1,7 +1,10 @@
-"""Names of realms: paths of checked parts, some of them reserved for the system."""
+"""Realms: their names, and the system's policy that purges one, with its holds on PURGED and reserved realms."""
 
 import re
 from collections.abc import Collection, Mapping
+
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Branches, Datasets, Hold, Policy, Selection, Type
 
 REALM = "realm"
 # maintained like every other realm, and never purged
@@ -48,3 +51,52 @@ def has_attributes(said: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(
         is_within(said[key], value) if key == REALM and key in said else said.get(key) == value for key, value in wanted.items()
     )
+
+
+_PREFIX = "::realm/"
+# A DELETE owns no bytes, and a sweep may itself add one: purging it as well would never end.
+PURGED_TYPES: tuple[Type, ...] = ("SNAPSHOT", "APPEND", "UPDATE", "RECORD", "OBJECT")
+
+
+def of_realm(realm: str) -> Datasets:
+    return Datasets.model_validate({"include": ("*",), "with": {REALM: realm}})
+
+
+# Nothing of a reserved realm is ever marked.
+RESERVED_HOLD = Hold.model_construct(
+    name="reserved realm",
+    datasets=of_realm(RESERVED),
+    reason="Names of realms that begin with :: are reserved.",
+)
+
+
+def purged_hold(realm: str) -> Hold:
+    """Hold what appears in a realm that is PURGED until the realm begins anew."""
+    return Hold.model_construct(
+        name=f"realm {realm} is PURGED",
+        datasets=of_realm(realm),
+        reason=f"Realm {realm} was purged. What appears in it stays until it is ACTIVE again.",
+    )
+
+
+def purge_of(realm: str, grace: Duration) -> Policy:
+    """Policy that purges a realm. No file can use its name."""
+    return Policy.model_construct(
+        name=purge_named(realm),
+        description=f"Realm {realm} is being purged.",
+        datasets=of_realm(realm),
+        branches=Branches(reach="any"),
+        select=Selection(types=PURGED_TYPES),
+        grace=grace,
+        latest_view="allow",
+    )
+
+
+def purge_named(realm: str) -> str:
+    """Name of the policy that purges a realm."""
+    return f"{_PREFIX}{realm}"
+
+
+def realm_of(policy: str) -> str | None:
+    """Realm that a policy of this name purges; None for any other policy."""
+    return policy.removeprefix(_PREFIX) if policy.startswith(_PREFIX) else None

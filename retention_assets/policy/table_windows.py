@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from retention_assets.policy.fields import MOST
+from retention_assets.policy.model import MOST
 
 MAX_AGE = "max-snapshot-age-ms"
 MIN_SNAPSHOTS = "min-snapshots-to-keep"

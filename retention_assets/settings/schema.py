@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from retention_assets.policy.schema import as_in_a_file
+from retention_assets.policy.language import as_in_a_file
 from retention_assets.settings.model import Settings
 from retention_assets.stores.registry import BUILT_IN, kind_named, known_kinds
 

@@ -20,9 +20,8 @@ from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
-from retention_assets.policy.fields import INDEPENDENT
 from retention_assets.policy.globs import matching
-from retention_assets.policy.model import Hold
+from retention_assets.policy.model import INDEPENDENT, Hold
 from retention_assets.stores.protocol import Only, Store, call_store
 from retention_assets.stores.realms import read_lines, read_some_lines
 

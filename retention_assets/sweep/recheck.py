@@ -31,7 +31,7 @@ from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import micros
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Hold, Policy, Selection, Sweep
-from retention_assets.policy.purge import purge_of, realm_of
+from retention_assets.policy.realms import purge_of, realm_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import WITNESS, Capabilities, is_same_place
 

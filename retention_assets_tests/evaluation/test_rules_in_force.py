@@ -19,7 +19,7 @@ from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import purge_named
+from retention_assets.policy.realms import purge_named
 from retention_assets.settings.model import Settings
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake

@@ -15,7 +15,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_duration
-from retention_assets.policy.visibility import VisibilityRule
+from retention_assets.policy.model import VisibilityRule
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake

@@ -19,9 +19,8 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.verdicts.reasons import SPARING
 from retention_assets.frames.views.branch_views import branch_views, view_ends
-from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import matches
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.model import BRANCHED, Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, histories, history, random_histories, to_lines
 from retention_assets_tests.oracle.verdicts import verdicts as oracle_verdicts
 from retention_assets_tests.oracle.views import branch_views as oracle_views

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from retention_assets.policy.durations import parse_instant
-from retention_assets.policy.fields import BRANCHED
+from retention_assets.policy.model import BRANCHED
 from retention_assets_tests.histories import History
 
 

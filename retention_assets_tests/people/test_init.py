@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from retention_assets.people.init import POLICIES, SETTINGS, write_folder
-from retention_assets.policy.schema import policy_schema
+from retention_assets.policy.language import policy_schema
 from retention_assets.settings.model import load_settings
 from retention_assets_tests.people.conftest import Json, Run
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.purge import purge_named
+from retention_assets.policy.realms import purge_named
 from retention_assets.stores.objects.scan.scan import scan_in
 from retention_assets_tests.people.conftest import Run
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.policy.schema import policy_schema
+from retention_assets.policy.language import policy_schema
 from retention_assets_tests.people.conftest import ROOT, Run
 from retention_assets_tests.people.logs import OLD
 from retention_assets_tests.stores.records.environments import Units

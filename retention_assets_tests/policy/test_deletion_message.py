@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from retention_assets.policy.deletion_message import deletion_message
+from retention_assets.policy.sentences import deletion_message
 
 DUE, BEFORE, CHANGED = (datetime(2026, 1, day, tzinfo=UTC) for day in (8, 7, 9))
 KEEP = "To keep it: the job `keep`, or `retention keep 'lake/a b' T1 --reason …`."

@@ -1,7 +1,6 @@
 """The JSON Schema for editors accepts what is accepted and refuses what is refused, as far as a schema can.
 
-Belongs here: `policy/schema.py`, against the table of broken_files.py. An editor that underlines what is right is switched off,
-and one that stays silent about a typo is not needed.
+An editor that underlines what is right is switched off, and one that stays silent about a typo is not needed.
 """
 
 import json
@@ -15,8 +14,7 @@ from hypothesis import strategies as st
 
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import parse_duration
-from retention_assets.policy.language import load_policies
-from retention_assets.policy.schema import policy_schema
+from retention_assets.policy.language import load_policies, policy_schema
 from retention_assets.settings.yaml import parse_document
 from retention_assets_tests.policies import holds, policies
 from retention_assets_tests.policy.broken_files import BROKEN

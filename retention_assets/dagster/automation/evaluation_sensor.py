@@ -21,8 +21,8 @@ from retention_assets.evaluation.rules_in_force import files_of, foreseen_rulebo
 from retention_assets.policy.book import LoadOutcome, datasets_touched
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.globs import is_literal
+from retention_assets.policy.language import rules_reaching
 from retention_assets.policy.model import Datasets
-from retention_assets.policy.scope import rules_reaching
 
 _JOBS = ("evaluate", "cycle", over_partitions("evaluate"))
 # a run that dies is launched again so often, where the instance has run retries turned on

@@ -32,8 +32,7 @@ from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold, Policy
-from retention_assets.policy.purge import RESERVED_HOLD
-from retention_assets.policy.realms import is_reserved
+from retention_assets.policy.realms import RESERVED_HOLD, is_reserved
 from retention_assets.policy.where.tree import columns_of
 
 Ranks = npt.NDArray[np.int32]

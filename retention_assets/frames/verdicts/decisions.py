@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from retention_assets.frames.verdicts.reasons import REASONS, Reason
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import realm_of
+from retention_assets.policy.realms import realm_of
 
 VERDICTS = ("mark", "spare", "keep", "open")
 

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import SUMMED, realms_of
-from retention_assets.policy.purge import PURGED_TYPES
-from retention_assets.policy.realms import is_within
+from retention_assets.policy.realms import PURGED_TYPES, is_within
 
 # One row per realm, dataset, verdict and first reason with its witness.
 REALM_COUNTS = pa.schema(

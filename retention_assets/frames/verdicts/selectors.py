@@ -23,8 +23,7 @@ from retention_assets.frames.views.line import OBJECT, Line
 from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
 from retention_assets.frames.views.superseded import superseded
 from retention_assets.policy.durations import Duration, micros
-from retention_assets.policy.fields import STATUSES
-from retention_assets.policy.model import Beyond, KeepAll, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import STATUSES, Beyond, KeepAll, OlderThan, Policy, Selection, Window
 
 # The time of what no age ever gets past.
 FOREVER = np.iinfo(np.int64).max

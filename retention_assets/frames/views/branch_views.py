@@ -19,8 +19,8 @@ from retention_assets.frames.views.history import History, in_chain
 from retention_assets.frames.views.protection import protection, witnesses
 from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
 from retention_assets.policy.durations import micros
-from retention_assets.policy.fields import BRANCHED
 from retention_assets.policy.globs import matching
+from retention_assets.policy.model import BRANCHED
 
 # rows per part: the branches with the largest latest views
 MOST = 1_000

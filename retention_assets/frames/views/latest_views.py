@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.policy.purge import realm_of
+from retention_assets.policy.realms import realm_of
 
 # What the walk needs of a log.
 COLUMNS = ("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "heads", "closed_at")

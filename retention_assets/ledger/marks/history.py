@@ -10,9 +10,9 @@ from sqlalchemy import Connection, select, text
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.policy.deletion_message import DeletionMessage, deletion_message
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets.policy.sentences import DeletionMessage, deletion_message
 from retention_assets.sql.transactions import portions
 
 _STILL_OPEN = ("MARKED", "SWEEPING")

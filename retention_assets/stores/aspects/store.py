@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.outside import OutsideEntry
+from retention_assets.policy.book import OutsideEntry
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
 from retention_assets.sql.reflection import has_rows, indexes_of, location_of, writes_ahead

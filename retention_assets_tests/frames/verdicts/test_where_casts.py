@@ -9,8 +9,7 @@ import pytest
 
 from retention_assets.frames.verdicts import where_condition as evaluation
 from retention_assets.policy.durations import micros, parse_instant
-from retention_assets.policy.where.kinds import TARGETS
-from retention_assets.policy.where.tree import Kind
+from retention_assets.policy.where.tree import TARGETS, Kind
 from retention_assets_tests.policy.where.conditions import held, log
 
 # What the text of an attribute is as another kind; null where there is no one answer.

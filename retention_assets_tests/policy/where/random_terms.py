@@ -11,9 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from retention_assets.policy.durations import micros, parse_instant
-from retention_assets.policy.where.kinds import CASTS as KIND_CASTS
-from retention_assets.policy.where.kinds import TARGETS
-from retention_assets.policy.where.tree import COLUMNS, Apply, Attribute, Column, Kind, Literal, Term
+from retention_assets.policy.where.tree import CASTS as KIND_CASTS
+from retention_assets.policy.where.tree import COLUMNS, TARGETS, Apply, Attribute, Column, Kind, Literal, Term
 
 KEYS = ("a", "n", "d", "b", "it's")
 TEXTS = (

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from retention_assets.errors import InvalidValue
 from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.policy.where import errors, grammar
-from retention_assets.policy.where.kinds import FUNCTIONS, TARGETS
-from retention_assets.policy.where.parse import parse_condition
+from retention_assets.policy.where import grammar, parse_condition
 from retention_assets.policy.where.tree import (
     COLUMNS,
     DEEPEST,
+    FUNCTIONS,
     MOST_CHARACTERS,
     MOST_NODES,
+    TARGETS,
     VALUES,
     Apply,
     Column,
@@ -79,7 +79,7 @@ def test_does_not_need_much_of_the_stack(text: str) -> None:
 
 def test_the_parser_is_loaded_with_the_first_condition() -> None:
     # Most commands read no condition, and Lark takes longer to build its table than they may take altogether.
-    code = "import sys, retention_assets.policy.model; from retention_assets.policy.where.parse import parse_condition; print('lark' in sys.modules, end=' ');"
+    code = "import sys, retention_assets.policy.model; from retention_assets.policy.where import parse_condition; print('lark' in sys.modules, end=' ');"
     code += "parse_condition('bytes > 0'); print('lark' in sys.modules)"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
@@ -123,7 +123,7 @@ def test_binds_as_sql_does(text: str, meant: str) -> None:
 
 
 PIECES = [
-    *COLUMNS, *FUNCTIONS, *grammar._WORDS, *sorted(errors.FOREIGN), *errors.SIGNS, *TARGETS,
+    *COLUMNS, *FUNCTIONS, *grammar._WORDS, *sorted(grammar.FOREIGN), *grammar.SIGNS, *TARGETS,
     *["<", "<=", "<>", "!=", "=", ">=", ">", "(", ")", "[", "]", ",", "+", "-", "*", "/", "%"],
     "attributes", "['k']", "'x'", "''", "'", "`", "`type`", "not", "as", "escape", "null", "true", "false", "date", "timestamp",
     "5", "-1", "0.5", "1e9", "9223372036854775808", "'2026-01-01'", "'%_\\\\%'", "\\", "\n", "\x00", "é", "attributes['k']",

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames.log import INSTANT, LOG
-from retention_assets.policy.fields import BRANCHED, INDEPENDENT, STATUSES
-from retention_assets.policy.where.parse import parse_condition
+from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
+from retention_assets.policy.where import parse_condition
 from retention_assets.policy.where.tree import COLUMNS, VALUES, Kind, columns_of
 
 

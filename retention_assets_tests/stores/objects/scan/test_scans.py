@@ -19,7 +19,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.model import Policy
-from retention_assets.policy.purge import purge_of
+from retention_assets.policy.realms import purge_of
 from retention_assets.stores.objects.references import ShareEnd, rounds
 from retention_assets.stores.objects.scan import judge as judging
 from retention_assets.stores.objects.scan import listed as listed_objects
