@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.reports import COUNTERS, DayLook
+from retention_assets.ledger.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.sentences import first_of

@@ -170,7 +170,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_750,
     "exchange": 660,
     "sql": 2_370,
-    "ledger": 6_740,
+    "ledger": 6_680,
     "stores": 1_210,
     "stores.places": 2_010,
     "stores.files": 1_480,
@@ -188,7 +188,7 @@ BUDGETS: Mapping[str, int] = {
     "retention_assets_tests": 65_400,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 30, 1_340
+OPENINGS, ARROWS = 30, 1_338
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger.batches import Settlement
+from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.schema import REPORTS
-from retention_assets.ledger.sweeps.reports import COUNTERS, OpenedReport
-from retention_assets.ledger.sweeps.writes import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.render.html import page_of
 from retention_assets.render.report_tables import report_tables

@@ -19,12 +19,14 @@ from retention_assets.ledger.audit.chain import GENESIS, Act, ActType, as_line, 
 from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, remember_places
 from retention_assets.ledger.audit.state import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
+from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import Evaluations
 from retention_assets.ledger.findings import Objections, Violations
 from retention_assets.ledger.holds import Holds
 from retention_assets.ledger.invariants import SweptInvariant, Violation
+from retention_assets.ledger.leases import Leases, Parts, SweepRuns
 from retention_assets.ledger.marks.history import MarkHistories
 from retention_assets.ledger.marks.marking import Marks
 from retention_assets.ledger.marks.pending import PendingMarks
@@ -34,13 +36,9 @@ from retention_assets.ledger.places import StorePlaces
 from retention_assets.ledger.policy_book import PolicyBook
 from retention_assets.ledger.publications import Publications
 from retention_assets.ledger.realms import Realms
+from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.scans import Scans
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, LEDGER_REVISION, METADATA, REVISION
-from retention_assets.ledger.sweep_runs import SweepRuns
-from retention_assets.ledger.sweeps.leases import Leases
-from retention_assets.ledger.sweeps.parts import Parts
-from retention_assets.ledger.sweeps.reports import Reports
-from retention_assets.ledger.sweeps.sweeps import Sweeps
 from retention_assets.ledger.visibility import Visibility
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import ledger_engine, sqlite_file, too_wide

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, func, select, text
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
+from retention_assets.ledger.leases import clear_paces
 from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, POLICY_VERSIONS
-from retention_assets.ledger.sweep_runs import clear_paces
 from retention_assets.policy.book import (
     BookDecision,
     BookItem,

@@ -26,7 +26,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import Rulebook, folders_of_policies
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.parts import DatasetPart
+from retention_assets.ledger.leases import DatasetPart
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.look_stage import looks_in_tasks, other_ledger
 from retention_assets.pipeline.tasks import TASKS_PER_SLOT, SparkTasks, cut, repeated

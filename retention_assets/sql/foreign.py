@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 # Seconds per statement, and of idleness before the server undoes a transaction: work begun under a permit ends before its
-# lease (ledger/sweeps/leases.py).
+# lease (ledger/leases.py).
 STATEMENT_SECONDS, IDLE_SECONDS = 40, 55
 _LIMITS = {
     "postgresql": f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s';"

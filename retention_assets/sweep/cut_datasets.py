@@ -12,7 +12,7 @@ from datetime import datetime
 
 from retention_assets.datasets import store_of
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.parts import DatasetPart, NameRange
+from retention_assets.ledger.leases import DatasetPart, NameRange
 from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Policy
 from retention_assets.stores.protocol import Store

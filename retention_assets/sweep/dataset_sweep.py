@@ -15,9 +15,8 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
-from retention_assets.ledger.sweeps.writes import Plan, Planned, Settlement
+from retention_assets.ledger.batches import Plan, Planned, Settlement
+from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import (

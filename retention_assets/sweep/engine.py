@@ -17,8 +17,7 @@ from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.leases import SECONDS
-from retention_assets.ledger.sweeps.parts import ALL_NAMES, DatasetPart
+from retention_assets.ledger.leases import ALL_NAMES, SECONDS, DatasetPart
 from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, call_store, outside_times
 from retention_assets.stores.tasks import set_aside_what_is_loaded
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult

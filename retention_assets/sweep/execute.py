@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger.batches import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.secrets import masked

@@ -11,8 +11,7 @@ from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.database import unwritable
-from retention_assets.ledger.sweeps.leases import SECONDS, Lease, LeaseLost
-from retention_assets.ledger.sweeps.parts import DatasetPart
+from retention_assets.ledger.leases import SECONDS, DatasetPart, Lease, LeaseLost
 from retention_assets.sweep.permit import SweepPermit
 
 # Beats in the life of a lease: one every five seconds, which is how long a hold may go unnoticed in the middle of a batch. A

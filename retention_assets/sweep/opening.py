@@ -21,7 +21,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.selectors import cut_off
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import VerdictCount
-from retention_assets.ledger.sweeps.reports import OpenedReport
+from retention_assets.ledger.reports import OpenedReport
 from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.sweep.read import DatasetReading, by_dataset
 

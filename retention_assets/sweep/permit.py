@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from retention_assets.clock import Moment, moment
 from retention_assets.errors import Withheld
-from retention_assets.ledger.sweeps.leases import PERMITTED, Lease
+from retention_assets.ledger.leases import PERMITTED, Lease
 
 # seconds; adjusting a clock often sets it back a little
 _SLACK = 1.0

@@ -19,7 +19,7 @@ from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
-from retention_assets.ledger.sweeps.parts import ALL_NAMES, NameRange
+from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import INDEPENDENT, Hold
 from retention_assets.stores.protocol import Only, Store, call_store

@@ -25,8 +25,8 @@ from retention_assets.clock import moment
 from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import Log
-from retention_assets.ledger.sweeps.leases import Lease, LeaseLost
-from retention_assets.ledger.sweeps.writes import Moved, Planned, Settlement
+from retention_assets.ledger.batches import Moved, Planned, Settlement
+from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among

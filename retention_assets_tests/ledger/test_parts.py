@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from retention_assets.ledger import ALL_NAMES, DatasetPart, JoinedPart, Lease, LeaseLost, Ledger, NameRange, Plan, open_ledger
 from retention_assets.ledger.database import WriteTransaction
+from retention_assets.ledger.leases import fence
 from retention_assets.ledger.schema import LEASE_PARTS
-from retention_assets.ledger.sweeps.leases import fence
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, change_leases, ids, plan_of, statuses, take_lease
 from retention_assets_tests.ledger.test_sweeps import EXPIRED, Write, begins, finishes, plans, settles, spares

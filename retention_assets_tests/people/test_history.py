@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger.batches import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold

@@ -15,8 +15,8 @@ import pytest
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.scans import Scans
-from retention_assets.ledger.sweeps.sweeps import Sweeps
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import look_stage, sweep_stage
 from retention_assets.pipeline.look_stage import DueInLedger, StopFile, looks_in_tasks

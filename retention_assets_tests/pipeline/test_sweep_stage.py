@@ -18,9 +18,8 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.lives import TIMES
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.leases import DatasetPart, Lease, NameRange
 from retention_assets.ledger.schema import LEASES
-from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.parts import DatasetPart, NameRange
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.sweep_stage import (

@@ -16,7 +16,7 @@ from retention_assets.evaluation.explain import BranchView, ExplainedLine, Expla
 from retention_assets.evaluation.preview import Change, Preview, preview
 from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
-from retention_assets.ledger.sweeps.reports import COUNTERS
+from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.language import load_policies
 from retention_assets.render.ledger_tables import hold_table
 from retention_assets.render.report_tables import report_tables

@@ -21,7 +21,7 @@ from retention_assets.clock import Moment, moment
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.leases import Leases
+from retention_assets.ledger.leases import Leases
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.sweep.engine import Sweeper

@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.parts import DatasetPart, NameRange
+from retention_assets.ledger.leases import DatasetPart, NameRange
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import SweepResult

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.ledger.sweeps.parts import DatasetPart, JoinedPart, NameRange, Parts
+from retention_assets.ledger.leases import DatasetPart, JoinedPart, NameRange, Parts
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore

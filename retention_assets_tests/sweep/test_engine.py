@@ -14,7 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
-from retention_assets.ledger.sweeps.leases import Leases
+from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.model import Hold

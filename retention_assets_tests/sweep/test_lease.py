@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.sweeps.leases import SECONDS, Lease, Leases, TakenLeases
+from retention_assets.ledger.leases import SECONDS, Lease, Leases, TakenLeases
 from retention_assets.sweep import lease as module
 from retention_assets.sweep.lease import hold_lease
 from retention_assets_tests.ledger.states import change_leases, take_lease

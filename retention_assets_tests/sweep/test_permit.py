@@ -9,7 +9,7 @@ import pytest
 from retention_assets.clock import Moment, moment, now
 from retention_assets.errors import Refused, Withheld
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.sweeps.leases import PERMITTED, SECONDS, Lease
+from retention_assets.ledger.leases import PERMITTED, SECONDS, Lease
 from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import IDLE_SECONDS, STATEMENT_SECONDS
 from retention_assets.sweep.lease import hold_lease

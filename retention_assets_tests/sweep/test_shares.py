@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import event
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger.sweeps.leases import Leases, TakenLeases
+from retention_assets.ledger.leases import Leases, TakenLeases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore

@@ -19,9 +19,8 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Withheld
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
-from retention_assets.ledger.sweeps.leases import Lease
-from retention_assets.ledger.sweeps.sweeps import Sweeps
-from retention_assets.ledger.sweeps.writes import Moved, Plan
+from retention_assets.ledger.batches import Moved, Plan, Sweeps
+from retention_assets.ledger.leases import Lease
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore

@@ -14,8 +14,8 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.holds import contents_in_force, place_in
 from retention_assets.ledger.marks.steps import by_id, lock_newest, move_marks, open_marks, record_steps, same_steps
+from retention_assets.ledger.reports import count_unmarked
 from retention_assets.ledger.schema import FILE_HOLDS, MARKS, OPEN, SWEPT
-from retention_assets.ledger.sweeps.reports import count_unmarked
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.sql.columns import DatabaseTime

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.dagster.automation import sensors
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.sweeps.writes import Settlement
+from retention_assets.ledger.batches import Settlement
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.ledger.states import candidates, plan_of, take_lease

@@ -1,24 +1,32 @@
-"""Leases: one sweeper per dataset, by the database's clock. Each write of a sweep is fenced in its own transaction.
+"""Leases: one sweeper per dataset, by the database's clock; and the runs that hold them: progress, stop requests and paces.
 
-An expired lease is lost even if nobody took it: its holder can't know what changed meanwhile. Tasks that sweep parts of a
-dataset share its lease; each writes behind the row of its part, so that they don't wait for each other, and whoever takes the
-lease or gives it up waits for all these rows.
+An expired lease is lost even if nobody took it: its holder can't know what changed meanwhile. Each write of a sweep is fenced
+in its own transaction. Tasks that sweep parts of a dataset (ranges of names) share its lease; each writes behind the row of its
+part, so that they don't wait for each other, and whoever takes the lease or gives it up waits for all these rows.
+
+A task that runs twice joins its part twice; only the newer attempt may write. The older one may be in a batch then: what it
+began belongs to nobody else until it says that it ended, or until it believes that the lease is over.
 """
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from math import ceil
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, exists, select, update
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, exists, func, or_, select, true, update
+from sqlalchemy.exc import SQLAlchemyError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.state import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, REALMS
+from retention_assets.ledger.marks.steps import to_sweep_by
+from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, MARKS, PACES, REALMS, STOPS, TASK_PROGRESS
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.identity import identity_of
@@ -44,6 +52,12 @@ _LOCKED = (
 )
 # Prefix of the leases for scanning a store; no dataset has it.
 SCAN = "::scan/"
+# seconds; the starter of a run watches hold files for its tasks, so they end if it is silent for longer
+SILENCE = 60.0
+# Task number under which the starter reports.
+_STARTER = -1
+# Later paces would exceed the largest instant.
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class LeaseLost(Refused):
@@ -228,3 +242,211 @@ def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None,
     query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
     row = connection.execute(query).one_or_none()
     return row, part is not None and (part.token, part.attempt) == (lease.token, lease.attempt)
+
+
+class NameRange(NamedTuple):
+    """Transactions by name in byte order, from `first` up to but without `end`. None: no bound."""
+
+    first: str | None = None
+    end: str | None = None
+
+    def condition(self) -> ColumnElement[bool]:
+        name = MARKS.c.transaction
+        begun = true() if self.first is None else name >= self.first
+        return and_(begun, true() if self.end is None else name < self.end)
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        for bound, compare in ((self.first, pc.greater_equal), (self.end, pc.less)):
+            rows = rows if bound is None else rows.filter(compare(rows["transaction"], bound))
+        return rows
+
+
+ALL_NAMES = NameRange()
+
+
+@dataclass(frozen=True)
+class DatasetPart:
+    """Some marks of a dataset, and the lease under which they are swept."""
+
+    lease: Lease
+    number: int
+    names: NameRange
+    # approximate number
+    marks: int
+
+    @property
+    def dataset(self) -> str:
+        return self.lease.dataset
+
+
+class JoinedPart(NamedTuple):
+    """The lease of this attempt, the seconds that it has left, and until when an older attempt may be at work."""
+
+    lease: Lease
+    seconds: float
+    older_until: datetime | None = None
+
+
+class Parts(LedgerPart):
+    """The parts of a ledger."""
+
+    def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
+        """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
+        place = func.row_number().over(order_by=MARKS.c.transaction) - 1
+        mine = (
+            select(MARKS.c.transaction, place.label("place")).where(MARKS.c.dataset == dataset, to_sweep_by(as_of)).subquery()
+        )
+        query = select(mine.c.transaction).where(mine.c.place % max(1, ceil(marks / parts)) == 0)
+        rows = self.rows(query.order_by(mine.c.transaction))
+        begins = {"".join(name.partition(together)[:2]) if together else name for (name,) in rows}
+        bounds: list[str | None] = [*sorted(begins)[1:]]
+        return [NameRange(*ends) for ends in zip([None, *bounds], [*bounds, None], strict=True)]
+
+    def policies(self, dataset: str, as_of: datetime) -> set[tuple[str, int]]:
+        query = select(MARKS.c.policy, MARKS.c.policy_version).distinct().where(MARKS.c.dataset == dataset, to_sweep_by(as_of))
+        return {(row[0], row[1]) for row in self.rows(query)}
+
+    @audited
+    def join(self, tx: WriteTransaction, part: DatasetPart) -> JoinedPart:
+        """Join a part; from now on no older attempt at it can write. Raises LeaseLost without the lease."""
+        lease, number = part.lease, part.number
+        # Lock the whole lease, so that nobody takes it or joins the part before this is written.
+        whole = replace(lease, part=None, attempt=0)
+        fence(tx, whole)
+        mine = replace(whole, part=number, attempt=1)
+        query = select(LEASE_PARTS, (LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt).label("is_at_work"))
+        before: Row[tuple[object, ...]] | None = tx.connection.execute(query.where(_this(mine)).with_for_update()).one_or_none()
+        older = None
+        values = {"token": lease.token, "expires_at": tx.present()}
+        if before is None:
+            row = {"dataset": lease.dataset, "part": number, "attempt": 1, "ended": 0, **values}
+            put_rows(tx.connection, LEASE_PARTS, [row])
+        else:
+            mine = replace(mine, attempt=before.attempt + 1)
+            if before.token != lease.token:
+                # The lease was taken since, so its earlier holder is gone.
+                values |= {"ended": before.attempt}
+            elif before.is_at_work:
+                older = before.expires_at
+                detail = {"lease": lease.token, "part": number, "attempt": mine.attempt}
+                why = "Another task had begun this part."
+                tx.record(Act(ActType.TAKE_OVER, lease.holder, why, lease.dataset, detail=detail))
+            change = update(LEASE_PARTS).where(_this(mine)).values(attempt=mine.attempt, **values)
+            change_rows(tx.connection, change, _this(mine))
+        return _beat(tx, mine)._replace(older_until=older)
+
+    def may_begin(self, joined: JoinedPart) -> bool:
+        """No older attempt can be at work any more."""
+        if joined.older_until is None:
+            return True
+        is_over = or_(LEASE_PARTS.c.ended >= joined.lease.attempt - 1, DatabaseTime() > joined.older_until)
+        return bool(self.rows(select(LEASE_PARTS.c.part).where(_this(joined.lease), is_over)))
+
+    def is_newest(self, lease: Lease) -> bool:
+        """No other attempt has joined the part since, under this lease or another."""
+        this = _this(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
+        return bool(self.rows(select(LEASE_PARTS.c.part).where(this)))
+
+    @audited
+    def beat(self, tx: WriteTransaction, joined: JoinedPart) -> JoinedPart:
+        """The lease as it is now. Raises LeaseLost if it is over or another attempt joined."""
+        return _beat(tx, joined.lease)
+
+    @audited
+    def leave(self, tx: WriteTransaction, lease: Lease) -> bool:
+        """Record the end of this attempt, so that nobody waits for it. Returns True if it was the newest."""
+        this = _this(lease) & (LEASE_PARTS.c.token == lease.token)
+        row = tx.connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
+        if row is None:
+            return False
+        change_rows(tx.connection, update(LEASE_PARTS).where(this).values(ended=max(row.ended, lease.attempt)), this)
+        return bool(row.attempt == lease.attempt)
+
+
+def _this(lease: Lease) -> ColumnElement[bool]:
+    return and_(LEASE_PARTS.c.dataset == lease.dataset, LEASE_PARTS.c.part == lease.part)
+
+
+def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
+    fence(tx, lease)
+    known, seconds = with_rest(tx.connection, lease)
+    this = _this(lease)
+    change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=known.expires_at), this)
+    return JoinedPart(known, seconds)
+
+
+class SweepRuns(LedgerPart):
+    """Running sweeps, each by the name that holds its leases."""
+
+    @audited
+    def stop(self, tx: WriteTransaction, run: str, reason: str) -> None:
+        put_rows(tx.connection, STOPS, [{"run": run, "reason": reason, "asked_at": tx.present()}])
+
+    def stop_requested(self, run: str) -> str | None:
+        with self.database.reading() as connection:
+            return _stop_requested(connection, run)
+
+    @audited
+    def beat(self, tx: WriteTransaction, run: str) -> None:
+        _tell(tx, run, _STARTER, "")
+
+    def report(self, run: str, task: int, progress: str) -> str | None:
+        """Report a task's progress; return why it has to stop. A restarted task replaces its predecessor's row.
+
+        If the ledger does not answer, the leases decide.
+        """
+
+        def work(tx: WriteTransaction) -> str | None:
+            _tell(tx, run, task, progress)
+            return _stop_requested(tx.connection, run)
+
+        try:
+            return self.database.write(work)
+        except SQLAlchemyError:
+            return None
+
+    def progress(self, run: str) -> list[str]:
+        mine = (TASK_PROGRESS.c.run == run) & (TASK_PROGRESS.c.task != _STARTER)
+        query = select(TASK_PROGRESS.c.progress).where(mine).order_by(TASK_PROGRESS.c.task)
+        return [progress for (progress,) in self.rows(query)]
+
+    def abandoned(self, run: str) -> list[str]:
+        """Datasets whose lease a run let expire: the task that swept them is gone."""
+        expired = ~LEASES.c.given_up & (LEASES.c.expires_at <= DatabaseTime())
+        query = select(LEASES.c.dataset).where(LEASES.c.holder == run, expired).order_by(LEASES.c.dataset)
+        return [name for (name,) in self.rows(query) if not name.startswith(SCAN)]
+
+    @audited
+    def reserve(self, tx: WriteTransaction, takes: Mapping[str, timedelta]) -> timedelta:
+        """Reserve the time of a batch for each of its policies; return how long to wait before it starts."""
+        names = sorted(takes)
+        put_rows(tx.connection, PACES, [{"policy": name, "next_at": tx.present()} for name in names])
+        query = select(PACES).where(PACES.c.policy.in_(names)).order_by(PACES.c.policy).with_for_update()
+        known: dict[str, datetime] = {row.policy: row.next_at for row in tx.connection.execute(query)}
+        begins = {name: max(known[name], tx.present()) for name in names}
+        ends = [{"policy": name, "next_at": begins[name] + min(takes[name], _LATEST - begins[name])} for name in names]
+        put_rows(tx.connection, PACES, ends, ["next_at"])
+        return max(begins.values()) - tx.present()
+
+
+def clear_paces(tx: WriteTransaction, policy: str | None = None) -> None:
+    """Drop the reservations of a changed policy, or of all: the next batch may start at once."""
+    mine = true() if policy is None else PACES.c.policy == policy
+    cleared = update(PACES).where(mine, PACES.c.next_at > tx.present())
+    change_rows(tx.connection, cleared.values(next_at=tx.present()), mine & (PACES.c.next_at == tx.present()))
+
+
+def _tell(tx: WriteTransaction, run: str, task: int, progress: str) -> None:
+    row = {"run": run, "task": task, "progress": progress, "told_at": tx.present()}
+    put_rows(tx.connection, TASK_PROGRESS, [row], ["progress", "told_at"])
+
+
+def _stop_requested(connection: Connection, run: str) -> str | None:
+    asked: str | None = connection.execute(select(STOPS.c.reason).where(STOPS.c.run == run)).scalar_one_or_none()
+    if asked is not None:
+        return asked
+    starter = (TASK_PROGRESS.c.run == run) & (TASK_PROGRESS.c.task == _STARTER)
+    is_there = select(TASK_PROGRESS.c.run).where(starter, TASK_PROGRESS.c.told_at > DatabaseTime(-SILENCE))
+    if connection.execute(is_there).one_or_none() is None:
+        return f"{run} was not heard of for {SILENCE:.0f} s, so nobody watches the holds of policy files."
+    return None

@@ -1,1 +1,0 @@
-"""Sweeps in the ledger: leases, plans, outcomes, reports and postponements."""
