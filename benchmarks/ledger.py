@@ -21,9 +21,9 @@ import pyarrow.csv as pa_csv
 
 from benchmarks.measures import timed
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.audit.seals import mark_seals
+from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.ledger.batches import Planned, Settlement
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine

@@ -170,7 +170,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_750,
     "exchange": 660,
     "sql": 2_370,
-    "ledger": 6_680,
+    "ledger": 6_590,
     "stores": 1_210,
     "stores.places": 2_010,
     "stores.files": 1_480,
@@ -182,13 +182,13 @@ BUDGETS: Mapping[str, int] = {
     "sweep": 2_800,
     "pipeline": 2_740,
     "people": 5_130,
-    "render": 2_360,
+    "render": 2_350,
     "dagster": 3_550,
     "demo": 770,
     "retention_assets_tests": 65_400,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 30, 1_338
+OPENINGS, ARROWS = 31, 1_337
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -20,7 +20,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.failures import failure_text
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
 from retention_assets.pipeline.preflight import PreflightTask, check_cluster
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse

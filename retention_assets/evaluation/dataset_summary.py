@@ -17,7 +17,7 @@ from retention_assets.frames.log import Log, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.sentences import DELETED, SCHEDULED, sentence
 
 _FEW = 5

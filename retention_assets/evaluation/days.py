@@ -19,7 +19,7 @@ from retention_assets.frames.grouping import bounds_of
 from retention_assets.frames.lives import is_in_log
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros
 from retention_assets.policy.model import Sweep
 from retention_assets.settings.prices import Price, Prices

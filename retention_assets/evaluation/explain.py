@@ -30,7 +30,7 @@ from retention_assets.frames.views.history import History
 from retention_assets.frames.views.protection import protection
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.history import TransactionLife, message_about
+from retention_assets.ledger.histories import TransactionLife, message_about
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import count, sentence

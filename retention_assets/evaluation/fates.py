@@ -15,7 +15,7 @@ import pyarrow as pa
 from retention_assets.frames.grouping import holds_dataset, selects_name
 from retention_assets.frames.log import sums_by
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.pending import PendingGroup
+from retention_assets.ledger.states import PendingGroup
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.realms import realm_of

@@ -20,7 +20,7 @@ from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.history import TransactionLife, life_of
+from retention_assets.ledger.histories import TransactionLife, life_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import FindData
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.visibility import Raise, raise_by
+from retention_assets.ledger.protections import Raise, raise_by
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import VISIBILITY_PREFIX, VisibilityRule

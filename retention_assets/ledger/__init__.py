@@ -1,24 +1,21 @@
 """The ledger: the record of every decision, on SQLite or PostgreSQL. Rows are never removed or changed outside the audit."""
 
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.audit.heads import NotedPlace, remember_places
 from retention_assets.ledger.audit.verify import ChainHead, due_mark_faults, rule_faults, verify
 from retention_assets.ledger.batches import Plan, Planned, Settlement
 from retention_assets.ledger.clock_guard import LedgerTimes
-from retention_assets.ledger.evaluations import EVALUATION_ROWS, FOUND_ROWS, VerdictCount, counts_text
+from retention_assets.ledger.evaluations import EVALUATION_ROWS, FOUND_ROWS, Publication, VerdictCount, counts_text
+from retention_assets.ledger.histories import MarkEvent, TransactionLife, life_of
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, SILENCE, DatasetPart, JoinedPart, Lease, LeaseLost, NameRange
 from retention_assets.ledger.ledger import Ledger, ledger_is_there, ledger_time, open_ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES, candidate_table
-from retention_assets.ledger.marks.history import MarkEvent, TransactionLife, life_of
-from retention_assets.ledger.marks.marking import MARK_ROWS
-from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, SparedGroup, Waiting
-from retention_assets.ledger.marks.unmarking import KeptMarks
-from retention_assets.ledger.publications import Publication
-from retention_assets.ledger.realms import Realm
+from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, candidate_table
+from retention_assets.ledger.places import NotedPlace, remember_places
+from retention_assets.ledger.protections import Raise, Realm, raise_by
 from retention_assets.ledger.reports import OpenedReport
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
-from retention_assets.ledger.visibility import Raise, raise_by
+from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Waiting
+from retention_assets.ledger.unmarking import KeptMarks
 
 __all__ = [
     "ALL_NAMES", "CANDIDATES", "EVALUATION_ROWS", "FOUND_ROWS", "MARK_ROWS", "SECONDS", "SILENCE", "Act", "ActType",

@@ -19,14 +19,15 @@ import pyarrow as pa
 from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, case, func, insert, literal, null, select, text
 
 from retention_assets import clock
-from retention_assets.ledger.audit.chain import Act, ActType, new_id
-from retention_assets.ledger.audit.seals import planned_seals
+from retention_assets.ledger.audit.chain import Act, ActType, new_id, planned_seals
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange, fence_all
-from retention_assets.ledger.marks.marking import MARK_ROWS, Marks
-from retention_assets.ledger.marks.steps import (
+from retention_assets.ledger.marking import MARK_ROWS, Marks
+from retention_assets.ledger.reports import ReportCounts, count, only_one
+from retention_assets.ledger.schema import MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
+from retention_assets.ledger.steps import (
     NO_ERROR,
     MarkStep,
     among,
@@ -38,8 +39,6 @@ from retention_assets.ledger.marks.steps import (
     same_steps,
     to_sweep_by,
 )
-from retention_assets.ledger.reports import ReportCounts, count, only_one
-from retention_assets.ledger.schema import MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime, InstantColumn

@@ -15,9 +15,9 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import clear_paces
-from retention_assets.ledger.marks.steps import open_marks
-from retention_assets.ledger.marks.unmarking import take_back
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
+from retention_assets.ledger.steps import open_marks
+from retention_assets.ledger.unmarking import take_back
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.sql.columns import DatabaseTime
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Table, select, text, update
 
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.audit.state import change_rows, put_rows
+from retention_assets.ledger.audit.rows import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.schema import OBJECTIONS, STANDING, VIOLATIONS, WHOLE_CHECKS

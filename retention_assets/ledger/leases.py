@@ -23,10 +23,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.audit.state import change_rows, put_rows
+from retention_assets.ledger.audit.rows import change_rows, put_rows
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.marks.steps import to_sweep_by
 from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASES, MARKS, PACES, REALMS, STOPS, TASK_PROGRESS
+from retention_assets.ledger.steps import to_sweep_by
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.identity import identity_of

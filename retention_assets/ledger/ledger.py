@@ -3,49 +3,59 @@
 import json
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Connection, Engine, insert, inspect, select, text
+from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, and_, insert, inspect, or_, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets import clock
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import GENESIS, Act, ActType, as_line, rows
-from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, remember_places
-from retention_assets.ledger.audit.state import seal_state, state_faults
+from retention_assets.ledger.audit.rows import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.evaluations import Evaluations
+from retention_assets.ledger.evaluations import Evaluations, Publications
 from retention_assets.ledger.findings import Objections, Violations
-from retention_assets.ledger.holds import Holds
+from retention_assets.ledger.histories import MarkHistories
 from retention_assets.ledger.invariants import SweptInvariant, Violation
 from retention_assets.ledger.leases import Leases, Parts, SweepRuns
-from retention_assets.ledger.marks.history import MarkHistories
-from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.marks.pending import PendingMarks
-from retention_assets.ledger.marks.states import States
-from retention_assets.ledger.marks.unmarking import Keeping, Unmarking
-from retention_assets.ledger.places import StorePlaces
+from retention_assets.ledger.marking import Marks
+from retention_assets.ledger.places import LedgerHead, NotedPlace, StorePlaces, head_of, remember_places
 from retention_assets.ledger.policy_book import PolicyBook
-from retention_assets.ledger.publications import Publications
-from retention_assets.ledger.realms import Realms
+from retention_assets.ledger.protections import Holds, Realms, Visibility
 from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.scans import Scans
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, LEDGER_REVISION, METADATA, REVISION
-from retention_assets.ledger.visibility import Visibility
+from retention_assets.ledger.schema import (
+    AUDIT,
+    AUDIT_HEAD,
+    CLOCK,
+    HOLDS,
+    LEDGER_REVISION,
+    MARKS,
+    METADATA,
+    OPEN,
+    PLACES,
+    PLANNED,
+    PLANS,
+    POLICY_VERSIONS,
+    REALMS,
+    REVISION,
+)
+from retention_assets.ledger.states import PendingMarks, States
+from retention_assets.ledger.unmarking import Keeping, Unmarking
 from retention_assets.settings.urls import Url
 from retention_assets.sql.engines import ledger_engine, sqlite_file, too_wide
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.identity import OpenedFile
 from retention_assets.sql.retry import retry
-from retention_assets.sql.transactions import reading, writing
+from retention_assets.sql.transactions import PORTION, portions, reading, writing
 
 T = TypeVar("T")
 
@@ -307,3 +317,37 @@ def create_tables(connection: Connection) -> None:
     connection.execute(insert(CLOCK).values(id=1, next_mark=1))
     connection.execute(insert(AUDIT_HEAD).values(id=1, position=0, hash=GENESIS, ledger=secrets.token_hex(16)))
     seal_state(connection)
+
+
+def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
+    """Copy into an empty ledger what sweeps of these datasets read up to an instant; in a simulated copy, any day."""
+    due = and_(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by))
+    with source.database.reading() as connection:
+
+        def copy(tx: WriteTransaction) -> None:
+            for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
+                _copy(connection, tx, table, select(table))
+            for some in portions(sorted(set(datasets))):
+                _copy_marks(connection, tx, and_(due, MARKS.c.dataset.in_(some)))
+            clock = connection.execute(select(CLOCK)).mappings().one()
+            tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
+
+        target.database.write(copy)
+
+
+def _copy_marks(source: Connection, tx: WriteTransaction, where: ColumnElement[bool]) -> None:
+    query, last = select(MARKS).where(where).order_by(MARKS.c.id).limit(PORTION), 0
+    while marks := _copy(source, tx, MARKS, query.where(MARKS.c.id > last)):
+        ids = [mark["id"] for mark in marks]
+        last = ids[-1]
+        plans = {mark["plan"] for mark in _copy(source, tx, PLANNED, select(PLANNED).where(PLANNED.c.mark.in_(ids)))}
+        known = tx.connection.execute(select(PLANS.c.id)).scalars()
+        for some in portions(sorted(plans - set(known))):
+            _copy(source, tx, PLANS, select(PLANS).where(PLANS.c.id.in_(some)))
+
+
+def _copy(source: Connection, tx: WriteTransaction, table: Table, query: Select[Any]) -> Sequence[Mapping[str, Any]]:
+    rows = [dict(row) for row in source.execute(query).mappings()]
+    for some in portions(rows):
+        tx.connection.execute(insert(table), list(some))
+    return rows

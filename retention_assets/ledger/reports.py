@@ -18,8 +18,8 @@ from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, exists, func,
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.marks.steps import report_columns
 from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, PLANS, REPORTS
+from retention_assets.ledger.steps import report_columns
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.sums import ByteSum, fit, plus
 from retention_assets.sql.transactions import portions

@@ -15,9 +15,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tex
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.evaluations import request_evaluations
+from retention_assets.ledger.evaluations import Publication, publish, request_evaluations
 from retention_assets.ledger.leases import SCAN, Lease, fence
-from retention_assets.ledger.publications import Publication, publish
 from retention_assets.ledger.schema import EVALUATIONS, MARKS, SCANS, SWEPT
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime

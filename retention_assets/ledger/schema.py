@@ -74,7 +74,7 @@ def _decision(name: str, *parts: SchemaItem) -> Table:
 
 
 def _state(name: str, *parts: SchemaItem) -> Table:
-    """A table whose rows change too often for an act each: each holds its own seal (audit/state.py)."""
+    """A table whose rows change too often for an act each: each holds its own seal (audit/rows.py)."""
     return _table(name, *parts, Column("seal", Text))
 
 
@@ -405,5 +405,5 @@ AUDIT_HEAD = _table(
     CheckConstraint("id = 1", name="one_row"),
 )
 
-# Rows that change too often for an act each; each holds its own seal (audit/state.py).
+# Rows that change too often for an act each; each holds its own seal (audit/rows.py).
 STATE = (LEASES, LEASE_PARTS, PACES, EVALUATIONS, VIOLATIONS, WHOLE_CHECKS, STOPS, TASK_PROGRESS)

@@ -21,8 +21,8 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
 from retention_assets.evaluation.rules_in_force import folders_of_policies, policies_to_accept, read_policies
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
-from retention_assets.ledger.audit.heads import LedgerHead, NotedPlace, head_of, noted_places, remember_places
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead
+from retention_assets.ledger.places import LedgerHead, NotedPlace, head_of, noted_places, remember_places
 from retention_assets.people.command import command, examples
 from retention_assets.people.operation import Flags, Kind, Only, ReasonedRequest, RecordedRequest, Result, Text, operation
 from retention_assets.people.output import echo_json, say

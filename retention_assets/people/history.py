@@ -42,7 +42,7 @@ from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.evaluation.upcoming import Upcoming, upcoming
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.history import TransactionLife
+from retention_assets.ledger.histories import TransactionLife
 from retention_assets.people.command import command
 from retention_assets.people.operation import (
     MOST_SHOWN,

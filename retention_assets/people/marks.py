@@ -23,7 +23,7 @@ from retention_assets.evaluation.dataset_log import UnsoundLog, no_dataset, read
 from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.unmarking import KeptMarks
+from retention_assets.ledger.unmarking import KeptMarks
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.history import fates_of
 from retention_assets.people.holds import HoldRequest

@@ -28,9 +28,8 @@ from retention_assets.frames.log import DATASETS, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.copies import copy_due_marks
-from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.ledger import copy_due_marks
+from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
 from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.settings.model import Settings

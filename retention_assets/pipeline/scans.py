@@ -17,8 +17,8 @@ import pyarrow.fs as pafs
 from retention_assets.datasets import DatasetFilter
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.evaluations import Publication
 from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.publications import Publication
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log

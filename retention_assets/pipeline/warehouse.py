@@ -17,7 +17,7 @@ from retention_assets.clock import now
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.pipeline.head_file import HeadFile
 from retention_assets.pipeline.stage import Source

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from retention_assets.evaluation.dataset_summary import STAYS, Counts, DatasetSummary, SummaryRow
 from retention_assets.evaluation.explain import ExplainedTransaction, Explanation
 from retention_assets.evaluation.upcoming import Upcoming
-from retention_assets.ledger.marks.history import TransactionLife
+from retention_assets.ledger.histories import TransactionLife
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count
 from retention_assets.render.markdown import Answer, bullets, code, markdown_table, plain, with_code
 from retention_assets.render.text import cell_size, minute_in_utc, size_of, until_of

@@ -16,7 +16,7 @@ from retention_assets.render.text import minute_of, sentence_case, until_of
 
 if TYPE_CHECKING:
     from retention_assets.ledger.policy_book import Orphaned
-    from retention_assets.ledger.realms import Realm
+    from retention_assets.ledger.protections import Realm
     from retention_assets.ledger.scans import ScanRecord
     from retention_assets.policy.book import BookDecision
 

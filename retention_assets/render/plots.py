@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from retention_assets.ledger.marks.pending import FreedGroup, PendingGroup, PendingMarks
+from retention_assets.ledger.states import FreedGroup, PendingGroup, PendingMarks
 from retention_assets.policy.sentences import count
 from retention_assets.render.svg import Plot, Series, largest
 from retention_assets.render.text import day_of_month, period_of, size_of

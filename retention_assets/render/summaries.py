@@ -6,9 +6,8 @@ from typing import Any
 
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
-from retention_assets.ledger.marks.pending import PendingGroup, Waiting
-from retention_assets.ledger.marks.states import DatasetState, LastSweep, Totals
 from retention_assets.ledger.reports import DayLook
+from retention_assets.ledger.states import DatasetState, LastSweep, PendingGroup, Totals, Waiting
 from retention_assets.policy.sentences import count, first_of
 from retention_assets.render.markdown import MOST_INLINE, code, paragraph, plain
 from retention_assets.render.text import minute_in_utc, money_of, sentence_case, size_of

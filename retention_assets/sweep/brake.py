@@ -8,7 +8,7 @@ from datetime import date, timedelta
 
 from retention_assets.datasets import by_store
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.marking import PendingSweep
+from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.reports import Taken
 from retention_assets.settings.model import BrakeSettings
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.arrays import flags, keys_of
 from retention_assets.frames.views.branch_views import view_ends
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.visibility import Raise
+from retention_assets.ledger.protections import Raise
 
 _WHY = "what was current before is swept"
 

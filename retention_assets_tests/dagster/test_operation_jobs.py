@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from retention_assets.cli import retention
 from retention_assets.dagster.step import actor_of
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.sweep.lakes import Lake
 

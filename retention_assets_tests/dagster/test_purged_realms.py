@@ -19,7 +19,7 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
 from retention_assets.people.realms import realm_states
 from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.pipeline.part_frames import VERDICTS, Verdicts

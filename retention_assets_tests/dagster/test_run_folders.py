@@ -1,7 +1,7 @@
 """Folders of runs: which of them a run reads, which are removed, and what checks make of verdicts in several of them.
 
-Belongs here: `pipeline/warehouse.py`, `pipeline/already_marked.py` and the choice of datasets, asked without Spark. Runs that fill
-folders are in test_runs.py and test_definitions.py.
+Belongs here: `pipeline/warehouse.py`, `pipeline/already_marked.py` and the choice of datasets, asked without Spark. Runs that
+fill folders are in test_runs.py and test_definitions.py.
 """
 
 import os
@@ -24,8 +24,8 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.pipeline.part_frames import NeededMarks
 from retention_assets.pipeline.stage import Source, write_log

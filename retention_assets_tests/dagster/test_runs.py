@@ -20,8 +20,8 @@ from retention_assets.dagster import partition_events
 from retention_assets.dagster.assets import candidate_marks
 from retention_assets.dagster.checks.queries import CHECKS
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.marks.marking import Marks
-from retention_assets.ledger.publications import Publications
+from retention_assets.ledger.evaluations import Publications
+from retention_assets.ledger.marking import Marks
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.durations import text_of

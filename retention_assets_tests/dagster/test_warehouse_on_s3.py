@@ -1,6 +1,7 @@
 """A warehouse on S3: whole evaluations whose tables, notes and leftovers are objects of a server, reached as the URL says.
 
-Belongs here: what differs from a disk: a query behind the names, and folders that have no time. What runs do is in test_runs.py.
+Belongs here: what differs from a disk: a query behind the names, and folders that have no time. What runs do is in
+test_runs.py.
 """
 
 import json
@@ -13,7 +14,7 @@ from moto.s3.models import s3_backends
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import read_output
 from retention_assets.pipeline.warehouse import Warehouse

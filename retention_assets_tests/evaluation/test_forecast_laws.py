@@ -1,6 +1,7 @@
 """The forecast is exact: the days that it foresees are those of the real engine, day after day.
 
-Belongs here: random lakes that are marked and swept for real, under several policies, holds and acts of people, each day compared.
+Belongs here: random lakes that are marked and swept for real, under several policies, holds and acts of people, each day
+compared.
 """
 
 import json
@@ -24,7 +25,7 @@ from retention_assets.exchange import ADDED
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.outcomes import Outcome
 from retention_assets.people.forecast import ForecastRequest, forecast_environment
 from retention_assets.settings.model import load_settings

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Update, event, select, text
 
 from retention_assets.ledger import CANDIDATES, SECONDS, Lease, Ledger, Plan, Planned, Raise, Settlement
-from retention_assets.ledger.audit.state import seal_rows
+from retention_assets.ledger.audit.rows import seal_rows
 from retention_assets.ledger.schema import LEASE_PARTS, LEASES, MARKS, PLANNED
 from retention_assets.outcomes import Outcome
 

@@ -19,7 +19,7 @@ from psycopg import ClientCursor
 from sqlalchemy import Connection, event, text
 
 from retention_assets.ledger import ledger
-from retention_assets.ledger.audit.seals import teach
+from retention_assets.ledger.audit.chain import teach
 from retention_assets.ledger.ledger import create_tables
 from retention_assets.sql import engines
 

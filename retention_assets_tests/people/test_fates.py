@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.ledger.marks.pending import Waiting
+from retention_assets.ledger.states import Waiting
 from retention_assets.people.history import explain_dataset, fates_of
 from retention_assets_tests.ledger.states import plan_of, take_lease
 from retention_assets_tests.people.conftest import Run

@@ -11,7 +11,7 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.frames.grouping import selects_dataset
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Datasets, Hold

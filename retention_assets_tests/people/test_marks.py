@@ -8,8 +8,8 @@ import pytest
 
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Settlement
-from retention_assets.ledger.marks.unmarking import AGAIN
 from retention_assets.ledger.schema import MARKS
+from retention_assets.ledger.unmarking import AGAIN
 from retention_assets.outcomes import Outcome
 from retention_assets.people.marks import MarkStatus
 from retention_assets.sql import streams

@@ -1,8 +1,8 @@
 """HEAD.json in the warehouse: an older ledger, another one or a fresh one sweeps nothing and removes no folder, until somebody
 vouches for it.
 
-Belongs here: the file, and the attacks that it is for, through the operations that people use. What a run in Dagster refuses is in
-dagster/assets/test_swept_transactions.py.
+Belongs here: the file, and the attacks that it is for, through the operations that people use. What a run in Dagster refuses is
+in dagster/assets/test_swept_transactions.py.
 """
 
 import json
@@ -18,8 +18,8 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.audit.heads import LedgerHead, head_of
-from retention_assets.ledger.publications import Publication
+from retention_assets.ledger.evaluations import Publication
+from retention_assets.ledger.places import LedgerHead, head_of
 from retention_assets.people.audit import AcceptRequest, VerifyRequest, audit_accept, audit_verify
 from retention_assets.people.holds import HoldRequest, ReleaseRequest, release
 from retention_assets.people.holds import hold as place_hold

@@ -16,7 +16,7 @@ from retention_assets.frames.verdicts.reason_counts import WHY
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_ENDS, BRANCH_VIEWS
-from retention_assets.ledger.marks.pending import PendingGroup, SparedGroup
+from retention_assets.ledger.states import PendingGroup, SparedGroup
 from retention_assets.policy.book import as_loaded, compare
 from retention_assets.policy.model import Policy
 from retention_assets.render.dagster import (

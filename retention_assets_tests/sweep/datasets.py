@@ -20,7 +20,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store

@@ -20,7 +20,7 @@ from retention_assets.frames.lives import TIMES
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import candidate_table
+from retention_assets.ledger.marking import candidate_table
 from retention_assets.people.idle_rules import idle_rules
 from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.pipeline.head_file import is_away, place_faults

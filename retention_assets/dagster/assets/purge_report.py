@@ -9,7 +9,7 @@ from retention_assets.dagster.retention_asset import retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.pending import Waiting
+from retention_assets.ledger.states import Waiting
 from retention_assets.people.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text

@@ -18,7 +18,7 @@ from retention_assets.evaluation.datahub_policies import LoadedRules, load_rules
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.marking import PendingSweep
+from retention_assets.ledger.marking import PendingSweep
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks

@@ -28,9 +28,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, Violation
-from retention_assets.ledger.marks.candidates import CANDIDATES
-from retention_assets.ledger.marks.marking import MARK_ROWS
-from retention_assets.ledger.realms import kept_realms
+from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
+from retention_assets.ledger.protections import kept_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
 from retention_assets.pipeline.part_frames import VERDICTS, NeededMarks

@@ -19,17 +19,28 @@ from sqlalchemy.exc import DataError, OperationalError
 
 from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
 from retention_assets.ledger.audit.faults import (
+    BulkAct,
+    Members,
     acting_faults,
     foreign_faults,
     life_faults,
     other_tables,
     single_faults,
     unreadable_values,
+    unsealed_marks,
 )
-from retention_assets.ledger.audit.members import BulkAct, Members, unsealed_marks
-from retention_assets.ledger.audit.rows import INITIAL, SEALED, Recorded, RowFault, RowKey, detail_in, row_faults, rows_in
-from retention_assets.ledger.audit.state import state_faults
-from retention_assets.ledger.marks.marking import MARK_ROWS
+from retention_assets.ledger.audit.rows import (
+    INITIAL,
+    SEALED,
+    Recorded,
+    RowFault,
+    RowKey,
+    detail_in,
+    row_faults,
+    rows_in,
+    state_faults,
+)
+from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, OPEN, STEPS
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.streams import stream

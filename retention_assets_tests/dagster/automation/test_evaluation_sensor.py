@@ -1,7 +1,7 @@
 """The evaluation loop: what a tick evaluates again, what it leaves alone, and that its runs leave it nothing to do.
 
-Belongs here: ticks over a lake, without Spark where an evaluation can be done in one piece; and the loop as the daemon turns it, with
-its own requests run by the real job. When time changes a verdict is frames/verdicts/test_reevaluate_at.py's.
+Belongs here: ticks over a lake, without Spark where an evaluation can be done in one piece; and the loop as the daemon turns
+it, with its own requests run by the real job. When time changes a verdict is frames/verdicts/test_reevaluate_at.py's.
 """
 
 import json
@@ -22,7 +22,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold

@@ -10,7 +10,7 @@ import pytest
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets_tests.dagster.automation.conftest import AWAY, changed
 from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake

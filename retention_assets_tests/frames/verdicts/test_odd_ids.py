@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
-from retention_assets.ledger.marks.history import TransactionLife, life_of
+from retention_assets.ledger.histories import TransactionLife, life_of
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Branches, Datasets, Hold, OlderThan, Policy, Selection
 from retention_assets.sweep.recheck import _hold_of

@@ -12,7 +12,7 @@ import pytest
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.latest_views import latest_views, needed_marks
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
 from retention_assets_tests.oracle.views import branch_views
 

@@ -9,7 +9,7 @@ import pytest
 
 from retention_assets.ledger import Ledger, OpenedReport, Settlement, due_mark_faults, rule_faults
 from retention_assets.ledger.audit import verify
-from retention_assets.ledger.audit.seals import mark_seals
+from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets_tests.ledger.audit.test_edits import DAY, EDITS, hold

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.ledger import Ledger, candidate_table, open_ledger
-from retention_assets.ledger.audit.seals import mark_seals
-from retention_assets.ledger.marks.candidates import STAGED_ROWS, CandidateTable, MarkGroup, merge_groups
+from retention_assets.ledger.audit.chain import mark_seals
+from retention_assets.ledger.marking import STAGED_ROWS, CandidateTable, MarkGroup, merge_groups
 from retention_assets.sql.staging import shared_table
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import FIRST_LIFE, LATER, T0, candidates, many, swept

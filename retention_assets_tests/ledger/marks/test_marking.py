@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, Publication, open_ledger
-from retention_assets.ledger.audit.seals import mark_seals
+from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, WEEK, candidates, change_leases, ids, many, planned, statuses, swept
 

@@ -1,4 +1,5 @@
-"""Whole cycles over a real Iceberg table: policies, a ledger and settings beside a warehouse, marking and sweeping without Spark.
+"""Whole cycles over a real Iceberg table: policies, a ledger and settings beside a warehouse, marking and sweeping without
+Spark.
 
 Belongs here: the cycle. What should come of it is a test's.
 """
@@ -15,7 +16,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.settings.model import load_settings
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper

@@ -1,5 +1,5 @@
-"""Readers of a real Iceberg table while it is written to, marked and swept: one who asks and then reads finds every file of what
-it was told is readable, and the state that was current then.
+"""Readers of a real Iceberg table while it is written to, marked and swept: one who asks and then reads finds every file of
+what it was told is readable, and the state that was current then.
 
 RETENTION_READER_ROUNDS says how many rounds there are: few in the suite, a thousand before a release.
 """
@@ -25,7 +25,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.new_marks import new_marks
 from retention_assets.ledger import open_ledger
-from retention_assets.ledger.marks.candidates import CANDIDATES
+from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.policy.durations import Duration
 from retention_assets.settings.model import load_settings
 from retention_assets.sweep.engine import Sweeper

@@ -36,8 +36,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from retention_assets.ledger.audit.chain import Act
-from retention_assets.ledger.audit.seals import step_seals
+from retention_assets.ledger.audit.chain import Act, step_seals
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
 from retention_assets.sql.staging import append_rows

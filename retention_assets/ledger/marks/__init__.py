@@ -1,1 +1,0 @@
-"""Marks: creating them, their states, taking them back, and their history."""

@@ -1,0 +1,305 @@
+"""What people decide about data besides policies: holds (also a record of those in files), realms, and visibility marks.
+
+Nothing held is marked or swept until the hold ends or is released. Realms are retained while ACTIVE or INACTIVE; PURGING ones
+are marked entirely, PURGED ones have nothing left. A dataset's history must not be read before its visibility mark, which only
+rises.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.ledger.audit.chain import Act, ActType, new_id
+from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
+from retention_assets.ledger.schema import AUDIT, FILE_HOLDS, HOLDS, MARKS, REALMS, VISIBILITY
+from retention_assets.policy.durations import Duration, parse_duration, text_of
+from retention_assets.policy.model import Hold
+from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, purge_named, purged_hold, with_parents
+from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.transactions import portions
+from retention_assets.sql.upserts import insert_or_skip
+
+INITIAL = "ACTIVE"
+ARROWS: Mapping[str, tuple[str, ...]] = {
+    "ACTIVE": ("INACTIVE", "PURGING"),
+    "INACTIVE": ("ACTIVE", "PURGING"),
+    "PURGING": ("ACTIVE", "INACTIVE", "PURGED"),
+    "PURGED": ("ACTIVE",),
+}
+# States that also apply to everything below a realm, strongest first.
+_BEATING = ("PURGING", "PURGED")
+
+
+@dataclass(frozen=True)
+class Realm:
+    """A realm, and the grace of the marks that purging it makes."""
+
+    name: str
+    status: str
+    grace: Duration
+
+    def as_dict(self) -> dict[str, str]:
+        return {"name": self.name, "status": self.status, "grace": str(self.grace)}
+
+
+class Realms(LedgerPart):
+    """The realms of a ledger."""
+
+    def of(self, name: str) -> Realm:
+        return self.all().get(name, Realm(name, INITIAL, Duration()))
+
+    def all(self) -> dict[str, Realm]:
+        query = select(REALMS.c.name, REALMS.c.status, REALMS.c.grace).order_by(REALMS.c.name)
+        return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in self.rows(query)}
+
+    def purging(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.all().values() if one.status == "PURGING")
+
+    def above(self, name: str) -> Realm | None:
+        """The realm above whose status also applies here: a PURGING one, or else a PURGED one."""
+        known = self.all()
+        parents = [known[parent] for parent in with_parents(name)[1:] if parent in known]
+        return next((one for status in _BEATING for one in parents if one.status == status), None)
+
+    def last_changes(self, name: str) -> list[datetime]:
+        """Database times of the realm's last change and last purge deletion: an older listing does not show what is left."""
+        policy = purge_named(name)
+        mine = or_(MARKS.c.policy == policy, MARKS.c.policy.startswith(f"{policy}/", autoescape=True))
+        query = select(func.max(MARKS.c.changed_at)).where(MARKS.c.status == "SWEPT", mine)
+        with self.database.reading() as connection:
+            changed = connection.execute(select(REALMS.c.changed_at).where(REALMS.c.name == name)).scalars().all()
+            return [*changed, *connection.execute(query.having(func.count() > 0)).scalars()]
+
+    def change(self, name: str, status: str, actor: str, reason: str, grace: Duration | None = None) -> Realm:
+        """Change a realm as a person asks. Only a scan that finds nothing makes it PURGED."""
+        if status == "PURGED":
+            raise Refused(f"{name} is PURGED once a scan finds nothing of it any more. To get there, make it PURGING.")
+        return self.database.write(lambda tx: _change(tx, name, status, actor, reason, grace))
+
+    def purged(self, name: str, found: int, actor: str) -> Realm:
+        if found:
+            return self.of(name)
+        return self.database.write(lambda tx: _change(tx, name, "PURGED", actor, "A scan found nothing of it.", None))
+
+
+def kept_realms(connection: Connection) -> list[str]:
+    """PURGED realms in which everything new is kept, unless a realm above is PURGING."""
+    known = {row.name: row.status for row in connection.execute(select(REALMS.c.name, REALMS.c.status))}
+    purged = sorted(name for name, status in known.items() if status == "PURGED")
+    return [name for name in purged if "PURGING" not in map(known.get, with_parents(name))]
+
+
+def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
+    if name.startswith(RESERVED):
+        raise Refused(f"{name} is the system's: realms whose names begin with {RESERVED} are not changed.")
+    # Locks all realms, also those without a row, until this transaction ends.
+    tx.lock_chain()
+    found = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
+    if not found and not is_realm_name(name):
+        raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
+    # A realm below a PURGED one is PURGED with it and starts again with it.
+    above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
+    if status != "PURGED" and (parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first()):
+        raise Refused(f"{parent} is PURGED, and {name} with it. To begin anew, make {parent} ACTIVE first.")
+    before = Realm(name, found.status, parse_duration(found.grace)) if found else Realm(name, INITIAL, Duration())
+    if status == before.status and grace is None:
+        return before
+    if status != before.status and status not in ARROWS[before.status]:
+        allowed = " or ".join(ARROWS[before.status])
+        raise Refused(f"{name} is {before.status} and can't become {status}, only {allowed}.")
+    new = Realm(name, status, grace if grace is not None else before.grace)
+    detail = {"realm": name, "from": before.status, "to": new.status, "grace": str(new.grace)}
+    row = {"status": new.status, "grace": str(new.grace), "changed_at": DatabaseTime(), "changed_by": actor}
+    tx.put(Act(ActType.REALM, actor, reason, detail=detail), REALMS, name=name, **row)
+    return new
+
+
+class Holds(LedgerPart):
+    """The holds of a ledger."""
+
+    def place(self, hold: Hold, actor: str) -> None:
+        """Place a hold. Raises Refused without a reason, or if a hold of that name is in force."""
+        if not hold.name or not hold.reason.strip():
+            raise Refused(
+                "A hold is placed under a name, by which it is released, and with a reason. Say both: --name and --reason."
+            )
+        try:
+            self.database.write(lambda tx: place_in(tx, hold, actor))
+        except IntegrityError:
+            raise Refused(f"A hold named {hold.name} is in force. Release it first, or take another name.") from None
+
+    @audited
+    def release(self, tx: WriteTransaction, name: str, actor: str, reason: str) -> None:
+        if not actor.strip() or not reason.strip():
+            raise Refused(
+                "A hold is released by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
+            )
+        mine = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
+        number = tx.connection.execute(mine).scalar_one_or_none()
+        if number is None:
+            raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
+        act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
+        over = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
+        tx.change(act, HOLDS, HOLDS.c.id == number, **over)
+
+    def note_files(
+        self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
+    ) -> None:
+        """Record which holds of policy files appeared and which are gone, also for tasks that have no files.
+
+        A hold ends only if all folders that brought it are read without it and `ends` is true. With `takes_over` the present
+        holds count as brought by these folders.
+        """
+        present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
+        known = {row.digest: folders_of(row) for row in self.rows(_live())}
+        gone = {digest for digest in known.keys() - present.keys() if ends and known[digest] <= set(folders)}
+        come = {digest for digest in present if digest not in known or (takes_over and known[digest] != set(folders))}
+        if come or gone:
+            self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
+
+    def of_other_folders(self, folders: Sequence[str]) -> tuple[Hold, ...]:
+        rows = [row for row in self.rows(_live()) if not folders_of(row) <= set(folders)]
+        return tuple(Hold.model_validate_json(row.content) for row in rows)
+
+    def of_files(self) -> tuple[Hold, ...]:
+        query = select(FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
+        return tuple(Hold.model_validate_json(content) for (content,) in self.rows(query))
+
+    def in_force(self, as_of: datetime) -> list[Hold]:
+        """Holds in force at a time, by name, followed by those that protect PURGED realms."""
+        with self.database.reading() as connection:
+            placed = [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
+            return [*placed, *map(purged_hold, kept_realms(connection))]
+
+    def known(self, as_of: datetime, of_files: Iterable[Hold] = ()) -> tuple[Hold, ...]:
+        """All holds in force at a time: placed ones, file holds as last recorded, and `of_files`."""
+        files = (hold for hold in (*of_files, *self.of_files()) if hold.is_live(as_of))
+        return (*files, *self.in_force(as_of))
+
+
+def contents_in_force(as_of: datetime | ColumnElement[datetime]) -> Select[str]:
+    later = or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
+    return select(HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
+
+
+def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
+    act = Act(ActType.HOLD, actor, hold.reason, detail=_detail_of(hold, "ledger"))
+    # A hold that has ended frees its name; its row is closed.
+    ended = (HOLDS.c.name == hold.name) & HOLDS.c.released_at.is_(None) & (HOLDS.c.until <= DatabaseTime())
+    over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
+    for number in tx.connection.execute(select(HOLDS.c.id).where(ended)).scalars().all():
+        tx.change(act, HOLDS, HOLDS.c.id == number, **over)
+    placed = {"placed_at": DatabaseTime(), "placed_by": actor}
+    row = {"name": hold.name, "content": _content_of(hold), "reason": hold.reason, "owner": hold.owner, "until": hold.until}
+    tx.add(act, HOLDS, id=new_id(), **row, **placed)
+
+
+def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
+    return {
+        "name": hold.name,
+        "source": source,
+        "datasets": hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "transactions": hold.transactions,
+        "owner": hold.owner,
+        "until": text_of(hold.until) if hold.until else None,
+    }
+
+
+def _live() -> Select[Any]:
+    query = select(FILE_HOLDS, AUDIT.c.detail).join(AUDIT, AUDIT.c.act == FILE_HOLDS.c.act)
+    return query.where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
+
+
+def folders_of(row: Row[Any]) -> frozenset[str]:
+    return frozenset(json.loads(row.detail or "{}").get("folders", ()))
+
+
+def _note_files(
+    tx: WriteTransaction, holds: Mapping[str, Hold], ended: Collection[str], actor: str, folders: Sequence[str]
+) -> None:
+    tx.lock_chain()
+    known = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
+    for digest, hold in holds.items():
+        detail = {**_detail_of(hold, "file"), "folders": sorted(folders)}
+        values = {"name": hold.name or "", "content": _content_of(hold), "came_at": DatabaseTime(), "gone_at": None}
+        tx.put(Act(ActType.HOLD, actor, hold.reason, detail=detail), FILE_HOLDS, digest=digest, **values)
+    for digest, row in known.items():
+        if digest in ended and row.gone_at is None:
+            act = Act(ActType.RELEASE, actor, "No policy file has it any more.", detail={"name": row.name, "source": "file"})
+            tx.change(act, FILE_HOLDS, FILE_HOLDS.c.digest == digest, gone_at=DatabaseTime())
+
+
+def _content_of(hold: Hold) -> str:
+    return hold.model_dump_json(by_alias=True, exclude_none=True)
+
+
+class Raise(NamedTuple):
+    """Proposed visibility mark, with its reason."""
+
+    visible_from: datetime
+    reason: str | None = None
+
+
+class Visibility(LedgerPart):
+    """The visibility marks of a ledger."""
+
+    def raise_to(self, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
+        """Raise many marks in one transaction, each with an act of its own; return them. Lower values change nothing."""
+        before = self.of_all(raises)
+        higher = {name: to for name, to in raises.items() if name not in before or before[name] < to.visible_from}
+        return {**before, **self.database.write(lambda tx: _raise_to(tx, higher, actor))} if higher else before
+
+    def of(self, dataset: str) -> datetime | None:
+        return self.of_all([dataset]).get(dataset)
+
+    def of_all(self, datasets: Iterable[str] | None = None) -> dict[str, datetime]:
+        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).order_by(VISIBILITY.c.dataset)
+        rows = self.rows(query) if datasets is None else self.rows_among(query, VISIBILITY.c.dataset, datasets)
+        return {row.dataset: row.visible_from for row in rows}
+
+
+def raise_by(retention: Duration, as_of: datetime, newest_closed_at: datetime, why: str = "") -> Raise:
+    """The instant less the retention, but never past the newest transaction: a fast clock can't hide the current view."""
+    reason = f"retention of {retention.words()} as of {text_of(as_of)}{why}"
+    return Raise(min(retention.before(as_of), newest_closed_at), reason)
+
+
+def _raise_to(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
+    acts = {
+        name: Act(ActType.ADVANCE, actor, to.reason, name, detail={"to": text_of(to.visible_from)})
+        for name, to in raises.items()
+    }
+    # Sorted, so that concurrent writers of the same datasets can't deadlock.
+    names = sorted(raises)
+    rows = [
+        {
+            "dataset": name,
+            "visible_from": raises[name].visible_from,
+            "raised_at": tx.present(),
+            "raised_by": actor,
+            "act": acts[name].id,
+        }
+        for name in names
+    ]
+    lower = (VISIBILITY.c.dataset == bindparam("name")) & (VISIBILITY.c.visible_from < bindparam("visible_from"))
+    columns = ("visible_from", "raised_at", "raised_by", "act")
+    rise = update(VISIBILITY).where(lower).values({name: bindparam(name) for name in columns})
+    for some in portions(names):
+        tx.seal(VISIBILITY, VISIBILITY.c.dataset.in_(some), *acts.values())
+    tx.connection.execute(insert_or_skip(tx.connection, VISIBILITY), rows)
+    tx.connection.execute(rise, [{**{name: row[name] for name in columns}, "name": row["dataset"]} for row in rows])
+    found: dict[str, datetime] = {}
+    for some in portions(names):
+        present = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from, VISIBILITY.c.act)
+        for row in tx.connection.execute(present.where(VISIBILITY.c.dataset.in_(some))):
+            found[row.dataset] = row.visible_from
+            if row.act == acts[row.dataset].id:
+                tx.record(acts[row.dataset])
+    return found
