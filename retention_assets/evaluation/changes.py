@@ -16,10 +16,10 @@ from retention_assets.ledger.scans import ScanStatus
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import EPOCH, micros, text_of
 from retention_assets.settings.model import AutomationSettings
+from retention_assets.stores.logs import tokens_of
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
-from retention_assets.stores.realms import tokens_of
 
 # A failed scan is retried after a while: it may take hours, and its source may be broken for days.
 _RETRY = timedelta(hours=1)

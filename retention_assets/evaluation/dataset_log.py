@@ -15,8 +15,8 @@ from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, su
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
+from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import FindData, Only, Store, call_store, data_finder
-from retention_assets.stores.realms import read_lines, read_some_lines
 
 # more names than this take longer to compare than a person waits
 _MOST_COMPARED = 100_000

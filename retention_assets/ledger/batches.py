@@ -41,10 +41,9 @@ from retention_assets.ledger.steps import (
 )
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.columns import DatabaseTime, InstantColumn
+from retention_assets.sql.columns import DatabaseTime, InstantColumn, fit
 from retention_assets.sql.staging import append_rows
 from retention_assets.sql.streams import numbers_of, stream
-from retention_assets.sql.sums import fit
 from retention_assets.sql.transactions import portions
 
 

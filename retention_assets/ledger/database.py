@@ -23,8 +23,7 @@ from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.staging import stage
 from retention_assets.sql.streams import stream
-from retention_assets.sql.transactions import portions, reading, writing
-from retention_assets.sql.upserts import insert_or_update
+from retention_assets.sql.transactions import insert_or_update, portions, reading, writing
 
 T = TypeVar("T")
 P = ParamSpec("P")

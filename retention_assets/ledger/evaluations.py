@@ -18,8 +18,7 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction
 from retention_assets.ledger.schema import CLOCK, EVALUATIONS, PUBLISHED
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.transactions import PORTION, portions
-from retention_assets.sql.upserts import insert_or_update
+from retention_assets.sql.transactions import PORTION, insert_or_update, portions
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 

@@ -15,8 +15,7 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.invariants import Violation
 from retention_assets.ledger.schema import OBJECTIONS, STANDING, VIOLATIONS, WHOLE_CHECKS
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_update
+from retention_assets.sql.transactions import insert_or_update, portions
 
 
 @dataclass(frozen=True)

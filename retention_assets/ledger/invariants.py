@@ -45,7 +45,7 @@ from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
 from retention_assets.policy.realms import realm_of
-from retention_assets.sql.sums import ByteSum
+from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
 _ENDS = ("deleted", "already_gone", "hidden", "spared", "unmarked")

@@ -29,7 +29,7 @@ from retention_assets.ledger.schema import FILE_HOLDS, HOLDS, LEASE_PARTS, LEASE
 from retention_assets.ledger.steps import to_sweep_by
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.identity import identity_of
+from retention_assets.sql.engines import identity_of
 from retention_assets.sql.transactions import portions
 
 SECONDS = 120.0

@@ -51,11 +51,10 @@ from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.ledger.steps import to_sweep_by
 from retention_assets.policy.durations import parse_duration, text_of
-from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.columns import ByteSum, InstantColumn
 from retention_assets.sql.staging import STAGED, SharedTable, shared_table
 from retention_assets.sql.streams import stream
-from retention_assets.sql.sums import ByteSum
-from retention_assets.sql.upserts import insert_counted
+from retention_assets.sql.transactions import insert_counted
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 

@@ -23,8 +23,7 @@ from retention_assets.policy.durations import Duration, parse_duration, text_of
 from retention_assets.policy.model import Hold
 from retention_assets.policy.realms import NAME_RULE, RESERVED, is_realm_name, purge_named, purged_hold, with_parents
 from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_skip
+from retention_assets.sql.transactions import insert_or_skip, portions
 
 INITIAL = "ACTIVE"
 ARROWS: Mapping[str, tuple[str, ...]] = {

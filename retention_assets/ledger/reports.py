@@ -20,10 +20,8 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import AUDIT, CLOCK, DAYS, EVALUATIONS, MARKS, OPEN, PLANS, REPORTS
 from retention_assets.ledger.steps import report_columns
-from retention_assets.sql.columns import DatabaseTime
-from retention_assets.sql.sums import ByteSum, fit, plus
-from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_skip
+from retention_assets.sql.columns import ByteSum, DatabaseTime, fit, plus
+from retention_assets.sql.transactions import insert_or_skip, portions
 
 COUNTERS = (
     "to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "hidden", "left", "bytes_to_free", "bytes_freed",

@@ -15,7 +15,7 @@ from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import VerdictCount, counts_of
 from retention_assets.ledger.findings import Objections
 from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS, STEPS
-from retention_assets.sql.sums import ByteSum
+from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
 _DAY = timedelta(days=1)

@@ -16,8 +16,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.people.output import CONFIG_NOTE
 from retention_assets.policy.language import Policies, load_policies
 from retention_assets.settings.model import FILE, VARIABLE, Settings, load_settings
+from retention_assets.stores.logs import read_lines
 from retention_assets.stores.protocol import Store, call_store
-from retention_assets.stores.realms import read_lines
 
 
 def find_environment(*, needed: bool = True) -> Environment:

@@ -47,8 +47,8 @@ from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.language import rules_reaching
 from retention_assets.render.ledger_tables import advance_table, as_of_tables, readable_tables
+from retention_assets.stores.logs import read_lines
 from retention_assets.stores.protocol import Store, call_store
-from retention_assets.stores.realms import read_lines
 
 
 class AdvanceRequest(RecordedRequest):

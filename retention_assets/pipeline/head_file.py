@@ -80,7 +80,7 @@ class HeadFile:
         files, place = place_of(self.path)
         files.create_dir(place.rpartition("/")[0], recursive=True)
         if isinstance(files, pafs.LocalFileSystem):
-            from retention_assets.stores.places.local import write_file
+            from retention_assets.stores.places.own_files import write_file
 
             write_file(place, text.encode())
             return True
@@ -222,7 +222,7 @@ class StoreHeadFile(HeadFile):
         return f"{self.root.rstrip('/')}/{IDENTITY}"
 
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
-        from retention_assets.stores.places.root_file import place_of_root
+        from retention_assets.stores.places.own_files import place_of_root
 
         with database.reading() as connection:
             noted = newest_places(connection).get(self.name)
@@ -231,12 +231,12 @@ class StoreHeadFile(HeadFile):
 
     def read_text(self) -> str | None:
         # a root without a head or an identity has none
-        from retention_assets.stores.places.root_file import read_notes
+        from retention_assets.stores.places.own_files import read_notes
 
         return read_notes(self.root) or None
 
     def write_text(self, text: str) -> bool:
-        from retention_assets.stores.places.root_file import write_notes
+        from retention_assets.stores.places.own_files import write_notes
 
         return write_notes(self.root, text)
 

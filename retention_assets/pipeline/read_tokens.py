@@ -14,7 +14,7 @@ from retention_assets.frames.log import faults_of
 from retention_assets.ledger.evaluations import EVALUATION_ROWS, VerdictCount, counts_text
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import Source, read_output, write_part
-from retention_assets.stores.realms import tokens_of
+from retention_assets.stores.logs import tokens_of
 
 if TYPE_CHECKING:
     from retention_assets.stores.logs import ChosenDatasets

@@ -26,12 +26,12 @@ from retention_assets.pipeline.tasks import SparkTasks
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
+from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults, own_peaks, peaks_of
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
-from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 from retention_assets.sweep.lease import hold_leases
 
 if TYPE_CHECKING:

@@ -77,7 +77,7 @@ class _Answering:
 
     def __call__(self, number: int) -> Iterator[tuple[int, Any, str | None]]:
         # not needed by a task that only reads and judges
-        from retention_assets.stores.tasks import set_aside_what_is_loaded
+        from retention_assets.stores.concurrency import set_aside_what_is_loaded
 
         pa.set_cpu_count(1)
         set_aside_what_is_loaded()

@@ -22,15 +22,15 @@ from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
 from retention_assets.settings.reach import is_local_master
+from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
 from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan.log_lines import log_lines
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
+from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import Only
-from retention_assets.stores.tasks import TasksHere
-from retention_assets.stores.temporary import temporary_folder
 
 # from so many objects and references on, local tasks beat one program, their start included
 _WORTH_TASKS = 5_000_000

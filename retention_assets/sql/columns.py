@@ -1,11 +1,14 @@
-"""Column types of the ledger (instants, names) and the database's own clock, the same on SQLite and PostgreSQL."""
+"""Column types of the ledger (instants, names), the database's own clock, and sums of bytes, the same on SQLite and PostgreSQL.
+
+A sum of bytes stops at the largest number of a column, where SQLite and PostgreSQL would fail.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Dialect, Text, literal
+from sqlalchemy import BigInteger, ColumnElement, Dialect, Text, case, literal
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -90,3 +93,42 @@ def _on_sqlite(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Python 3.11 may have a SQLite before 3.42, without unixepoch('subsec'); it has milliseconds.
     epoch = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
     return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS INTEGER))"
+
+
+MOST_BYTES = 2**63 - 1
+
+
+class ByteSum(FunctionElement[int]):
+    """Sum of a column of bytes: 0 for no rows, MOST_BYTES at most."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "byte_sum"
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        super().__init__(column)
+
+
+@compiles(ByteSum, "postgresql")
+def _sum_on_postgresql(element: ByteSum, compiler: Any, **options: Any) -> str:
+    # PostgreSQL sums bigint as numeric, without a limit.
+    return f"CAST(LEAST(COALESCE(SUM({compiler.process(element.clauses, **options)}), 0), {MOST_BYTES}) AS BIGINT)"
+
+
+@compiles(ByteSum, "sqlite")
+def _sum_on_sqlite(element: ByteSum, compiler: Any, **options: Any) -> str:
+    column = compiler.process(element.clauses, **options)
+    # Two halves, each of which fits for any number of rows.
+    low = f"COALESCE(SUM(({column}) & 4294967295), 0)"
+    high = f"(COALESCE(SUM(({column}) >> 32), 0) + ({low} >> 32))"
+    return f"(CASE WHEN {high} >= 2147483648 THEN {MOST_BYTES} ELSE ({high} << 32) | ({low} & 4294967295) END)"
+
+
+def fit(size: int) -> int:
+    return min(size, MOST_BYTES)
+
+
+def plus(column: ColumnElement[int], size: int | ColumnElement[int]) -> ColumnElement[int]:
+    """A column of bytes plus a size that is not negative, MOST_BYTES at most."""
+    more = fit(size) if isinstance(size, int) else size
+    return case((column > MOST_BYTES - more, MOST_BYTES), else_=column + more)

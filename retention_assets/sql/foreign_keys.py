@@ -14,9 +14,8 @@ from sqlalchemy import Connection, Table
 
 from retention_assets.errors import Refused
 from retention_assets.sql.errors import WriteFailed
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, Place
 from retention_assets.sql.references import ForeignKey, References, references_of
-from retention_assets.sql.reflection import Place
 
 # paths that a refusal names; there may be hundreds
 _MOST = 5

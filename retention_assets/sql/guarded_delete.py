@@ -22,9 +22,8 @@ from retention_assets.errors import Withheld
 from retention_assets.outcomes import Outcome, SweptTarget
 from retention_assets.sql.engines import LOCK_SECONDS
 from retention_assets.sql.errors import WriteFailed, is_lock_timeout
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, has_rows
 from retention_assets.sql.foreign_keys import Cascades
-from retention_assets.sql.reflection import has_rows
 
 LOCKED = "Somebody holds a lock on it; the next sweep tries again."
 SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."

@@ -14,8 +14,7 @@ from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.sql.errors import driver_message, is_transient
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import Place, folds_case, inspecting, place_on, places_on, table_of
+from retention_assets.sql.foreign import ForeignDatabase, Place, folds_case, inspecting, place_on, places_on, table_of
 
 # Actions on referring rows. Any other keeps the referenced row from being deleted.
 _ACTS = frozenset({"CASCADE", "SET NULL", "SET DEFAULT"})

@@ -1,10 +1,15 @@
-"""Splits a store's work into equal parts and asks many small questions on threads."""
+"""Work in parts: equal parts, questions on threads, and numbered tasks on a pool."""
 
+import atexit
+import gc
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import cache
 from itertools import pairwise
 from time import perf_counter
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+import pyarrow.fs as pafs
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -44,3 +49,42 @@ def map_concurrently(
             rest = threads.map(lambda some: [question(one) for one in some], pieces[number:])
             return found + [one for some in rest for one in some]
     return found
+
+
+# opens a path or URI where a task runs; travels with the task
+OpenPlace = Callable[[str], tuple[pafs.FileSystem, str]]
+
+
+class Tasks(Protocol):
+    """A pool that runs numbered tasks."""
+
+    @property
+    def slots(self) -> int:
+        """Number of tasks that run at a time."""
+
+    def run(self, step: Callable[[int], Result], count: int) -> list[Result]:
+        """Return the step's result for each number below `count`. Raises Refused if a task can't finish."""
+
+
+class TasksHere:
+    """Tasks in this process, one at a time."""
+
+    slots = 1
+
+    def run(self, step: Callable[[int], Result], count: int) -> list[Result]:
+        return [step(number) for number in range(count)]
+
+
+@cache
+def set_aside_what_is_loaded() -> None:
+    """Freeze loaded objects for the garbage collector, once per process: otherwise it walks all of them again as Python makes
+    millions of rows, and Spark collects after each task. `@cache` remembers the call, because gc.get_freeze_count() walks the
+    frozen objects.
+    """
+    gc.freeze()
+    # otherwise DuckDB reports uncollected objects at exit, in fifty lines
+    atexit.register(gc.unfreeze)
+
+
+def open_local(place: str) -> tuple[pafs.FileSystem, str]:
+    return pafs.LocalFileSystem(), place

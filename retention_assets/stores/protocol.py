@@ -20,7 +20,7 @@ from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold
 from retention_assets.settings.urls import mask_text
 from retention_assets.silence import ForeignThread, is_silence, silence_text
-from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
+from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 
 Answer = TypeVar("Answer")
 

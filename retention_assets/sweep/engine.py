@@ -18,8 +18,8 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, DatasetPart
+from retention_assets.stores.concurrency import set_aside_what_is_loaded
 from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, call_store, outside_times
-from retention_assets.stores.tasks import set_aside_what_is_loaded
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck

@@ -8,9 +8,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from retention_assets.ledger import Ledger
+from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
+from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import DueTransactions, LookingStore, Store, call_store, never
-from retention_assets.stores.tasks import OpenPlace, Tasks, TasksHere, open_local
-from retention_assets.stores.temporary import temporary_folder
 from retention_assets.sweep.read import Wanted
 
 

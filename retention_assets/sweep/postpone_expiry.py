@@ -16,6 +16,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.realms import REALM
+from retention_assets.stores.logs import realm_of
 from retention_assets.stores.protocol import (
     ExpiryCount,
     Permit,
@@ -27,7 +28,6 @@ from retention_assets.stores.protocol import (
     call_store,
     error_text,
 )
-from retention_assets.stores.realms import realm_of
 from retention_assets.sweep.lease import hold_lease
 
 _DAY = timedelta(days=1)

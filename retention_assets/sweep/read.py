@@ -22,8 +22,8 @@ from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import INDEPENDENT, Hold
+from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import Only, Store, call_store
-from retention_assets.stores.realms import read_lines, read_some_lines
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ import pytest
 from sqlalchemy import Connection, make_url, text
 
 from retention_assets.settings.urls import Url
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets.sql.references import References, references_of
-from retention_assets.sql.reflection import table_of
 from retention_assets_tests.databases import new_database, new_schema
 
 

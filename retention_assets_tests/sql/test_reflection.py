@@ -8,8 +8,7 @@ from sqlalchemy import select, text
 
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import Url
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import indexes_of, table_of
+from retention_assets.sql.foreign import ForeignDatabase, indexes_of, table_of
 
 
 def test_any_name_is_quoted(database: ForeignDatabase) -> None:

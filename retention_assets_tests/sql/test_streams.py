@@ -9,8 +9,7 @@ from retention_assets.frames.log import INSTANT
 from retention_assets.settings.urls import Url
 from retention_assets.sql import streams
 from retention_assets.sql.engines import ledger_engine
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import table_of
+from retention_assets.sql.foreign import ForeignDatabase, table_of
 
 # Whatever a text may hold that could be taken for the end of it, for nothing, or for another text.
 TEXTS = [

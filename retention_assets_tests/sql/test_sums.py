@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, insert, select, update
 
+from retention_assets.sql.columns import MOST_BYTES, ByteSum, fit, plus
 from retention_assets.sql.engines import ledger_engine
-from retention_assets.sql.sums import MOST_BYTES, ByteSum, fit, plus
 
 SIZES = Table("sizes", MetaData(), Column("id", Integer, primary_key=True), Column("bytes", BigInteger))
 HALF = 2**62

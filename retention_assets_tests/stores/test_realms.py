@@ -20,9 +20,8 @@ from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.logs import choose_datasets, read_share
+from retention_assets.stores.logs import choose_datasets, read_lines, read_share, tokens_of
 from retention_assets.stores.protocol import Store, Target
-from retention_assets.stores.realms import read_lines, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.registry import StoreKind, open_store
 from retention_assets.stores.settings import StoreSettings

@@ -5,7 +5,7 @@ import sys
 
 LOADED = """
 import retention_assets.exchange
-from retention_assets.stores.tasks import set_aside_what_is_loaded
+from retention_assets.stores.concurrency import set_aside_what_is_loaded
 set_aside_what_is_loaded()
 """
 

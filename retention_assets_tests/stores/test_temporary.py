@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.stores.temporary import temporary_folder
+from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets_tests.forked import forking
 
 DAY = 24 * 3600

@@ -50,8 +50,7 @@ from retention_assets.ledger.schema import (
     VISIBILITY,
 )
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.transactions import portions
-from retention_assets.sql.upserts import insert_or_skip, insert_or_update
+from retention_assets.sql.transactions import insert_or_skip, insert_or_update, portions
 
 
 class Sealing(NamedTuple):

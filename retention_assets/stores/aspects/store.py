@@ -17,9 +17,8 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import OutsideEntry
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, has_rows, indexes_of, location_of, writes_ahead
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
-from retention_assets.sql.reflection import has_rows, indexes_of, location_of, writes_ahead
 from retention_assets.stores.aspects.delete import delete_versions
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.names import VERSION_AT, Key, dataset_of, key_of, row_of

@@ -36,8 +36,7 @@ from sqlalchemy import (
 )
 
 from retention_assets.errors import Refused
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import table_of
+from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets.stores.aspects.names import PREFIX, Key
 from retention_assets.stores.aspects.notes import UrnRows
 

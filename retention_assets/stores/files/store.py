@@ -31,7 +31,7 @@ from retention_assets.stores.files.tombstones import append_tombstones, tombston
 from retention_assets.stores.files.witness import RootSigns
 from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, open_place
 from retention_assets.stores.places.file_systems import server_time
-from retention_assets.stores.places.root_file import leave_identity, place_of_root
+from retention_assets.stores.places.own_files import leave_identity, place_of_root
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,

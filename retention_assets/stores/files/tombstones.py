@@ -19,7 +19,7 @@ from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
-from retention_assets.stores.places.local import write_file
+from retention_assets.stores.places.own_files import write_file
 
 Row = Mapping[str, Any]
 

@@ -14,7 +14,7 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.log import LogIndex
 from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.places import Folder, Place
-from retention_assets.stores.places.root_file import identity_of
+from retention_assets.stores.places.own_files import identity_of
 
 # transactions, and datasets, that are looked for at most
 _MOST = 50

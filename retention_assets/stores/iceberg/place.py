@@ -14,8 +14,7 @@ from sqlalchemy import Engine, create_engine
 
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.silence import silence_bound
-from retention_assets.sql.engines import bound_waiting
-from retention_assets.sql.identity import identity_of
+from retention_assets.sql.engines import bound_waiting, identity_of
 from retention_assets.stores.iceberg.notes import is_there, note_from, notes_of, snapshot_id
 from retention_assets.stores.protocol import Remains, Target
 

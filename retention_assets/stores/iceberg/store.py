@@ -25,8 +25,8 @@ from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
 from retention_assets.settings.secrets import masked
 from retention_assets.settings.urls import Url, mask_secrets
+from retention_assets.sql.engines import GONE
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.identity import GONE
 from retention_assets.stores.iceberg.aliases import TableAliases
 from retention_assets.stores.iceberg.claims import OtherTables
 from retention_assets.stores.iceberg.commit import can_commit

@@ -16,7 +16,7 @@ from retention_assets.stores.objects.notes import NO_NOTE, ObjectCondition, Plan
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, open_place
 from retention_assets.stores.places.local import LocalPlace
-from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.stores.places.protocol import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
 
 

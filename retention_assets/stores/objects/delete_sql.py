@@ -24,15 +24,14 @@ from sqlalchemy import (
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import SweptTarget
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, has_rows, table_of
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
 from retention_assets.sql.guarded_delete import SEVERAL, Attempt, GuardedDelete
-from retention_assets.sql.reflection import has_rows, table_of
 from retention_assets.sql.streams import batch_of
 from retention_assets.stores.objects.notes import ObjectCondition, PlannedObject, present_facts
 from retention_assets.stores.objects.source_settings import SqlObjects
 from retention_assets.stores.objects.tables import OBJECTS
-from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.stores.places.protocol import DeletionPace
 from retention_assets.stores.protocol import Permit
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text

@@ -16,9 +16,9 @@ from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.policy.model import Hold
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, location_of, table_of
 from retention_assets.sql.references import kind_of
-from retention_assets.sql.reflection import location_of, table_of
+from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.objects.delete import ObjectDeletion, is_conditional, pace_of
 from retention_assets.stores.objects.delete_sql import ObjectRows
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
@@ -36,7 +36,7 @@ from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlEdges, SqlListing, SqlReferences
 from retention_assets.stores.objects.tables import OBJECTS
 from retention_assets.stores.places.file_systems import server_time
-from retention_assets.stores.places.root_file import holds_anything, leave_identity, place_of_root
+from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
@@ -51,7 +51,6 @@ from retention_assets.stores.protocol import (
     never,
 )
 from retention_assets.stores.settings import LazyStore
-from retention_assets.stores.tasks import OpenPlace, Tasks, open_local
 
 _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 from retention_assets.settings.places import identities_of
 from retention_assets.settings.urls import has_scheme
-from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.places.protocol import (
     IDENTITY,
+    DeletionPace,
     DueObject,
     Entry,
     Folder,

@@ -20,10 +20,10 @@ from retention_assets.settings.urls import mask_secrets, mask_text
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.places.file_systems import FileSystem, open_file_system
-from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.places.protocol import (
     IDENTITY,
     SEPARATOR,
+    DeletionPace,
     DueObject,
     Entry,
     Folder,

@@ -3,13 +3,18 @@
 Everything walks down from the root by descriptors of folders, follows no symlink and enters no other mount, so swapping a
 folder for a symlink or mounting something in it leads nowhere. Disks have no conditional deletion: a file is compared and
 removed through the descriptor of its folder, microseconds apart.
+
+A bind mount of the same disk has the same device, so the mount's number is compared too: from statx, or else from /proc. Where
+neither works, the device alone decides.
 """
 
+import ctypes
 import errno
 import os
 import re
 import secrets
 import stat
+import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,17 +22,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import from_micros
-from retention_assets.settings.places import Identity
+from retention_assets.settings.places import Identity, mount_lines
 from retention_assets.stores.concurrency import map_concurrently
-from retention_assets.stores.places.mounts import Mount, keeps_numbers, mount_of
-from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.places.protocol import (
     SEPARATOR,
+    DeletionPace,
     DueObject,
     Entry,
     Folder,
@@ -54,27 +61,14 @@ _ENOUGH = 4_000
 _QUICK = 0.002
 # files of one folder per piece of work
 _PIECE = 128
-
-
-def write_file(path: str, content: bytes) -> None:
-    """Write a file that is there whole or not at all, also after a crash."""
-    folder, name = os.path.split(path)
-    unfinished = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
-    try:
-        with open(unfinished, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, path)
-    except OSError:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished)
-        raise
-    above = os.open(folder or ".", _FOLDER)
-    try:
-        os.fsync(above)
-    finally:
-        os.close(above)
+# File systems whose inode numbers survive a reboot and are equal on every machine. In memory, overlay and FUSE they may change.
+_LASTING = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "nfs", "nfs4"}
+# From <linux/stat.h>: query the descriptor itself for its mount number; offsets of the mask, the device numbers and the mount
+# number in the answer.
+_AT_EMPTY_PATH = 0x1000
+_MOUNT_NUMBER = 0x1000
+_SIZE = 256
+_ANSWER = struct.Struct("=I132xIIQ")
 
 
 @dataclass(frozen=True)
@@ -90,6 +84,13 @@ class TreeShare:
 
     def has(self, key: str) -> bool:
         return zlib.crc32(os.fsencode(key)) % self.of == self.number
+
+
+class Mount(NamedTuple):
+    """Device of a folder, and the number of the mount it was reached by, if known."""
+
+    device: int
+    number: int | None
 
 
 @dataclass
@@ -517,3 +518,38 @@ def _time_of_named(folder: int) -> int:
     finally:
         os.close(probe)
         os.unlink(name, dir_fd=folder)
+
+
+@lru_cache(maxsize=128)
+def keeps_numbers(mount: Mount) -> bool:
+    kinds = {line.partition(" ")[0]: line.partition(" - ")[2].partition(" ")[0] for line in mount_lines()}
+    return kinds.get(str(mount.number)) in _LASTING
+
+
+def mount_of(descriptor: int) -> Mount:
+    found = _ask_statx(descriptor)
+    return found or Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
+
+
+@lru_cache(maxsize=1)
+def _statx() -> Any:
+    return getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+
+
+def _ask_statx(descriptor: int) -> Mount | None:
+    if (statx := _statx()) is None:
+        return None
+    answer = ctypes.create_string_buffer(_SIZE)
+    if statx(descriptor, b"", _AT_EMPTY_PATH, _MOUNT_NUMBER, answer) != 0:
+        return None
+    mask, major, minor, number = _ANSWER.unpack_from(answer)
+    # an old kernel leaves the number out of its answer
+    return Mount(os.makedev(major, minor), number) if mask & _MOUNT_NUMBER else None
+
+
+def _ask_proc(descriptor: int) -> int | None:
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.partition(":")[2]) for line in lines if line.startswith("mnt_id:")), None)

@@ -8,9 +8,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from threading import Lock
+from time import sleep
 from typing import Any, NamedTuple, Protocol, Self
 
-from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.clock import moment
 from retention_assets.stores.protocol import Permit, SweptTarget
 
 # segments below a root
@@ -23,6 +25,10 @@ ANOTHER = "another object now"
 # the file that identifies a root; it is no data
 IDENTITY = ".retention-store"
 _OWN = re.compile(rf"{re.escape(IDENTITY)}|\.{re.escape(IDENTITY)}\.[0-9a-f]{{16}}")
+# rate after the first complaint if there was no limit: half of S3's rate for a prefix
+_USUAL = 1750.0
+# lower bound; lasting failures are reported by the requests themselves
+_SLOWEST = 1.0
 
 
 class Entry(NamedTuple):
@@ -113,6 +119,29 @@ class RemovedFolder(NamedTuple):
 
     freed: int
     hidden: int | None = None
+
+
+class DeletionPace:
+    """Deletions per second, lowered when the place complains; 0 is unlimited. All threads of a store share one."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._next = 0.0
+        self._lock = Lock()
+
+    def wait(self, amount: int) -> None:
+        if not self.rate:
+            return
+        with self._lock:
+            present = moment().running
+            begin = max(present, self._next)
+            self._next = begin + amount / self.rate
+        if begin > present:
+            sleep(begin - present)
+
+    def halve(self) -> None:
+        with self._lock:
+            self.rate = max(_SLOWEST, self.rate / 2 if self.rate else _USUAL)
 
 
 class Place(Protocol):

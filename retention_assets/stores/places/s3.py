@@ -25,12 +25,12 @@ from retention_assets.settings.urls import mask_secrets
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.places.file_systems import FileSystem, open_file_system, server_time, without_retries
 from retention_assets.stores.places.fsspec import FOLDER_PATIENCE, LASTING, check_not_empty, time_in_ns
-from retention_assets.stores.places.pace import DeletionPace
 from retention_assets.stores.places.protocol import (
     ANOTHER,
     IDENTITY,
     NO_VERSION,
     SEPARATOR,
+    DeletionPace,
     DueObject,
     Entry,
     Folder,

@@ -16,9 +16,8 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.foreign import ForeignDatabase
+from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
-from retention_assets.sql.reflection import location_of
 from retention_assets.stores.protocol import (
     Capabilities,
     ExpiryCount,

@@ -27,9 +27,8 @@ from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import ARRAY, Boolean, Float, Interval, LargeBinary, NullType, String, Time
 
 from retention_assets.errors import Refused
-from retention_assets.sql import reflection
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import Place, indexes_of, places_of
+from retention_assets.sql import foreign
+from retention_assets.sql.foreign import ForeignDatabase, Place, indexes_of, places_of
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.settings import RealmColumn
@@ -124,7 +123,7 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
     """Inspect the tables. Raises Refused if a table or column is missing or unsuitable."""
     inspection = _Inspection(database, settings)
     keys = [(settings.root.table, settings.root.key), *((child.table, child.key) for child in settings.children)]
-    found = reflection.tables_of(database, [name for name, _ in keys])
+    found = foreign.tables_of(database, [name for name, _ in keys])
     root, *children = (inspection.rows(table, key) for table, (_, key) in zip(found, keys, strict=True))
     columns = {name: getattr(settings.root, name) for name in LOG_COLUMNS}
     if isinstance(settings.realm, RealmColumn):

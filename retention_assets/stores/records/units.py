@@ -18,10 +18,9 @@ from sqlalchemy import ColumnElement, Connection, Delete, Row, Update, false, or
 
 from retention_assets.outcomes import Outcome, SweptTarget
 from retention_assets.sql.errors import WriteFailed, is_transient
-from retention_assets.sql.foreign import ForeignDatabase, clear_limits
+from retention_assets.sql.foreign import ForeignDatabase, clear_limits, has_rows
 from retention_assets.sql.foreign_keys import Cascades
 from retention_assets.sql.guarded_delete import Attempt, GuardedDelete, short_lock_wait
-from retention_assets.sql.reflection import has_rows
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, Remains, Target
 from retention_assets.stores.records.tables import NOTED, RecordTables, TableRows

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from retention_assets.stores.places import mounts
-from retention_assets.stores.places.mounts import Mount, keeps_numbers, mount_of
+from retention_assets.stores.places import local
+from retention_assets.stores.places.local import Mount, keeps_numbers, mount_of
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import refusal, swept
 
@@ -129,11 +129,11 @@ def test_where_the_kernel_says_less_of_a_mount_another_source_is_asked(
         whole = mount_of(folder)
         answers = {"its answer": lambda *_: -1, "the kernel": lambda *_: 0}
         if missing != "nothing":
-            monkeypatch.setattr(mounts, "_statx", lambda: answers.get(missing))
+            monkeypatch.setattr(local, "_statx", lambda: answers.get(missing))
         if missing == "both":
-            monkeypatch.setattr(mounts, "_ask_proc", lambda _: None)
+            monkeypatch.setattr(local, "_ask_proc", lambda _: None)
         assert mount_of(folder) == (Mount(whole.device, None) if missing == "both" else whole)
-        assert mounts._ask_proc(10_000) is None
+        assert local._ask_proc(10_000) is None
     finally:
         os.close(folder)
     assert swept(lake.store(), "lake/a", "T1")[0].bytes == len("lake/a T1")
@@ -145,5 +145,5 @@ def test_numbers_of_folders_last_on_disks_and_not_in_memory_or_where_nobody_know
         "902 1 0:40 / /memory rw - tmpfs tmpfs rw",
         "903 1 0:41 / /layers rw - overlay overlay rw",
     ]
-    monkeypatch.setattr(mounts, "mount_lines", lambda: lines)
+    monkeypatch.setattr(local, "mount_lines", lambda: lines)
     assert [keeps_numbers(Mount(-1, number)) for number in (901, 902, 903, 904, None)] == [True, False, False, False, False]

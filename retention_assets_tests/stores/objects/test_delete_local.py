@@ -7,7 +7,7 @@ import pytest
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.objects.notes import says_of_file
 from retention_assets.stores.places import Entry, local, open_place
-from retention_assets.stores.places.mounts import Mount
+from retention_assets.stores.places.local import Mount
 from retention_assets.stores.protocol import Remains, SweptTarget, is_same_place
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept

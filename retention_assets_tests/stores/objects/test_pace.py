@@ -3,8 +3,8 @@
 import pytest
 
 from retention_assets.clock import Moment
-from retention_assets.stores.places import pace
-from retention_assets.stores.places.pace import DeletionPace
+from retention_assets.stores.places import protocol
+from retention_assets.stores.places.protocol import DeletionPace
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def wait(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(pace, "moment", lambda: Moment(0, 1000 + sum(waits)))
-    monkeypatch.setattr(pace, "sleep", wait)
+    monkeypatch.setattr(protocol, "moment", lambda: Moment(0, 1000 + sum(waits)))
+    monkeypatch.setattr(protocol, "sleep", wait)
     return waits
 
 

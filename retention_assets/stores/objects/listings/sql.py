@@ -13,8 +13,7 @@ from sqlalchemy.types import NullType
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import indexes_of, place_on, table_of
+from retention_assets.sql.foreign import ForeignDatabase, indexes_of, place_on, table_of
 from retention_assets.sql.streams import are_datetimes
 from retention_assets.stores.objects.listings.columns import derived_columns
 from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.clock import now
 from retention_assets.frames.arrays import Bools, flags, join_chunks
 from retention_assets.policy.model import Hold
+from retention_assets.stores.concurrency import Result, Tasks, TasksHere
 from retention_assets.stores.objects.look.due import (
     DueFingerprints,
     GivenKeys,
@@ -37,20 +38,19 @@ from retention_assets.stores.objects.scan.read_edges import ReadEdges
 from retention_assets.stores.objects.scan.read_references import ReferenceRuns, names_of_sources
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import WITNESS, DueTransactions, error_text, never
-from retention_assets.stores.tasks import T, Tasks, TasksHere
-from retention_assets.stores.temporary import temporary_folder
 
 # Older looks say nothing about the present.
 OLDEST = timedelta(days=1)
 
 
 @dataclass(frozen=True)
-class UnlessStopped(Generic[T]):
-    read: ReadRows[T]
+class UnlessStopped(Generic[Result]):
+    read: ReadRows[Result]
     is_stopped: Callable[[], bool]
 
-    def __call__(self, rows: ShareRows) -> T:
+    def __call__(self, rows: ShareRows) -> Result:
         check_stop(self.is_stopped)
         return self.read(rows)
 
@@ -212,7 +212,7 @@ class _LookRun:
         if settings and (losses := find_losses(settings.brakes, counts, self._order.last, now())):
             raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
 
-    def _read(self, sources: Sequence[RowSource], read: ReadRows[T], rate: float = 0) -> list[ShareRead[T]]:
+    def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], rate: float = 0) -> list[ShareRead[Result]]:
         settings, is_stopped = self._order.settings, self._order.is_stopped
         has_realms = settings is None or settings.has_realms
         return read_whole(self._tasks, sources, UnlessStopped(read, is_stopped), rate=rate, has_realms=has_realms)

@@ -11,8 +11,7 @@ from sqlalchemy import Column, Connection, Select, Table, and_, literal_column, 
 from retention_assets.errors import Refused, suggest
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.errors import driver_message
-from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.sql.reflection import table_of
+from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets.sql.streams import stream
 from retention_assets.stores.objects.references.source import ShareEnd, SourceNotWhole
 from retention_assets.stores.records.keys import Key

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused
+from retention_assets.stores.concurrency import Tasks
 from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole, shards_of
 from retention_assets.stores.objects.scan_result import SourceCount
 from retention_assets.stores.objects.source_settings import SourceSettings
 from retention_assets.stores.protocol import error_text
-from retention_assets.stores.tasks import Tasks
 
 _SHARES_PER_SLOT = 3
 # rows per piece

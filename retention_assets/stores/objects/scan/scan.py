@@ -12,6 +12,7 @@ import pyarrow as pa
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.model import Hold
+from retention_assets.stores.concurrency import Result, Tasks, TasksHere
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource
 from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, count_sources, read_whole
@@ -33,9 +34,8 @@ from retention_assets.stores.objects.scan_result import (
     SourceCount,
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
+from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import error_text
-from retention_assets.stores.tasks import T, Tasks, TasksHere
-from retention_assets.stores.temporary import temporary_folder
 
 # references and objects matched per task
 _TOGETHER = 1 << 23
@@ -147,7 +147,7 @@ class _ScanRun:
         known = min(listed_as_of, now(), self._scan.as_of or listed_as_of)
         return min(self._scan.settings.min_age.before(known), FLOOR.before(known))
 
-    def _read(self, sources: Sequence[RowSource], read: ReadRows[T], rate: float = 0) -> list[ShareRead[T]]:
+    def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], rate: float = 0) -> list[ShareRead[Result]]:
         with _failing(self._scan, "a source"):
             return read_whole(self._tasks, sources, read, rate=rate, has_realms=self._scan.settings.has_realms)
 
@@ -205,7 +205,7 @@ class _ScanRun:
             count.seconds = sum(share.seconds for share in read if share.source == number)
         return counts
 
-    def _step(self, what: str, step: Callable[[int], T], count: int) -> list[T]:
+    def _step(self, what: str, step: Callable[[int], Result], count: int) -> list[Result]:
         with _failing(self._scan, what):
             return self._tasks.run(step, count) if count else []
 

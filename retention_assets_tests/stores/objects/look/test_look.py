@@ -18,6 +18,7 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
+from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.look import due, look
 from retention_assets.stores.objects.look.due import GivenKeys
 from retention_assets.stores.objects.look.hits import witnesses_among
@@ -29,7 +30,6 @@ from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets.stores.protocol import LookingStore
-from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some
 from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained

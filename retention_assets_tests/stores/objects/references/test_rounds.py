@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
+from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole, rounds
 from retention_assets.stores.objects.references.rounds import ReadShares, ShareRows, read_whole
-from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.stores.objects.references.sources import Said
 
 

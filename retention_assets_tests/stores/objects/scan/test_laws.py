@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from retention_assets.policy.model import Hold
+from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.scan import scan as scans
-from retention_assets.stores.tasks import TasksHere
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,

@@ -1,22 +1,34 @@
-"""The identity file in a root: a random id in its first line, and notes of the ledger behind it.
+"""Files of retention itself: the file by which a root is known, files written whole, and temporary folders.
 
-Both are replaced together, atomically. The file is no data: nobody lists or sweeps it.
+The identity file holds a random id in its first line, and notes of the ledger behind it, replaced together. It is no data:
+nobody lists or sweeps it.
+
+A temporary folder goes when its program ends. A program locks a file in it as long as it lives: a folder that is older than a
+day and not locked was left by a killed one, and the next program removes it.
 """
 
+import fcntl
 import os
 import re
+import secrets
+import shutil
+import tempfile
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 
+from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.places import IDENTITY, open_place
 from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
-from retention_assets.stores.places.local import write_file
 from retention_assets.stores.protocol import KNOWN_BY, error_text
 
 _ID = re.compile(rb"[0-9a-f]{32}")
 _MOST_BYTES = 1 << 16
+_LOCK = ".in-use"
+_LEFT = timedelta(days=1)
 
 
 def place_of_root(place: str) -> str:
@@ -107,3 +119,56 @@ def _content(fs: FileSystem, root: str) -> bytes | None:
 
 def _file_of(root: str) -> str:
     return f"{root.rstrip('/')}/{IDENTITY}"
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write a file that is there whole or not at all, also after a crash."""
+    folder, name = os.path.split(path)
+    unfinished = os.path.join(folder, f".{name}.{secrets.token_hex(8)}")
+    try:
+        with open(unfinished, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, path)
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
+    above = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
+@contextmanager
+def temporary_folder(kind: str) -> Iterator[str]:
+    """Make a local folder, and remove abandoned ones of the same kind and user."""
+    _remove_left(re.compile(rf"retention-{kind}-[a-z0-9_]{{8}}"))
+    with tempfile.TemporaryDirectory(prefix=f"retention-{kind}-") as folder, open(f"{folder}/{_LOCK}", "wb") as lock:
+        # without file locks nobody else gets one either, and the folder stays
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+
+
+def _remove_left(form: re.Pattern[str]) -> None:
+    latest = (now() - _LEFT).timestamp()
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if form.fullmatch(entry.name):
+                # what can't be removed is left to the next program
+                with suppress(OSError):
+                    _remove_unless_in_use(entry, latest)
+
+
+def _remove_unless_in_use(entry: os.DirEntry[str], latest: float) -> None:
+    """A folder of an older release has no file to lock, and stays."""
+    if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+        return
+    with open(os.open(f"{entry.path}/{_LOCK}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as lock:
+        if os.fstat(lock.fileno()).st_mtime <= latest:
+            # raises if it is locked
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(entry.path)
