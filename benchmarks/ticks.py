@@ -16,7 +16,7 @@ from retention_assets.clock import now
 from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
-from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS
+from retention_assets.frames.verdicts.selectors import NEXT_LOOKS
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.settings.model import Settings, load_settings

@@ -11,9 +11,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.grouping import holds_dataset, selects_dataset
-from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import Log, sums_by
+from retention_assets.frames.log import Log, holds_dataset, is_in_log, selects_dataset, sums_by
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger

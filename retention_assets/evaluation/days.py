@@ -15,9 +15,7 @@ import pyarrow.compute as pc
 from retention_assets.evaluation.forecast import ForecastDay, ForecastDays
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.grouping import bounds_of
-from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import LOG, Log
+from retention_assets.frames.log import LOG, Log, bounds_of, is_in_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros

@@ -20,21 +20,20 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce, holds_about
 from retention_assets.evaluation.transaction_lives import TransactionLives
 from retention_assets.frames.arrays import NEVER, Ints
-from retention_assets.frames.grouping import selects_dataset
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import Log, selects_dataset
 from retention_assets.frames.verdicts import selectors as policy_rules
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames.verdicts.table_windows import TableWindows, table_windows
+from retention_assets.frames.views.branch_views import protection
 from retention_assets.frames.views.forest import preorder
 from retention_assets.frames.views.history import History
-from retention_assets.frames.views.protection import protection
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife, message_about
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import count, sentence
-from retention_assets.policy.table_windows import TableWindows, table_windows
 from retention_assets.stores.protocol import WITNESS, FindData
 
 MOST_BRANCHES = 50

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from retention_assets.frames.grouping import holds_dataset, selects_name
-from retention_assets.frames.log import sums_by
+from retention_assets.frames.log import holds_dataset, selects_name, sums_by
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.states import PendingGroup
 from retention_assets.policy.book import Stored, item_of

@@ -19,7 +19,7 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.dataset_log import read_dataset
 from retention_assets.evaluation.rules_in_force import holds_about, holds_in_force
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.lives import is_in_log
+from retention_assets.frames.log import is_in_log
 from retention_assets.policy.durations import Duration, micros, text_of
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import BRANCHED, Hold

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
-from retention_assets.frames.grouping import holds_dataset
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import Log, holds_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.policy.book import BookDecision, BookItem, Loaded, LoadOutcome, Stored, as_loaded, compare, item_of
 from retention_assets.policy.datahub import AspectEntry, policies_for

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.log import selects_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.protections import Raise, raise_by
 from retention_assets.policy.book import Stored, item_of

@@ -14,9 +14,8 @@ from retention_assets.errors import BadInput, Problem, irregular
 from retention_assets.exchange.compression import is_packed
 from retention_assets.exchange.json_lines import KEYS, SMALL, datasets_of_json, few_ids, read_json
 from retention_assets.exchange.parquet import read_parquet
-from retention_assets.frames.log import LINES, Log
+from retention_assets.frames.log import LINES, Log, move_heads
 from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.views.added_deletes import move_heads
 
 __all__ = [
     "ADDED", "KEYS", "SMALL", "datasets_in", "ids_in", "is_log", "is_plain", "joined_lines", "read_file", "read_lines",

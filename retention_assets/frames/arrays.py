@@ -14,6 +14,7 @@ Bools = npt.NDArray[np.bool_]
 
 # A missing instant is neither old nor young: comparisons with a bound have to leave it out.
 NEVER = np.iinfo(np.int64).min
+FOREVER = np.iinfo(np.int64).max
 
 
 def join_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:

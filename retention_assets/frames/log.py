@@ -1,18 +1,22 @@
 """Schemas of a log: one table of transactions, and one of datasets.
 
 A log that follows them is sound and clustered: the rows of a dataset stand together, in the order of `ordinal`, parents
-before children. Soundness is decided in soundness.py.
+before children. Soundness is decided in soundness.py. Here is also which datasets a rule is about, how a batch is cut by
+them, and whether an id names the transaction that was marked: databases reuse ids, and so may a rewritten log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import join_chunks
-from retention_assets.policy.realms import REALM
+from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
+from retention_assets.policy.globs import is_literal, matches, matching, protecting, protects
+from retention_assets.policy.model import Datasets, Hold
+from retention_assets.policy.realms import REALM, has_attributes
 
 INSTANT = pa.timestamp("us", tz="UTC")
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -123,3 +127,154 @@ def faults_of(datasets: pa.Table) -> dict[str, str]:
         name: f"{fault['fault']} (transaction {fault['transaction']})" if fault["transaction"] else str(fault["fault"])
         for name, fault in refusals_of(datasets).items()
     }
+
+
+# what tells a reused id from the transaction that had it before, to the microsecond
+TIMES = ("opened_at", "closed_at")
+
+
+def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
+    """For each mark, tell whether the row beside it is the transaction that was marked.
+
+    A mark without both times counts as a mark of whatever is there.
+    """
+    noted, found = ([as_micros(table[name]) for name in TIMES] for table in (marks, rows))
+    unknown: Bools = np.logical_and.reduce([times == NEVER for times in noted])
+    same: Bools = np.logical_and.reduce([before == now for before, now in zip(noted, found, strict=True)])
+    return unknown | same
+
+
+def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
+    """For each mark, tell whether a log still has that transaction; under its id it may have another one."""
+    at = pc.index_in(keys_of(marks), value_set=keys_of(log))
+    found = flags(pc.is_valid(at))
+    rows = log.select(TIMES).take(at.drop_null())
+    found[found] = is_same_life(marks.filter(pa.array(found)), rows)
+    return found
+
+
+_Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
+
+
+def in_one_piece(log: pa.Table) -> pa.Table:
+    """Log with single arrays as columns, except the ids: they are the largest and only passed on."""
+    for number, field in enumerate(log.schema):
+        column = log.column(number)
+        if column.num_chunks > 1 and field.name != "transaction":
+            log = log.set_column(number, field, column.combine_chunks())
+    return log
+
+
+def selects_dataset(datasets: Datasets, name: str, attributes: Mapping[str, str]) -> bool:
+    return selects_name(datasets, name) and has_attributes(attributes, datasets.with_)
+
+
+def selects_name(datasets: Datasets, name: str) -> bool:
+    """Go by the name alone, whatever attributes are asked for."""
+    return matches(name, datasets.include) and not protects(name, datasets.exclude)
+
+
+def holds_dataset(hold: Hold, name: str, attributes: Mapping[str, str]) -> bool:
+    return holds_name(hold, name) and has_attributes(attributes, hold.datasets.with_)
+
+
+def holds_name(hold: Hold, name: str) -> bool:
+    """Go by the name alone, whatever attributes are asked for."""
+    # In a hold an exclude is what lets go, so it means no more than it says.
+    return protects(name, hold.datasets.include) and not matches(name, hold.datasets.exclude)
+
+
+def bounds_of(log: pa.Table) -> Ints:
+    """First row of each dataset, and the end."""
+    index = integers(join_chunks(log["dataset"]).indices, -1)
+    return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
+
+
+def datasets_chosen_by(
+    log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
+) -> Bools:
+    """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
+    include, exclude = (protecting, matching) if are_holds else (matching, protecting)
+    names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
+    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
+    attributes: dict[str, dict[str, str]] = {}
+    if any(chooser.with_ for chooser in choosers):
+        attributes = {
+            name: dict(pairs or ())
+            for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
+        }
+    place = {name: row for row, name in enumerate(names)}
+    for number, chooser in enumerate(choosers):
+        chosen[_rows_of_globs(chooser.include, names, place, include), number] = True
+        chosen[_rows_of_globs(chooser.exclude, names, place, exclude), number] = False
+        if chooser.with_:
+            has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
+            chosen[:, number] &= np.array(has, dtype=bool)
+    return chosen
+
+
+def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
+    """Literal names are looked up, so a policy about one dataset costs one look-up."""
+    rows = [place[glob] for glob in globs if glob in place]
+    patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
+    if patterns:
+        rows += [row for row, matched in enumerate(match(names, patterns)) if matched]
+    return rows
+
+
+def slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
+    """Rows of some datasets; neighbours are cut out together."""
+    breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
+    runs = np.split(datasets, breaks)
+    return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
+
+
+def back_in_order(bounds: Ints, member: Ints) -> Ints:
+    """For each row of the log its position in the concatenated groups."""
+    sizes = np.diff(bounds)
+    order = np.argsort(member, kind="stable")
+    begins = np.empty(len(sizes), dtype=np.int64)
+    begins[order] = np.cumsum(sizes[order]) - sizes[order]
+    return np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1])
+
+
+# attribute of a transaction that a sweep added, and the attribute that names its branch
+PROVENANCE = {"provenance": "retention"}
+BRANCH = "branch"
+
+
+def move_heads(lines: pa.Table) -> pa.Table:
+    """Move each branch to the last of the DELETE transactions that sweeps added at its head.
+
+    A sweep inside a latest view only appends to a log, so the line that says where a branch stands is older than the DELETE
+    above it. What a person committed meanwhile wins.
+    """
+    next_of = _added(lines)
+    if not next_of:
+        return lines
+    at = pc.and_(pc.is_valid(lines["branch"]), pc.is_in(lines["dataset"], pa.array({dataset for dataset, _, _ in next_of})))
+    refs = lines.select(["dataset", "branch", "head"]).filter(at).to_pylist()
+    heads = pa.array([_moved(next_of, **ref) for ref in refs], pa.string())
+    moved = pc.replace_with_mask(lines["head"].combine_chunks(), pc.fill_null(at, False).combine_chunks(), heads)
+    return lines.set_column(LINES.names.index("head"), LINES.field("head"), moved)
+
+
+def _added(lines: pa.Table) -> dict[tuple[str, str, str], str]:
+    """DELETEs of sweeps, by dataset, branch and parent; of two in one place the first."""
+    here = pc.and_(pc.equal(lines["type"], "DELETE"), pc.equal(lines["status"], "COMMITTED"))
+    here = pc.and_(here, pc.and_(pc.is_valid(lines["attributes"]), pc.is_valid(lines["parent"])))
+    found: dict[tuple[str, str, str], str] = {}
+    for line in lines.select(["dataset", "parent", "transaction", "attributes"]).filter(here).to_pylist():
+        said = dict(line["attributes"])
+        if line["transaction"] and said.items() >= PROVENANCE.items() and BRANCH in said:
+            found.setdefault((line["dataset"], said[BRANCH], line["parent"]), line["transaction"])
+    return found
+
+
+def _moved(next_of: Mapping[tuple[str, str, str], str], dataset: str, branch: str, head: str | None) -> str | None:
+    seen = set()
+    # A cycle of parents is a fault of the dataset, which is not found here.
+    while head is not None and head not in seen:
+        seen.add(head)
+        head = next_of.get((dataset, branch, head), head)
+    return head

@@ -478,7 +478,7 @@ def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bo
 
 
 def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
-    """Conditions of which one swept mark must meet any for a row to be the same transaction (frames/lives.py)."""
+    """Conditions of which one swept mark must meet any for a row to be the same transaction (frames/log.py)."""
 
     def has_same_times(known: FromClause) -> ColumnElement[bool]:
         return and_(*(_even_if_none(known.c[name]) == _even_if_none(staged.c[name]) for name in TIMES))

@@ -131,7 +131,7 @@ MARKS = _table(
     CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
-# Distinguish transactions that had the same id one after the other (frames/lives.py).
+# Distinguish transactions that had the same id one after the other (frames/log.py).
 TIMES = ("opened_at", "closed_at")
 # One open mark per transaction; also finds the open marks of a dataset.
 _partial_index("uq_marks_open", OPEN, MARKS.c.dataset, MARKS.c.transaction, unique=True)

@@ -15,7 +15,7 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
-from retention_assets.frames.grouping import holds_dataset
+from retention_assets.frames.log import holds_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, missing, options
 from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Request, Result, Text, operation

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import did_you_mean
-from retention_assets.frames.grouping import holds_name
+from retention_assets.frames.log import holds_name
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.globs import is_literal, matching, protecting

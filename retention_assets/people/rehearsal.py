@@ -22,11 +22,9 @@ from retention_assets.evaluation.days import RecheckAt, WalkTerms, walk
 from retention_assets.evaluation.forecast import ForecastDays
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files
 from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.grouping import bounds_of
-from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import DATASETS, Log
+from retention_assets.frames.log import DATASETS, Log, bounds_of, is_in_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.ledger import copy_due_marks
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS

@@ -21,8 +21,7 @@ from retention_assets.evaluation.readable import readable as evaluate
 from retention_assets.evaluation.readable import refuse_hidden, views_at
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.evaluation.visibility import ProposedRaise, VisibilityRules, propose_raises
-from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import Log, is_in_log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger

@@ -11,9 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from retention_assets.frames.grouping import selects_dataset
-from retention_assets.frames.lives import TIMES
-from retention_assets.frames.log import INSTANT
+from retention_assets.frames.log import INSTANT, TIMES, selects_dataset
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.policy.model import Policy
 from retention_assets.policy.realms import of_realm

@@ -12,12 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.log import SUMMED
-from retention_assets.frames.statistics import newest_closes
+from retention_assets.frames.statistics import count_by_dataset, count_realms, count_reasons, newest_closes
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
-from retention_assets.frames.verdicts.dataset_counts import count_by_dataset
-from retention_assets.frames.verdicts.new_marks import new_marks
-from retention_assets.frames.verdicts.realm_counts import count_realms
-from retention_assets.frames.verdicts.reason_counts import count_reasons
+from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.frames.views.branch_views import branch_views_and_ends
 from retention_assets.frames.views.latest_views import needed_marks, without_ended
 from retention_assets.pipeline.already_marked import AlreadyMarked

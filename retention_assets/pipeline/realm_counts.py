@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from retention_assets.frames.verdicts.realm_counts import REALM_COUNTS
+from retention_assets.frames.statistics import REALM_COUNTS
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.pipeline.stage import read_output
 

@@ -10,11 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.log import LOG
-from retention_assets.frames.statistics import LARGEST, merge_statistics
-from retention_assets.frames.verdicts.decisions import VERDICTS
-from retention_assets.frames.verdicts.reason_counts import merge_reason_counts
+from retention_assets.frames.statistics import LARGEST, merge_reason_counts, merge_statistics
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
 from retention_assets.ledger.scans import ScanRecord

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from retention_assets.errors import Refused
-from retention_assets.frames.lives import TIMES
+from retention_assets.frames.log import TIMES
 
 TAG = "retention/confirmed"
 _COLUMNS = ("dataset", "transaction", *TIMES)

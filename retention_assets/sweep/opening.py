@@ -14,9 +14,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import Ints, flags, integers, join_chunks
-from retention_assets.frames.grouping import selects_dataset
-from retention_assets.frames.lives import is_in_log
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import Log, is_in_log, selects_dataset
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.selectors import cut_off
 from retention_assets.ledger import Ledger

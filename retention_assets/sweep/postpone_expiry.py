@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 
 from retention_assets.errors import Refused
-from retention_assets.frames.grouping import holds_dataset, selects_dataset
+from retention_assets.frames.log import holds_dataset, selects_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import item_of

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import moment
-from retention_assets.frames.grouping import bounds_of
-from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.frames.log import DATASETS, LOG, Log, bounds_of
 from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange

@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.grouping import holds_dataset
-from retention_assets.frames.lives import TIMES, is_in_log, is_same_life
-from retention_assets.frames.log import Log
+from retention_assets.frames.log import TIMES, Log, holds_dataset, is_in_log, is_same_life
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.ended_refs import ended_refs
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
+from retention_assets.frames.verdicts.table_windows import ended_refs
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.places import StorePlace
 from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of

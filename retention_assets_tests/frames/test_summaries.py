@@ -14,9 +14,16 @@ import pytest
 
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import LOG, Log
-from retention_assets.frames.statistics import LARGEST, column_statistics, largest_datasets, merge_statistics
+from retention_assets.frames.statistics import (
+    EXAMPLES,
+    LARGEST,
+    column_statistics,
+    count_reasons,
+    largest_datasets,
+    merge_reason_counts,
+    merge_statistics,
+)
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.reason_counts import EXAMPLES, count_reasons, merge_reason_counts
 from retention_assets.frames.views.branch_views import branch_ends, branch_views, branch_views_and_ends
 from retention_assets.frames.views.history import History
 from retention_assets.policy.durations import from_micros, micros

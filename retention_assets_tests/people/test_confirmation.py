@@ -16,7 +16,7 @@ import pytest
 
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.environment import Environment
-from retention_assets.frames.lives import TIMES
+from retention_assets.frames.log import TIMES
 from retention_assets.outcomes import Outcome
 from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.clock import now
-from retention_assets.frames.grouping import selects_dataset
+from retention_assets.frames.log import selects_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.policy.durations import text_of

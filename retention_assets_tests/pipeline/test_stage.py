@@ -13,7 +13,7 @@ import pytest
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
-from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.pipeline.stage import Source, read_output, run_stage, write_log
 from retention_assets.policy.model import Hold, Policy

@@ -16,7 +16,7 @@ import pytest
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.lives import TIMES
+from retention_assets.frames.log import TIMES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import DatasetPart, Lease, NameRange
 from retention_assets.ledger.schema import LEASES

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames.log import LOG
-from retention_assets.frames.statistics import LARGEST, column_statistics
-from retention_assets.frames.verdicts.reason_counts import WHY
+from retention_assets.frames.statistics import LARGEST, WHY, column_statistics
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import BRANCH_ENDS, BRANCH_VIEWS
 from retention_assets.ledger.states import PendingGroup, SparedGroup
 from retention_assets.policy.book import as_loaded, compare

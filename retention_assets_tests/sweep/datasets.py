@@ -18,7 +18,7 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.already_marked import write_already_marked

@@ -15,7 +15,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.frames.log import INSTANT
-from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import parse_instant, text_of

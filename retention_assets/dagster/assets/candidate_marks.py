@@ -16,7 +16,7 @@ from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unk
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce, rules_digests
 from retention_assets.evaluation.visibility import raise_visibility
-from retention_assets.frames.lives import TIMES
+from retention_assets.frames.log import TIMES
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger

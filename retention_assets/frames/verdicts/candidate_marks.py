@@ -5,33 +5,40 @@ are judged together. Rows are numbered by their combination of facts, of which f
 in plain Python that reads like the rules, and the decision is spread.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, flags, join_chunks, keys_of
-from retention_assets.frames.grouping import back_in_order, bounds_of, datasets_chosen_by, in_one_piece, slices
-from retention_assets.frames.lives import TIMES, is_in_log
-from retention_assets.frames.log import COMMITS, LOG, OWN_CLASSES, realms_of
-from retention_assets.frames.verdicts import limits
-from retention_assets.frames.verdicts.combinations import combinations
-from retention_assets.frames.verdicts.decisions import decide
-from retention_assets.frames.verdicts.ended_refs import next_ref_ends, remaining_scopes
-from retention_assets.frames.verdicts.reevaluate_at import NEXT_LOOKS, NextTurns
-from retention_assets.frames.verdicts.selectors import unmet_lines
-from retention_assets.frames.verdicts.table_windows import Windows, windows_of
-from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS, VerdictTable
+from retention_assets.frames.arrays import Bools, Counts, Ints, Small, flags, integers, join_chunks, keys_of
+from retention_assets.frames.log import (
+    COMMITS,
+    LOG,
+    OWN_CLASSES,
+    TIMES,
+    back_in_order,
+    bounds_of,
+    datasets_chosen_by,
+    in_one_piece,
+    is_in_log,
+    realms_of,
+    slices,
+)
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
+from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextTurns, unmet_lines
+from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, windows_of
+from retention_assets.frames.views.branch_views import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.history import OPEN, History
-from retention_assets.frames.views.protection import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.model import Hold, Limits, Policy
 from retention_assets.policy.realms import RESERVED_HOLD, is_reserved
 from retention_assets.policy.where.tree import columns_of
 
@@ -213,7 +220,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
             latest = (then if policy.drops_refs else found).branch
             may = ~closed if policy.latest_view else ~closed & (latest == FAR)
             may = may if group.fresh is None else may & history.column(group.fresh)
-            over[:, number] = limits.over_limit(policy.limits, history, may & free[number] & (line == 0))
+            over[:, number] = over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
         then.branch < FAR, then.tag < FAR, forbidden, referenced.found, uncommittable,
@@ -270,3 +277,95 @@ def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Rank
             rows[at] = protecting(ids, hold.transactions)
         first[rows] = number
     return first
+
+
+# Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
+_MOST_KEYS = 1 << 20
+# boolean facts of a row, in the order of `Facts`
+FLAGS = 9
+
+
+def combinations(
+    history: History, lines: Sequence[Small], over: Bools, flags: npt.NDArray[np.uint16]
+) -> tuple[list[Facts], Counts]:
+    """The combinations of facts that occur, and which of them each row has."""
+    kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)
+    columns: list[npt.NDArray[np.integer]] = [flags, *lines]
+    if len(kinds_over) > 1:
+        columns.append(history.per_dataset(over_of.reshape(-1)))
+    combination = np.zeros(len(history), dtype=np.int32)
+    members: list[tuple[int, ...]] = [()]
+    waiting: list[int] = []
+    for column in columns:
+        width = int(column.max(initial=0)) + 1
+        if waiting and len(members) * math.prod(waiting) * width > _MOST_KEYS:
+            members, combination = _renumbered(members, waiting, combination)
+            waiting = []
+        combination = combination * np.int32(width) + column
+        waiting.append(width)
+    members, combination = _renumbered(members, waiting, combination)
+    facts = []
+    for flag, *rest in members:
+        unmet_lines = tuple(rest[: len(lines)])
+        over_here = kinds_over[rest[len(lines)] if len(kinds_over) > 1 else 0]
+        facts.append(
+            Facts(
+                unmet_lines, tuple(bool(value) for value in over_here),
+                *(bool(flag >> bit & 1) for bit in range(FLAGS)),
+            )
+        )  # fmt: skip
+    return facts, combination
+
+
+def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) -> tuple[list[tuple[int, ...]], Counts]:
+    """The combinations that occur, each with the values that its key stands for; and for each row the place of its own."""
+    there = np.zeros(len(members) * math.prod(widths), dtype=bool)
+    there[key] = True
+    present = np.flatnonzero(there)
+    place = np.zeros(len(there), dtype=np.int32)
+    place[present] = np.arange(len(present), dtype=np.int32)
+    found = []
+    for at in present.tolist():
+        values: list[int] = []
+        for width in reversed(widths):
+            at, value = divmod(at, width)
+            values.append(value)
+        found.append((*members[at], *reversed(values)))
+    return found, place[key]
+
+
+_LOW = 0xFFFFFFFF
+
+
+def over_limit(limits: Limits, history: History, may: Bools) -> Bools:
+    """Datasets in which more may be taken than the limits let; `may` are the rows that count."""
+    found = np.zeros(len(history.starts), dtype=bool)
+    if (most := _most(limits, history)) is not None:
+        found |= np.add.reduceat(may.astype(np.int64), history.starts) > most
+    if limits.bytes is not None:
+        high, low = (np.add.reduceat(part, history.starts) for part in _halves(history, may))
+        found |= _above(high, low, limits.bytes)
+    return found
+
+
+def _most(limits: Limits, history: History) -> Ints | None:
+    """How many transactions of each dataset are within the limits."""
+    most = None if limits.transactions is None else np.full(len(history.starts), limits.transactions, dtype=np.int64)
+    if limits.fraction is not None:
+        # Exact: 0.29 of 100 is 29, which no float product of the two is.
+        share = Fraction(str(limits.fraction)).limit_denominator(10**9)
+        part = share.numerator * history.sizes // share.denominator
+        most = part if most is None else np.minimum(most, part)
+    return most
+
+
+def _halves(history: History, may: Bools) -> tuple[Ints, Ints]:
+    """Bytes in two halves: a sum that overflows would pass for a small one."""
+    size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
+    return size >> 32, size & _LOW
+
+
+def _above(high: Ints, low: Ints, limit: int) -> Bools:
+    high, low = high + (low >> 32), low & _LOW
+    above: Bools = (high > limit >> 32) | ((high == limit >> 32) & (low > (limit & _LOW)))
+    return above

@@ -1,32 +1,28 @@
 """Lines of a policy, each a small function from columns to a column, and the rule that joins them (design section 5).
 
-A line answers for every row at once: True where it holds. `unmet` runs through the lines of one policy and says for each
-row the first that does not hold, or 0 where the policy selects it. Protection, holds and limits stand above policies and
-are not known here.
+A line answers for every row at once. `unmet_lines` says for each row the first line of a policy that does not hold, or 0
+where the policy selects it, and NextTurns when time alone could change that. Protection and limits are not known here.
 """
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, flags, join_chunks
-from retention_assets.frames.verdicts.ended_refs import remaining_scopes
+from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints, Small, as_micros, flags, from_micros, join_chunks
+from retention_assets.frames.log import INSTANT
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.table_windows import Windows, window_answer
+from retention_assets.frames.verdicts.table_windows import Windows, remaining_scopes, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, RECORD, TYPES, History
-from retention_assets.frames.views.line import OBJECT, Line
-from retention_assets.frames.views.scope import ScopeColumns, ScopeTable
-from retention_assets.frames.views.superseded import superseded
+from retention_assets.frames.views.scope import OBJECT, Line, ScopeColumns, ScopeTable, superseded
 from retention_assets.policy.durations import Duration, micros
-from retention_assets.policy.model import STATUSES, Beyond, KeepAll, OlderThan, Policy, Selection, Window
+from retention_assets.policy.model import STATUSES, Beyond, Hold, KeepAll, OlderThan, Policy, Selection, Window
 
 # The time of what no age ever gets past.
-FOREVER = np.iinfo(np.int64).max
 
 
 class TimeBound(NamedTuple):
@@ -258,3 +254,80 @@ def _unreferenced(history: History) -> Bools:
     said = flags(pc.equal(_attribute(history, "referenced"), "false"))
     objects: Bools = history.column(said) & (history.type == OBJECT)
     return objects
+
+
+_DAY = 86_400_000_000
+# The last instant that a timestamp can be.
+_LAST = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
+
+# `next_look` is null where time changes nothing. `again`: what this evaluation marks counts towards limits no more, and
+# one of them was reached, so that the same question has another answer once the marks are made.
+NEXT_LOOKS = pa.schema([pa.field("dataset", pa.string()), pa.field("next_look", INSTANT), pa.field("again", pa.bool_())])
+
+
+class NextTurns:
+    """For each dataset of a history the first instant after `as_of` at which time alone could change a verdict.
+
+    A bound: never late, and early wherever a row that turns changes no verdict, which costs one evaluation that finds nothing
+    new. What an age draws may go back: February has no 30th, so from the 29th to the 31st of March a month ago is the last of
+    February, and what an evening of the 29th has let go is kept again in the morning of the 30th.
+    """
+
+    def __init__(self, history: History, as_of: datetime) -> None:
+        self.history, self.as_of = history, as_of
+        self.least = np.full(len(history.starts), FOREVER)
+
+    def add_line(self, line: SelectorLine) -> None:
+        """The rows that a line of a policy keeps until they are old enough, and keeps again where its bound goes back."""
+        if line.turn is None:
+            return
+        time, age, align = line.turn
+        # The older of two rows is let go first.
+        kept = np.minimum.reduceat(np.where(line.refused, time, FOREVER), self.history.starts)
+        self._add(lets_go_at(kept, age, align, self.as_of))
+        midnight = self.as_of.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+        goes_back = (time < cut_off(self.as_of, age, align)) & (time >= cut_off(midnight, age, align))
+        if goes_back.any():
+            self._add(np.where(np.logical_or.reduceat(goes_back, self.history.starts), micros(midnight), FOREVER))
+
+    def add_ends(self, holds: Sequence[Hold], held: Bools, ref_ends: Ints | None) -> None:
+        """The ends of live holds (`held` is datasets x holds), of tags, and of refs that a policy drops then."""
+        for number, hold in enumerate(holds):
+            if hold.until is not None:
+                self._add(np.where(held[:, number], micros(hold.until), FOREVER))
+        ends = as_micros(pc.list_flatten(join_chunks(self.history.log["tag_expiries"])))
+        live = ends[(ends == NEVER) | (ends > micros(self.as_of))]
+        np.minimum.at(self.least, self.history.tags.dataset, np.where(live == NEVER, FOREVER, live))
+        if ref_ends is not None:
+            self._add(ref_ends)
+
+    def table(self, again: Bools) -> pa.Table:
+        """The next look at each dataset, in the order of the log."""
+        least = np.where(self.least == FOREVER, NEVER, self.least)
+        return pa.table([self.history.names, from_micros(least), again], schema=NEXT_LOOKS)
+
+    def _add(self, instants: Ints) -> None:
+        np.minimum(self.least, instants, out=self.least)
+
+
+def lets_go_at(time: Ints, age: Duration, align: str | None, as_of: datetime) -> Ints:
+    """For times that are not old enough yet: the first later instant at which they are; FOREVER if there is none."""
+    time = np.minimum(time, _LAST)
+    # What `as_of`, moved back by the months of the age, has to reach.
+    needed = (time // _DAY + 1) * _DAY if align == "day" else time + 1
+    needed += age.days * _DAY + age.seconds * 1_000_000
+    found = needed
+    if age.months:
+        month = needed.astype("M8[us]").astype("M8[M]")
+        begin, end = _first_of(month + age.months), _first_of(month + age.months + 1)
+        # A month without that day is followed by one that is late enough altogether.
+        found = np.minimum(begin + needed - _first_of(month), end)
+        # It was old enough before and is not now: the bound has gone back this morning, and comes by again today.
+        today = micros(as_of) // _DAY * _DAY
+        found = np.where(found <= micros(as_of), today + needed % _DAY, found)
+    return np.where(found > _LAST, FOREVER, found)
+
+
+def _first_of(month: np.ndarray) -> Ints:
+    first: Ints = month.astype("M8[us]").astype(np.int64)
+    return first

@@ -1,27 +1,114 @@
-"""Judge transactions by the windows that datasets carry themselves (`select.from_table`), each branch by its own.
+"""Retention windows in the attributes of datasets, as Iceberg tables have them (`select.from_table`): read them, judge
+transactions by them, each branch by its own, and end branches and tags past their age (`expired_refs: drop`).
 
 A window is a number at a head, and a fold leads it to every transaction that the branch holds, so thousands of datasets
 with as many different windows cost what one costs. Ages are exact, to the microsecond of `as_of`: no duration of whole
 seconds comes between.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 
-from retention_assets.frames.arrays import Bools, Ints
-from retention_assets.frames.views.history import Refs, in_chain
-from retention_assets.frames.views.scope import FAR, ScopeColumns
+from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints
+from retention_assets.frames.log import Log
+from retention_assets.frames.views.history import History, Refs, in_chain
+from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable
 from retention_assets.policy.durations import micros
-from retention_assets.policy.table_windows import TableWindow, TableWindows, table_windows
+from retention_assets.policy.model import MOST
+
+MAX_AGE = "max-snapshot-age-ms"
+MIN_SNAPSHOTS = "min-snapshots-to-keep"
+MAX_REF_AGE = "max-ref-age-ms"
+# A branch of this name never ends, whatever its attributes.
+MAIN = "main"
+_KEY = re.compile(rf"history\.expire\.(?:branch\.(?P<branch>.+)\.)?(?P<number>{MAX_AGE}|{MIN_SNAPSHOTS})", re.DOTALL)
+_REF_KEY = re.compile(rf"history\.expire\.(?:(?P<kind>branch|tag)\.(?P<name>.+)\.)?{MAX_REF_AGE}", re.DOTALL)
+_WHOLE = re.compile(r"[0-9]{1,19}")
+
+
+@dataclass(frozen=True)
+class TableWindow:
+    """Window on the path of a branch: an age below which transactions are kept, and a number of newest ones."""
+
+    max_age_ms: int
+    min_snapshots: int
+
+    def words(self) -> str:
+        """Window in the words of the attributes."""
+        return f"{MAX_AGE} {self.max_age_ms}, {MIN_SNAPSHOTS} {self.min_snapshots}"
+
+
+@dataclass(frozen=True)
+class TableWindows:
+    """Window of a dataset, and those of the branches that have one of their own."""
+
+    dataset: TableWindow
+    branches: Mapping[str, TableWindow]
+    # Highest age of a branch or tag, by kind and name; and of those without their own.
+    ref_ages: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ref_age: int | None = None
+
+    def ref_age_of(self, kind: str, name: str) -> int | None:
+        """Milliseconds after which a branch or tag is over; None: never."""
+        return None if (kind, name) == ("branch", MAIN) else self.ref_ages.get((kind, name), self.ref_age)
+
+    def words(self) -> str:
+        branches = (f"; on branch {name}: {window.words()}" for name, window in sorted(self.branches.items()))
+        return self.dataset.words() + "".join(branches)
+
+
+def attribute(number: str, ref: str | None = None, kind: str = "branch") -> str:
+    """Name of the attribute with a number of the dataset, or of one of its branches or tags."""
+    return f"history.expire.{number}" if ref is None else f"history.expire.{kind}.{ref}.{number}"
+
+
+def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
+    """Read a dataset's windows; None if a number is missing or is not a whole number above zero.
+
+    A branch inherits each number that it leaves out from the dataset.
+    """
+    said: dict[str | None, dict[str, int]] = {}
+    for key, text in attributes.items():
+        if (about := _KEY.fullmatch(key)) is None:
+            continue
+        number = int(text) if _WHOLE.fullmatch(text) else 0
+        if not 0 < number <= MOST:
+            return None
+        said.setdefault(about["branch"], {})[about["number"]] = number
+    own = said.pop(None, {})
+    if len(own) < len((MAX_AGE, MIN_SNAPSHOTS)):
+        return None
+    branches = {str(name): _window({**own, **numbers}) for name, numbers in said.items()}
+    return TableWindows(_window(own), branches, *_ref_ages(attributes))
+
+
+def _ref_ages(attributes: Mapping[str, str]) -> tuple[dict[tuple[str, str], int], int | None]:
+    # An unreadable age ends nothing, and the dataset's general age does not end such a ref either.
+    ages: dict[tuple[str, str], int] = {}
+    every: int | None = None
+    for key, text in attributes.items():
+        if (about := _REF_KEY.fullmatch(key)) is None:
+            continue
+        age = int(text) if _WHOLE.fullmatch(text) and int(text) > 0 else MOST
+        if about["kind"] is None:
+            every = age
+        else:
+            ages[about["kind"], about["name"]] = age
+    return ages, every
+
+
+def _window(numbers: Mapping[str, int]) -> TableWindow:
+    return TableWindow(numbers[MAX_AGE], numbers[MIN_SNAPSHOTS])
+
 
 # by dataset; a dataset without readable windows is missing
 Windows = Mapping[str, TableWindows]
 
-_LATEST = np.iinfo(np.int64).max
 # An age beyond every instant, and far from where microseconds would wrap around.
 _OLDEST_MS = 2**52
 
@@ -88,12 +175,12 @@ def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
     """The least bound of the branches that hold each transaction: all of them have to agree that it is old enough."""
     history, refs = scope.history, scope.refs
     forest = history.chains
-    at_end = np.full(len(forest.first), _LATEST)
+    at_end = np.full(len(forest.first), FOREVER)
     np.minimum.at(at_end, forest.at(refs.position), of_ref)
     bound = forest.spread(forest.fold(at_end, lambda _, value: value, np.minimum))
     if len(history.loose):
         # An ABORTED one is on the branches of its nearest committed ancestor, and without one on all of the dataset's.
-        anywhere = np.full(len(history.starts), _LATEST)
+        anywhere = np.full(len(history.starts), FOREVER)
         np.minimum.at(anywhere, refs.dataset, of_ref)
         at = history.anchors
         rootless = np.searchsorted(history.starts, history.loose, side="right") - 1
@@ -115,3 +202,51 @@ def _among_newest(scope: ScopeColumns, of_ref: Ints) -> Bools:
     lacking = forest.fold(at_end, lambda at, value: value + total[at], np.minimum)
     within: Bools = scope.held & (forest.spread(so_far[forest.last] + lacking) - so_far < 0)
     return within
+
+
+def ref_ends(history: History, windows: Windows) -> tuple[Ints, Ints]:
+    """The instant from which on each branch and each tag is over, FOREVER for one that never is.
+
+    Iceberg keeps a ref that is exactly as old as it may become, and counts in milliseconds.
+    """
+    return _ends(history, history.branches, "branch", windows), _ends(history, history.tags, "tag", windows)
+
+
+def _ends(history: History, refs: Refs, kind: str, windows: Windows) -> Ints:
+    ends = np.full(len(refs.position), FOREVER)
+    for place, (dataset, rank) in enumerate(zip(refs.dataset.tolist(), refs.rank.tolist(), strict=True)):
+        said = windows.get(history.names[dataset])
+        age = said.ref_age_of(kind, refs.names[rank]) if said else None
+        made = int(history.closed[refs.position[place]])
+        if age is not None and age < _OLDEST_MS and made != NEVER:
+            ends[place] = made + (age + 1) * 1000
+    return ends
+
+
+def remaining_scopes(history: History, windows: Windows, as_of: datetime) -> ScopeTable:
+    """The scopes as they are once every ref is dropped that is over."""
+    branches, tags = (ends > micros(as_of) for ends in ref_ends(history, windows))
+    return ScopeTable(history, branches, tags)
+
+
+def next_ref_ends(history: History, windows: Windows, as_of: datetime) -> Ints:
+    """For each dataset when the next of its refs is over, FOREVER if none ever is."""
+    least = np.full(len(history.starts), FOREVER)
+    for refs, ends in zip((history.branches, history.tags), ref_ends(history, windows), strict=True):
+        later = ends > micros(as_of)
+        np.minimum.at(least, refs.dataset[later], ends[later])
+    return least
+
+
+def ended_refs(log: Log, as_of: datetime) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The names of the branches and tags that are over, by the dataset and the transaction that they are on."""
+    if not len(log.transactions):
+        return {}
+    history = History(log.transactions, micros(as_of))
+    ids = log.transactions["transaction"]
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for refs, ends in zip((history.branches, history.tags), ref_ends(history, windows_of(log.datasets)), strict=True):
+        for place in np.flatnonzero(ends <= micros(as_of)).tolist():
+            key = history.names[int(refs.dataset[place])], ids[int(history.rows[refs.position[place]])].as_py()
+            found[key] = (*found.get(key, ()), refs.names[int(refs.rank[place])])
+    return found

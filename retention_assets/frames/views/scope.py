@@ -1,4 +1,5 @@
-"""Columns about a set of branches: branch, view and age of a view of each transaction (design section 4).
+"""Columns about a set of branches: branch, view and age of a view of each transaction, and whether its files are superseded
+(design section 4); and the lines of what lies on no branch.
 
 Each is a minimum or maximum over the branches that hold a transaction, computed when first asked for and over the whole
 batch. Cost is linear in transactions for any number of branches: inside a chain a column is a prefix sum, between chains it
@@ -8,13 +9,65 @@ is a fold.
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints
-from retention_assets.frames.views.forest import Chains
-from retention_assets.frames.views.history import OPEN, History, Refs, in_chain
-from retention_assets.frames.views.line import Line
+from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, flags, integers, join_chunks
+from retention_assets.frames.log import CLASS
+from retention_assets.frames.views.forest import Chains, preorder
+from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, in_chain
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import Branches, Window
+
+OBJECT = TYPES.index("OBJECT")
+# The classes of a scan whose OBJECTs are their line, at any size of the store.
+_ON_LINE = ("unreferenced", "realm_purge")
+
+
+class Line:
+    """The lines of a batch, in chain order. `live` are the rows on a live branch."""
+
+    def __init__(self, history: History, live: Bools) -> None:
+        self._history = history
+        bare = ~np.logical_or.reduceat(live, history.starts)
+        self.rows: Bools = history.independent | history.per_dataset(bare)
+
+    @cached_property
+    def committed(self) -> Bools:
+        """Rows that count where every commit does. An OBJECT in another class of a scan is on no line."""
+        history = self._history
+        committed: Bools = self.rows & (history.status == COMMITTED)
+        if (history.type == OBJECT).any() and "attributes" in history.log.column_names:
+            said = pc.map_lookup(join_chunks(history.log["attributes"]), pa.scalar(CLASS), "first")
+            elsewhere = history.column(~flags(pc.or_(pc.is_null(said), pc.is_in(said, value_set=pa.array(_ON_LINE)))))
+            committed &= ~(elsewhere & (history.type == OBJECT))
+        return committed
+
+    @cached_property
+    def data(self) -> Bools:
+        data: Bools = self.committed & (self._history.type != DELETE)
+        return data
+
+    def newer(self, counted: Bools) -> Ints:
+        """Number of newer rows that count; meaningless for rows that do not count."""
+        history = self._history
+        at = np.flatnonzero(counted)
+        kind = np.where(history.independent, history.type, 0)
+        line = (history.per_dataset(np.arange(len(history.starts))) * len(TYPES) + kind)[at]
+        time = np.where(history.independent, history.closed, history.rows)[at]
+        order = np.lexsort((time, line))
+        equal = (np.diff(line[order]) == 0) & (np.diff(time[order]) == 0)
+        if equal.any():
+            tied = order[np.append(equal, False) | np.append(False, equal)]
+            name = np.zeros(len(at), dtype=np.int64)
+            names = history.log["transaction"].take(pa.array(history.rows[at[tied]]))
+            name[tied[np.asarray(pc.sort_indices(names))]] = np.arange(len(tied))
+            order = np.lexsort((name, time, line))
+        ends = np.searchsorted(line[order], line[order], side="right")
+        newer = np.zeros(len(history), dtype=np.int64)
+        newer[at[order]] = ends - 1 - np.arange(len(at))
+        return newer
+
 
 # rank or count that stands for none
 FAR = np.int32(np.iinfo(np.int32).max)
@@ -251,3 +304,84 @@ def _first_committed(history: History, forest: Chains, so_far: Counts) -> Ints:
         return np.full(len(forest.first), -1, dtype=np.int64)
     before = so_far[forest.first] - history.committed[forest.first]
     return positions[np.minimum(before, len(positions) - 1)]
+
+
+def superseded(scope: ScopeColumns) -> Bools:
+    """COMMITTED transactions all of whose files were replaced or deleted later on every branch in scope.
+
+    A transaction without a list of files is superseded only where a later SNAPSHOT replaced the whole view. A file is current
+    if some head sees it: a branch whose latest view holds its writer, without a later writer of the same file on the way. So
+    for each file the heads below its writer are counted, less those below the next writers: one pass for any number of
+    branches.
+    """
+    history = scope.history
+    current = scope.latest < FAR
+    result = history.committed & ~current
+    if current.any():
+        lists = history.log["file_names"]
+        listed = history.column(flags(pc.is_valid(lists)))
+        result |= current & listed & ~_owns_a_current_file(scope, history, current)
+    return result
+
+
+def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) -> Bools:
+    rows, file = _pairs(history, current)
+    owns = np.zeros(len(history), dtype=bool)
+    if not len(rows):
+        return owns
+    begin, end = preorder(history.chains)
+    view = _view_roots(history)
+    order = np.lexsort((begin[rows], file, view[rows]))
+    rows, file = rows[order], file[order]
+    new_group = np.append(True, (file[1:] != file[:-1]) | (view[rows[1:]] != view[rows[:-1]]))
+    above = _enclosing(begin[rows], end[rows], new_group)
+    seen = _heads_in_view(scope)[rows]
+    unseen = np.zeros(len(rows), dtype=np.int64)
+    below = above >= 0
+    np.add.at(unseen, above[below], seen[below])
+    owns[rows[seen > unseen]] = True
+    return owns
+
+
+def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
+    """The (position, file) pairs of the transactions that some latest view in scope holds, each once."""
+    lists = join_chunks(history.log["file_names"])
+    row = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
+    encoded = pc.list_flatten(lists).dictionary_encode()
+    file = integers(encoded.indices, -1).astype(np.int64)
+    if history.order is not None:
+        row = history.positions[row]
+    wanted = current[row]
+    keys = np.unique(row[wanted] * np.int64(len(encoded.dictionary) + 1) + file[wanted])
+    return np.divmod(keys, np.int64(len(encoded.dictionary) + 1))
+
+
+def _view_roots(history: History) -> Ints:
+    """For each position the SNAPSHOT that began its view (or its root): the same number, the same tree of views."""
+    forest = history.chains
+    here = np.maximum.accumulate(np.where(history.snapshots, np.arange(len(history)), -1))
+    last = here[forest.last]
+    begun = last >= forest.first
+    above = forest.descend(-2 - forest.first, lambda at, value: np.where(begun[at], last[at], value))
+    return np.where(here >= forest.spread(forest.first), here, forest.spread(above))
+
+
+def _heads_in_view(scope: ScopeColumns) -> Ints:
+    """How many heads in scope see each position in their latest view."""
+    history, forest = scope.history, scope.history.chains
+    here = np.bincount(forest.at(scope.refs.position), minlength=len(forest.first))
+    whole = history.snapshots_in_chain == 0
+    below = forest.fold(here, lambda at, value: np.where(whole[at], value, 0), np.add)
+    return np.where(history.snapshots_after == 0, forest.spread(below), 0)
+
+
+def _enclosing(begin: Ints, end: Ints, new_group: Bools) -> Ints:
+    """For nested intervals sorted by begin in groups: the nearest earlier one of the group that encloses each, or -1."""
+    rows = np.arange(len(begin), dtype=np.int64)
+    group = np.cumsum(new_group)
+    candidate = np.where(new_group, -1, rows - 1)
+    while True:
+        outside = (candidate >= 0) & (end[np.maximum(candidate, 0)] <= begin)
+        if not outside.any():
+            return np.where((candidate >= 0) & (group[np.maximum(candidate, 0)] == group), candidate, -1)
+        candidate[outside] = candidate[candidate[outside]]

@@ -1,6 +1,6 @@
 """Tombstones: DELETE transactions that tell readers of a latest view that a sweep takes files out of it.
 
-The log is only appended to, never rewritten; frames/views/added_deletes.py moves the branch when the log is read. Deletion
+The log is only appended to, never rewritten; `move_heads` moves the branch when the log is read. Deletion
 begins only once the tombstones are on disk.
 """
 
@@ -14,8 +14,7 @@ from typing import Any
 
 from retention_assets.errors import Refused
 from retention_assets.exchange import ADDED, is_log, is_plain
-from retention_assets.frames.log import Log
-from retention_assets.frames.views.added_deletes import BRANCH, PROVENANCE
+from retention_assets.frames.log import BRANCH, PROVENANCE, Log
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system

@@ -21,7 +21,7 @@ from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from retention_assets.frames.log import COMMITS, LINES
-from retention_assets.policy.table_windows import MAX_AGE, MAX_REF_AGE, MIN_SNAPSHOTS, attribute
+from retention_assets.frames.verdicts.table_windows import MAX_AGE, MAX_REF_AGE, MIN_SNAPSHOTS, attribute
 
 Model = Literal["states", "deltas"]
 Line = dict[str, Any]

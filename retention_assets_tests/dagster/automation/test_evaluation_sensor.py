@@ -20,7 +20,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
-from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from retention_assets.frames.verdicts.dataset_counts import DATASET_COUNTS, count_by_dataset
-from retention_assets.frames.verdicts.verdict_table import CANDIDATE_MARKS
+from retention_assets.frames.statistics import DATASET_COUNTS, count_by_dataset
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 
 
 def row(dataset: str, transaction: str, verdict: str, policy: str | None, *codes: str) -> dict[str, object]:

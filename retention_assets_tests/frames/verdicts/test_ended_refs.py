@@ -10,8 +10,8 @@ from retention_assets.errors import BadInput
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
-from retention_assets.frames.verdicts.ended_refs import ended_refs
-from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.decisions import new_marks
+from retention_assets.frames.verdicts.table_windows import ended_refs
 from retention_assets.frames.views.latest_views import needed_marks, without_ended
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.model import Policy

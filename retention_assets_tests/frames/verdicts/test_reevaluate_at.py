@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_assets.exchange import read_log
+from retention_assets.frames.arrays import FOREVER
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.reevaluate_at import NextTurns, lets_go_at
-from retention_assets.frames.verdicts.selectors import FOREVER, SelectorLine, TimeBound, cut_off
+from retention_assets.frames.verdicts.selectors import NextTurns, SelectorLine, TimeBound, cut_off, lets_go_at
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines

@@ -23,7 +23,7 @@ from retention_assets.evaluation.readable import Readable, readable
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.new_marks import new_marks
+from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import open_ledger
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.policy.durations import Duration

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, Small, as_micros, integers, join_chunks
-from retention_assets.frames.grouping import holds_dataset
+from retention_assets.frames.log import holds_dataset
 from retention_assets.policy.durations import micros
 from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import Hold
