@@ -18,7 +18,7 @@ import dagster as dg
 import pytest
 
 from benchmarks.ledger import postgresql
-from retention_assets.dagster.chain import STEP
+from retention_assets.dagster.jobs import STEP
 from retention_assets.definitions import build_defs
 from retention_assets.policy.durations import text_of
 from retention_assets.settings.model import load_settings

@@ -56,6 +56,6 @@ class LocalSpark:
 def place_here(patch: pytest.MonkeyPatch) -> None:
     """Definitions that are made from now on place their work in this Python."""
     from retention_assets.dagster import build
-    from retention_assets.dagster.resources import resources
+    from retention_assets.dagster.build import resources
 
     patch.setattr(build, "resources", partial(resources, pyspark=LocalSpark()))

@@ -15,9 +15,8 @@ import dagster as dg
 
 from retention_assets.dagster.build import build_defs
 from retention_assets.dagster.naming import Names
-from retention_assets.dagster.partition_events import WITHOUT_PAGES
-from retention_assets.dagster.spark import STARTING
-from retention_assets.dagster.step import ACTOR_TAG
+from retention_assets.dagster.partitions import WITHOUT_PAGES
+from retention_assets.dagster.step import ACTOR_TAG, STARTING
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.policy.durations import text_of

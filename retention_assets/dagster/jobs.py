@@ -1,26 +1,143 @@
-"""Jobs `evaluate`, `sweep`, `cycle` and `report`: the steps of the assets in sequence, over a list of datasets; and jobs over
-partitions, `evaluate_partitions` and `sweep_partitions`, which Dagster's asset graph shows at work.
+"""The step of all assets and their checks, and the jobs: over partitions, over a list of datasets, and one per operation.
+
+Dagster raises failed blocking checks only after a step, which would be after the sweep. So the step evaluates the checks of
+an asset before it begins the next one, and raises itself.
 
 A selection of partitions costs Dagster events for each of them and can't name datasets that do not stand together; a list
-costs nothing. Each step reports the materialization of its asset, whose checks are then evaluated; no step follows one
-whose blocking check failed.
+costs nothing. In a job over a list each asset is an op: it reports its materialization, then its checks are evaluated, and no
+op follows one whose blocking check failed.
 """
 
+import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from pydantic import Field, create_model
 
-from retention_assets.dagster.assets.purge_report import purge_report
-from retention_assets.dagster.assets.swept_transactions import swept_transactions
-from retention_assets.dagster.chain import CHAIN, JUDGING, SWEEPING
-from retention_assets.dagster.checks.asset_checks import check_events
-from retention_assets.dagster.checks.queries import CHECKS
+from retention_assets.dagster.assets import branch_views, candidate_marks, retention_policies, transaction_log
+from retention_assets.dagster.check_queries import CHECKS
+from retention_assets.dagster.checks import check_events, check_specs
 from retention_assets.dagster.naming import Names, over_partitions
-from retention_assets.dagster.retention_asset import RetentionAsset
-from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, ListConfig, SweepConfig, SweepListConfig
-from retention_assets.dagster.step import resources_in, sentences_of_faults
-from retention_assets.people.operation import Kind
+from retention_assets.dagster.partitions import RetentionAsset
+from retention_assets.dagster.step import (
+    AsOfConfig,
+    JudgingConfig,
+    ListConfig,
+    SweepConfig,
+    SweepListConfig,
+    actor_of,
+    masking_faults,
+    refuse_variables,
+    resources_in,
+    sentences_of_faults,
+    show_unseen,
+)
+from retention_assets.dagster.sweeping import purge_report, swept_transactions
+from retention_assets.errors import BadInput, Refused
+from retention_assets.failures import failure_text
+from retention_assets.people.audit import audit_accept, audit_verify
+from retention_assets.people.clock import clock_accept, clock_reset
+from retention_assets.people.forecast import make_forecast
+from retention_assets.people.history import make_explanation, open_history, show_upcoming
+from retention_assets.people.holds import hold, release
+from retention_assets.people.housekeeping import housekeeping
+from retention_assets.people.marks import keep, unmark
+from retention_assets.people.operation import (
+    MOST_SHOWN,
+    Kind,
+    Markdown,
+    Only,
+    Operation,
+    RecordedRequest,
+    RequestField,
+    Result,
+    Rows,
+    fields_of,
+    json_text,
+)
+from retention_assets.people.plan import show_plan
+from retention_assets.people.policies import policy_overwrite, policy_revoke
+from retention_assets.people.realms import change_realm
+from retention_assets.people.scans import scan_accept
+from retention_assets.people.visibility import advance_visibility
+from retention_assets.pipeline.file_systems import inside
+from retention_assets.pipeline.stage import write_text
+from retention_assets.render.dagster import plot_metadata, table
+from retention_assets.render.svg import Plot
+from retention_assets.settings.dagster import DagsterSettings
+
+JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
+SWEEPING = (swept_transactions, purge_report)
+# in the order in which a step makes them
+CHAIN = (*JUDGING, *SWEEPING)
+# name of the step
+STEP = "retention"
+_NO_PARTITION = (
+    "Nothing is done: the assets have partitions, and this run names none. Choose partitions, or launch a job over lists, such"
+    " as `cycle`."
+)
+
+
+def chain(
+    names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey], freshness: Mapping[str, dg.FreshnessPolicy]
+) -> dg.AssetsDefinition:
+    """Define the assets and checks of an environment; `sources` are its stores."""
+    with warnings.catch_warnings():
+        # Dagster warns that backfill policies and code references are in beta. pyproject.toml pins its release, so whoever
+        # loads definitions can do nothing about it.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+
+        @dg.multi_asset(
+            name=names.of(STEP),
+            description="Makes the selected assets one after the other, and evaluates the checks of each before the next.",
+            specs=[
+                asset.spec(names, catalog, sources if asset is transaction_log else (), freshness.get(asset.name))
+                for asset in CHAIN
+            ],
+            check_specs=check_specs(names),
+            can_subset=True,
+            required_resource_keys=names.resources,
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            pool=names.sweeps,
+        )
+        def retention(context: dg.AssetExecutionContext, config: SweepConfig) -> Iterator[Any]:
+            op, made, selected = context.op_execution_context, context.selected_asset_keys, context.selected_asset_check_keys
+            has_partitions = context.has_partition_key or op.has_partition_key_range
+            partitions = frozenset(context.partition_keys) if has_partitions else None
+            with sentences_of_faults():
+                for asset in CHAIN:
+                    step = resources_in(context.resources, names).step(op, names.key(asset.name), config, partitions)
+                    checks = CHECKS.get(asset.name, ())
+                    if step.key in made:
+                        if asset.partitioned and partitions is None:
+                            raise dg.Failure(_NO_PARTITION, allow_retries=False)
+                        if asset is swept_transactions:
+                            _refuse_late_checks(context, names)
+                        yield from asset.make(step, dg.MaterializeResult)
+                    # A blocking check guards what follows, also where somebody has launched the asset without it.
+                    wanted = [one for one in checks if one.key(step.key) in selected or (step.key in made and one.blocking)]
+                    yield from check_events(replace(step, makes_nothing=not made), wanted, selected)
+
+        return retention
+
+
+def _refuse_late_checks(context: dg.AssetExecutionContext, names: Names) -> None:
+    """Refuse to sweep past a blocking check that a project has put on an asset of this step: it is evaluated afterwards."""
+    graph = context.op_execution_context.job_def.asset_layer.asset_graph
+    judging = {names.key(asset.name) for asset in JUDGING} & context.selected_asset_keys
+    for key in graph.asset_check_keys - context.selected_asset_check_keys:
+        if key.asset_key in judging and graph.get(key).blocking:
+            raise dg.Failure(
+                f"Nothing is swept: the blocking check {key.name} of {key.asset_key.to_user_string()} is evaluated only after"
+                " this step. Materialize swept_transactions in a run of its own, once the check has passed.",
+                allow_retries=False,
+            )
+
 
 _EVALUATE = "Load the policies, read the logs, compute views, judge every transaction, and mark what may go."
 _SWEEP = "Delete what was marked and whose grace is over, after a last look at each dataset; then report."
@@ -95,3 +212,107 @@ def _op(names: Names, job: str, asset: RetentionAsset, is_first: bool, form: _Fo
             yield from check_events(step, CHECKS.get(asset.name, ()))
 
     return op
+
+
+OPERATIONS: Sequence[Operation[Any]] = (
+    show_upcoming, make_explanation, open_history, show_plan, make_forecast, keep, unmark, hold, release, advance_visibility,
+    change_realm, policy_overwrite, policy_revoke, clock_accept, clock_reset, audit_verify, audit_accept, scan_accept,
+    housekeeping,
+)  # fmt: skip
+_ACTOR = Field(default="", description="Who does it, such as ann: the record keeps it, beside Dagster's user and run.")
+
+
+def operation_jobs(names: Names) -> list[dg.JobDefinition]:
+    """Make the jobs of an environment."""
+    return [_operation_job(operation, names) for operation in OPERATIONS]
+
+
+def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
+    """Its form is the run's configuration, with the fields of the request; its answer is that of the result."""
+    fields = [field for field in fields_of(operation.request) if field.only is not Only.COMMAND]
+    is_recorded = issubclass(operation.request, RecordedRequest)
+    typed_fields: dict[str, Any] = {"actor": (str, _ACTOR)} if is_recorded else {}
+    typed_fields |= {field.name: _form_field(field) for field in fields}
+    form = create_model(
+        f"{operation.request.__name__}Form", __base__=dg.Config, __doc__=operation.request.__doc__, **typed_fields
+    )
+
+    @dg.op(
+        name=names.of(f"{operation.job}_act"),
+        config_schema=form.to_config_schema().config_type,
+        out=dg.Out(dg.Nothing),
+        required_resource_keys=names.resources,
+    )
+    @masking_faults()
+    def op(context: dg.OpExecutionContext) -> None:
+        filled: Any = form(**context.op_config)
+        resources = resources_in(context.resources, names)
+        context.log.addFilter(show_unseen)
+        typed = {field.name: value for field in fields if _is_given(field, value := getattr(filled, field.name))}
+        if is_recorded:
+            typed["actor"] = actor_of(context.run_id, context.run.tags, filled.actor)
+        try:
+            refuse_variables(context.run.run_config)
+            with operation.open(operation.request(**typed), resources.retention) as result:
+                metadata = _shown(context.log, result)
+                if operation.keeps_file:
+                    folder = resources.warehouse.folder(names.key(operation.job).to_user_string(), context.run_id)
+                    file = inside(folder, f"{operation.job}.json")
+                    write_text(json_text(result.data, indent=2), file)
+                    metadata["file"] = Path(file)
+            context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})
+        except Exception as fault:
+            words = failure_text(fault)
+            if words is None:
+                raise
+            # The sentence of a refusal is all there is to know.
+            raise dg.Failure(words, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
+
+    @dg.graph(name=names.of(operation.job), description=operation.kind.describe(operation.help))
+    def graph() -> None:
+        op()
+
+    flat = dg.ConfigMapping(lambda form: {"ops": {op.name: {"config": form}}}, form.to_config_schema(), False)
+    return graph.to_job(config=flat, executor_def=dg.in_process_executor, tags=operation.kind.tags)
+
+
+def _shown(log: dg.DagsterLogManager, result: Result) -> dict[str, Any]:
+    """Answer first, then numbers and tables. Its first sentence stands in the log as well, where nobody has to click."""
+    for warning in (*result.notes, *result.failures, *result.refusals)[:MOST_SHOWN]:
+        log.warning(warning)
+    if result.failed:
+        for sentence in result.sentences[:MOST_SHOWN]:
+            log.error(sentence)
+        raise Refused("\n".join(result.failures))
+    answer, metadata = result.page() if result.page else (result.answer, result.data)
+    log.info(answer.headline)
+    return {"answer": Markdown(answer.markdown), **metadata}
+
+
+def _form_field(field: RequestField) -> Any:
+    """Every field but a choice has a default, because Dagster puts only fields with one into an empty form."""
+    if issubclass(field.type, Enum):
+        return field.type, Field(description=field.help)
+    if field.many:
+        return list[str], Field(default=list(field.default or ()), description=field.help)
+    kind = field.type if field.type in (bool, int) else str
+    return kind, Field(default=field.default or kind(), description=field.help)
+
+
+def _is_given(field: RequestField, value: Any) -> bool:
+    """Tell whether a field of a form was filled in. The request itself refuses an empty one that it needs."""
+    return field.required or not (value == [] or (isinstance(value, str) and not value.strip()))
+
+
+def _in_dagster(value: Any) -> Any:
+    match value:
+        case Markdown():
+            return dg.MetadataValue.md(value)
+        case Path():
+            return dg.MetadataValue.path(str(value))
+        case Plot():
+            return plot_metadata(value)
+        case Rows(columns, rows, meanings):
+            return table(columns, (dict(zip(columns, row, strict=True)) for row in rows), meanings)
+    plain = json.loads(json_text(value))
+    return plain[:MOST_SHOWN] if isinstance(plain, list) else plain

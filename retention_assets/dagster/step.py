@@ -1,7 +1,7 @@
-"""A step of a run, built from the context of an asset or of a job over a list of datasets."""
+"""A step of a run: its form in the launchpad, its Spark session, and what it works on."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,23 +10,118 @@ from typing import TYPE_CHECKING, Any, Self
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, PrivateAttr
 
 from retention_assets.clock import now
 from retention_assets.dagster.naming import BY_STORE, RESOURCES, Names
-from retention_assets.dagster.run_config import AsOfConfig, JudgingConfig, SweepConfig, refuse_variables
-from retention_assets.dagster.spark import STARTING, QuietSparkResource
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Refused
+from retention_assets.errors import BadInput, Problem, Refused, quote
 from retention_assets.failures import failure_text
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.pipeline.preflight import PreflightTask, check_cluster
+from retention_assets.pipeline.spark import is_running, session_of
 from retention_assets.pipeline.stage import Source
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.policy.durations import EXPECTED_MOMENT, parse_moment
 from retention_assets.render.text import visible
 from retention_assets.settings.reach import is_local_master
 from retention_assets.settings.secrets import masked, masked_fault
+
+_INSTANT = (
+    "An instant with a zone, such as 2026-01-01T00:00:00Z, or one counted from when the run was made: 7d is 7 days before it,"
+    " in 7d 7 days after it. Empty is the present."
+)
+
+
+# parts of a run's configuration that are no form
+_NOT_FORMS = ("resources", "execution", "loggers")
+
+
+def refuse_variables(run_config: Mapping[str, Any]) -> None:
+    """Refuse a form in which `{env: NAME}` stands for a text: Dagster would put the server's variable into the record."""
+
+    def check(key: str, value: object) -> None:
+        if isinstance(value, Mapping) and set(value) == {"env"}:
+            raise Refused(
+                f"{key} in the form is {{env: {value['env']}}}. A form takes only what is typed, so that no variable of the"
+                " server gets into the record: type the text itself."
+            )
+        items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+        for name, part in items:
+            check(f"{key}.{name}" if key else str(name), part)
+
+    check("", {name: part for name, part in run_config.items() if name not in _NOT_FORMS})
+
+
+class AsOfConfig(dg.Config):
+    """The instant at which to judge."""
+
+    as_of: str = Field(default="", description=_INSTANT)
+
+    def given(self, run_made_at: Callable[[], datetime] = now) -> datetime | None:
+        """The instant, if one was given. Steps say when their run was made, so that all of them find the same one."""
+        if not self.as_of:
+            return None
+        try:
+            return parse_moment(self.as_of.strip(), run_made_at())
+        except (ValueError, OverflowError) as fault:
+            raise BadInput(Problem(str(fault), key="as_of", value=quote(self.as_of), expected=EXPECTED_MOMENT)) from None
+
+
+class JudgingConfig(AsOfConfig):
+    """Instant, and datasets among those of the run's partitions."""
+
+    datasets: list[str] = Field(default=["*"], description="Globs over store/name; any one matches.")
+
+
+class SweepConfig(JudgingConfig):
+    """Instant, datasets and consent of a sweep."""
+
+    accept_large: bool = Field(
+        default=False,
+        description="Sweep also where far more would go than on any day of the last 30: the settings' `brake` stops that.",
+    )
+
+
+class ListConfig(JudgingConfig):
+    """What a job works through, and how much it says on the console."""
+
+    log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR.")
+
+
+class SweepListConfig(ListConfig, SweepConfig):
+    """A list of datasets that a job sweeps."""
+
+
+STARTING = "Starting Spark …"
+
+
+class QuietSparkResource(LazyPySparkResource):
+    """In the place of Dagster's own: the same session, by the same configuration."""
+
+    # a cluster was checked for what a run needs of it
+    _is_checked: bool = PrivateAttr(default=False)
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the cluster was looked at; once in a run is enough."""
+        return self._is_checked
+
+    def note_checked(self) -> None:
+        """It was."""
+        self._is_checked = True
+
+    @property
+    def is_started(self) -> bool:
+        """Whether asking for the session starts nothing any more."""
+        return self._spark_session is not None or is_running()
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = session_of(self.spark_config)
+
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

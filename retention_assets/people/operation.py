@@ -1,6 +1,6 @@
 """Declares an operation once: a request, a function and a result.
 
-The command (command.py), the Dagster job with its form (dagster/operation_jobs.py), the JSON of both and their documentation
+The command (command.py), the Dagster job with its form (dagster/jobs.py), the JSON of both and their documentation
 are made from the declaration. Messages for the command line and for Dagster are the same sentences.
 """
 

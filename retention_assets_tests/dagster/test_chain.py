@@ -19,7 +19,7 @@ from dagster._core.test_utils import create_test_daemon_workspace_context
 from dagster._core.workspace.load_target import ModuleTarget
 from dagster._daemon.backfill import execute_backfill_iteration
 
-from retention_assets.dagster.checks.queries import CHECKS
+from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.invariants import Violation
 from retention_assets_tests.dagster.launch import evaluations, step_config

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from retention_assets.dagster.assets import candidate_marks
-from retention_assets.dagster.checks.queries import CHECKS
+from retention_assets.dagster import assets
+from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import Rulebook
@@ -170,7 +170,7 @@ def broken_frame(lake: Lake, monkeypatch: pytest.MonkeyPatch, brk: Callable[[pa.
 
         return stage(spark, sources, target, outputs, judge, *others)
 
-    monkeypatch.setattr(candidate_marks, "run_stage", broken)
+    monkeypatch.setattr(assets, "run_stage", broken)
 
 
 def heads_too(marks: pa.Table) -> pa.Table:

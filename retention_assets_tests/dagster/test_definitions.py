@@ -65,9 +65,7 @@ def test_the_code_is_linked_to_where_the_settings_say_that_people_read_it() -> N
     settings = Settings(dagster=DagsterSettings(source="https://git.example.com/data/retention/tree/main/"))
     metadata = build_defs(settings).get_repository_def().asset_graph.get(dg.AssetKey("purge_report")).metadata
     (code,) = metadata["dagster/code_references"].code_references
-    assert code.url.startswith(
-        "https://git.example.com/data/retention/tree/main/retention_assets/dagster/assets/purge_report.py#L"
-    )
+    assert code.url.startswith("https://git.example.com/data/retention/tree/main/retention_assets/dagster/sweeping.py#L")
 
 
 @pytest.mark.spark

@@ -89,7 +89,7 @@ def test_who_asks_for_everything_reads_the_trace(lake: Lake, capfd: pytest.Captu
 
 
 def test_a_failure_says_its_step_and_its_sentence(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retention_assets.dagster.assets.retention_policies.load_rules", full_disk)
+    monkeypatch.setattr("retention_assets.dagster.assets.load_rules", full_disk)
     ran = run_job(lake.settings, "evaluate", AS_OF)
     assert (ran.bad_input, ran.refused) == ((), ())
     assert ran.failed == (

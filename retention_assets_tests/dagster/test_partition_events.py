@@ -15,10 +15,10 @@ import dagster as dg
 import pytest
 from dagster._core.storage.partition_status_cache import AssetPartitionStatus
 
-from retention_assets.dagster import partition_events as module
+from retention_assets.dagster import partitions as module
 from retention_assets.dagster.headless import run_job
 from retention_assets.dagster.naming import BY_STORE
-from retention_assets.dagster.partition_events import DatasetPage, few, partition_events
+from retention_assets.dagster.partitions import DatasetPage, few, partition_events
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment

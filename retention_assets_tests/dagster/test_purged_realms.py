@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from retention_assets.dagster import purged_realms
-from retention_assets.dagster.purged_realms import close_purged_realms, close_realms_of_nothing, counted_realms
+from retention_assets.dagster import assets
+from retention_assets.dagster.assets import close_purged_realms, close_realms_of_nothing, counted_realms
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.definitions import build_defs
@@ -162,7 +162,7 @@ def test_a_look_at_less_than_everything_counts_for_nothing(looked: Looked, monke
     assert looked.look(globs=("lake/*",)) == {"acme": "PURGING"}
     listing = list_datasets(looked.lake.environment)
     with monkeypatch.context() as patch:
-        patch.setattr(purged_realms, "list_datasets", lambda _: replace(listing, away={"gone": "no route"}))
+        patch.setattr(assets, "list_datasets", lambda _: replace(listing, away={"gone": "no route"}))
         assert looked.look() == {"acme": "PURGING"}
     looked.lake.has("main: T1:SNAPSHOT@9d", "lake/odd")
     looked.lake._log("lake/odd", ['{"dataset": "lake/odd", "branch": "x", "head": "nowhere"}'])

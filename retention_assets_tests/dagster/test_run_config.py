@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.run_config import AsOfConfig
+from retention_assets.dagster.step import AsOfConfig
 from retention_assets.errors import BadInput
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.sweep.lakes import Lake
@@ -37,8 +37,7 @@ def test_steps_that_begin_late_count_from_when_the_run_was_made(
     instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@90d=10")
-    for module in ("run_config", "step"):
-        monkeypatch.setattr(f"retention_assets.dagster.{module}.now", lambda: datetime(2099, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr("retention_assets.dagster.step.now", lambda: datetime(2099, 1, 1, tzinfo=UTC))
     ran = run(lake.settings, instance, "report", {"as_of": "400d"})
     assert ran.success
     record = instance.get_run_record_by_id(ran.run_id)

@@ -16,7 +16,7 @@ import pytest
 from dagster_pyspark import LazyPySparkResource
 
 from retention_assets.clock import now
-from retention_assets.dagster.checks.queries import CHECKS, CheckScope
+from retention_assets.dagster.check_queries import CHECKS, CheckScope
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment

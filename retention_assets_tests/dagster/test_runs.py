@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster import partition_events
-from retention_assets.dagster.assets import candidate_marks
-from retention_assets.dagster.checks.queries import CHECKS
+from retention_assets.dagster import assets, partitions
+from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.evaluations import Publications
 from retention_assets.ledger.marking import Marks
@@ -78,7 +77,7 @@ def test_many_partitions_are_one_run_with_one_spark_job_per_asset(
     each partition. The checks are beside: one of them looks through the log with a job of its own.
     """
     monkeypatch.setenv("DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS", "1")
-    monkeypatch.setattr(partition_events, "_MOST_PARTITIONS", MANY - 1)
+    monkeypatch.setattr(partitions, "_MOST_PARTITIONS", MANY - 1)
     lake = Lake(tmp_path / "lake")
     names = shallow(lake, MANY)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -167,7 +166,7 @@ def test_a_run_that_failed_goes_on_with_what_it_had_read(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(candidate_marks, "run_stage", full)
+        patch.setattr(assets, "run_stage", full)
         first = executed(instance, MARKED)
     assert not first.success
     assert steps(first) == ["cycle_retention_policies", "cycle_transaction_log", "cycle_branch_views"]

@@ -59,7 +59,7 @@ _PARTS = {
     "retention_assets.stores.objects.scan.": "scan",
     "retention_assets.pipeline.scans": "scan",
     "retention_assets.sweep.": "sweep",
-    "retention_assets.dagster.assets.candidate_marks": "mark",
+    "retention_assets.dagster.assets": "mark",
 }
 _OPEN = ("MARKED", "SWEEPING")
 

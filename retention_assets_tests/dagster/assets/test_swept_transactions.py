@@ -15,16 +15,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.assets import swept_transactions as assets
-from retention_assets.dagster.assets.candidate_marks import candidate_marks
-from retention_assets.dagster.assets.swept_transactions import _NUMBERS, swept_transactions
-from retention_assets.dagster.assets.transaction_log import transaction_log
-from retention_assets.dagster.checks import asset_checks
-from retention_assets.dagster.checks.queries import CHECKS, Check, CheckResult, CheckScope
-from retention_assets.dagster.partition_events import DatasetPage
-from retention_assets.dagster.progress import report_progress, report_store_warnings
-from retention_assets.dagster.retention_asset import RetentionAsset
+from retention_assets.dagster import checks
+from retention_assets.dagster import sweeping as assets
+from retention_assets.dagster.assets import candidate_marks, transaction_log
+from retention_assets.dagster.check_queries import CHECKS, Check, CheckResult, CheckScope
+from retention_assets.dagster.partitions import DatasetPage, RetentionAsset
 from retention_assets.dagster.step import Step
+from retention_assets.dagster.sweeping import _NUMBERS, report_progress, report_store_warnings, swept_transactions
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
@@ -213,7 +210,7 @@ def check_of(*violations: Violation, fault: Exception | None = None, name: str =
 def query(lake: Lake, kept: dg.DagsterInstance, check: Check) -> CheckResult:
     """The result of a check in a run."""
     with lake.opened() as ledger:
-        return asset_checks.query(CheckScope(running(lake, kept)[0], ledger), check)
+        return checks.query(CheckScope(running(lake, kept)[0], ledger), check)
 
 
 def evaluate(lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:

@@ -15,7 +15,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from retention_assets.dagster.automation import evaluation_sensor
+from retention_assets.dagster import automation
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.soundness import sound_log
@@ -52,7 +52,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(evaluation_sensor, "now", made)
+    monkeypatch.setattr(automation, "now", made)
     return made
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.automation import evaluation_sensor, sensors, store_health
+from retention_assets.dagster import automation, stores
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
@@ -28,7 +28,7 @@ class Daemon:
 
     def __init__(self, lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lake, self.instance, self.time = lake, instance, AS_OF
-        for module in (evaluation_sensor, sensors, store_health):
+        for module in (automation, automation, stores):
             monkeypatch.setattr(module, "now", lambda: self.time)
 
     def evaluates(self) -> list[str]:
@@ -251,5 +251,5 @@ def test_a_sweep_looks_once_a_day_though_nothing_is_due(
     assert last is not None
     swept = datetime.fromtimestamp(last.timestamp, AS_OF.tzinfo)
     for hours, requests in ((19, []), (20, [{"datasets": ["*"]}])):
-        monkeypatch.setattr(sensors, "now", lambda hours=hours: swept + timedelta(hours=hours))
+        monkeypatch.setattr(automation, "now", lambda hours=hours: swept + timedelta(hours=hours))
         assert [one.run_config for one in tick(settings, instance, "sweep_tick").run_requests] == requests

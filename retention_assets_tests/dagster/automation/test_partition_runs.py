@@ -11,8 +11,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.automation import evaluation_sensor, sensors
-from retention_assets.dagster.automation.run_requests import stretches_of
+from retention_assets.dagster import automation
+from retention_assets.dagster.automation import stretches_of
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import Settings
 from retention_assets_tests.dagster.automation.conftest import SOME, changed
@@ -53,7 +53,7 @@ def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """Six datasets; nobody has looked at them."""
     for name in "cdef":
         lake.has(SOME, f"lake/{name}")
-    monkeypatch.setattr(evaluation_sensor, "now", lambda: AS_OF)
+    monkeypatch.setattr(automation, "now", lambda: AS_OF)
     return lake
 
 
@@ -107,7 +107,7 @@ def test_each_stretch_is_a_run(
     policy = "{name: old, datasets: {include: ['lake/[%s]']}, select: {older_than: 30d}}"
     lake.says(policy % due)
     assert lake.marks() > 0
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     assert asked(lake, known, "sweep_tick") == expected
 
 
@@ -117,7 +117,7 @@ def test_many_stretches_are_a_list(lake: Lake, instance: dg.DagsterInstance, mon
     instance.add_dynamic_partitions("datasets", order)
     lake.says("{name: old, datasets: {include: ['lake/[abcd]']}, select: {older_than: 30d}}")
     assert lake.marks() > 0
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     assert asked(lake, instance, "sweep_tick") == [
         ("sweep", [], {"datasets": ["lake/a", "lake/b", "lake/c", "lake/d"]}),
     ]  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
     instance.add_dynamic_partitions("datasets", ["lake"])
     lake.says("{name: old, datasets: {include: ['lake/[bc]']}, select: {older_than: 30d}}")
     assert lake.marks() > 0
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     (request,) = tick(settings, instance, "sweep_tick").run_requests
     assert (request.job_name, _stretch(request)) == ("sweep_partitions", ["lake"])
     assert request.run_config == {"ops": {"retention": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
@@ -147,7 +147,7 @@ def test_ticks_wait_for_a_run_over_partitions_as_for_any_other(
 ) -> None:
     if job == "sweep":
         lake.marks()
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     run = create_run(known, build_defs(lake.settings).resolve_job_def(f"{job}_partitions"), dg.DagsterRunStatus.STARTED)
     found = tick(lake.settings, known, sensor)
     assert (found.run_requests, run.run_id in found.skip_message) == ([], True)
@@ -187,7 +187,7 @@ def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(
     assert asked(lake, known) == []
     assert known.get_materialized_partitions(dg.AssetKey("candidate_marks")) == {f"lake/{name}" for name in PARTITIONS}
     at = AS_OF + timedelta(days=30)
-    monkeypatch.setattr(sensors, "now", lambda: at)
+    monkeypatch.setattr(automation, "now", lambda: at)
     runs("sweep_tick")
     assert {name: lake.there(f"lake/{name}") for name in PARTITIONS} == {name: {"S3"} for name in PARTITIONS}
     assert tick(lake.settings, known, "sweep_tick").skip_message == "No mark is due."

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.automation import sensors
+from retention_assets.dagster import automation
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.policy.durations import Duration
@@ -87,7 +87,7 @@ def test_every_listed_dataset_becomes_a_partition(lake: Lake, instance: dg.Dagst
 def test_more_keys_than_one_statement_takes_are_added_in_several(
     lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sensors, "_KEYS", 2)
+    monkeypatch.setattr(automation, "_KEYS", 2)
     for name in ("lake/c", "lake/d", "lake/e"):
         lake.has(SOME, name)
     tick(lake.settings, instance, "dataset_discovery")
@@ -139,7 +139,7 @@ def test_a_run_at_work_is_waited_for_and_the_tick_says_since_when_and_what_to_do
 ) -> None:
     """Its machine may be gone, and then nobody but a person or run monitoring ends it: every tick would wait for ever."""
     lake.marks()
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     made = create_run(instance, build_defs(lake.settings).resolve_job_def("cycle"), dg.DagsterRunStatus.STARTED)
     record = instance.get_run_record_by_id(made.run_id)
     assert record

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster.automation import sensors
+from retention_assets.dagster import automation
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.batches import Settlement
 from retention_assets.outcomes import Outcome
@@ -23,7 +23,7 @@ def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(
     """The request's own configuration, run: bytes are gone, of those datasets alone."""
     lake.says(OLD.replace("lake/*", "lake/a"))
     assert lake.marks() == 2
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     (request,) = tick(lake.settings, instance, "sweep_tick").run_requests
     assert request.run_config == {"datasets": ["lake/a"]}
     assert request.tags["retention/automation"] == "sweep"
@@ -36,7 +36,7 @@ def test_what_is_due_is_swept_and_then_there_is_nothing_to_do(
 
 def test_marks_in_their_grace_are_left_alone(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lake.marks() > 0
-    monkeypatch.setattr(sensors, "now", lambda: DUE - timedelta(microseconds=1))
+    monkeypatch.setattr(automation, "now", lambda: DUE - timedelta(microseconds=1))
     assert tick(lake.settings, instance, "sweep_tick").run_requests == []
 
 
@@ -59,12 +59,12 @@ def test_what_was_only_begun_has_a_run_once_an_hour_and_goes_with_any_other(
     asked: list[Any] = []
     cursor = None
     for minutes in (0, 15, 59, 60, 75):
-        monkeypatch.setattr(sensors, "now", lambda minutes=minutes: at + timedelta(minutes=minutes))
+        monkeypatch.setattr(automation, "now", lambda minutes=minutes: at + timedelta(minutes=minutes))
         found = tick(lake.settings, instance, "sweep_tick", cursor)
         cursor = found.cursor
         asked.append([request.run_config["datasets"] for request in found.run_requests])
     assert asked == [[["lake/a"]], [], [], [["lake/a"]], []]
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     (request,) = tick(lake.settings, instance, "sweep_tick", cursor).run_requests
     assert request.run_config == {"datasets": ["lake/a", "lake/b"]}
 
@@ -82,7 +82,7 @@ def test_a_cursor_of_a_clock_that_was_fast_does_not_silence_the_sweep(
     cursor = None
     # From the second one on it is an hour again.
     for time_of_tick in (at + ahead, at, at, at + timedelta(minutes=59)):
-        monkeypatch.setattr(sensors, "now", lambda time_of_tick=time_of_tick: time_of_tick)
+        monkeypatch.setattr(automation, "now", lambda time_of_tick=time_of_tick: time_of_tick)
         found = tick(lake.settings, instance, "sweep_tick", cursor)
         cursor = found.cursor
         asked.append([request.run_config["datasets"] for request in found.run_requests])
@@ -95,7 +95,7 @@ def test_what_was_refused_is_tried_again_once_an_hour_and_what_failed_at_the_nex
     """An unsound log waits for somebody to mend it: a run and an alert every few minutes would help nobody."""
     assert lake.marks() > 0
     at = DUE
-    monkeypatch.setattr(sensors, "now", lambda: at)
+    monkeypatch.setattr(automation, "now", lambda: at)
     first = tick(lake.settings, instance, "sweep_tick")
     assert [request.run_config["datasets"] for request in first.run_requests] == [["lake/a", "lake/b"]]
     at += timedelta(minutes=15)
@@ -136,7 +136,7 @@ def test_while_a_sweep_is_on_its_way_no_other_is_launched(
     launches: bool,
 ) -> None:
     lake.marks()
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     made = create_run(instance, build_defs(lake.settings).resolve_job_def(job), status)
     found = tick(lake.settings, instance, "sweep_tick")
     assert bool(found.run_requests) == launches
@@ -149,6 +149,6 @@ def test_names_with_marks_of_globs_are_handed_over_as_themselves(
     """`lake/[ab]` is one dataset; as a glob it would be two others."""
     with lake.opened() as ledger:
         ledger.marks.mark(candidates(["S1", "S2"], "lake/[ab]"), MARKED, "test")
-    monkeypatch.setattr(sensors, "now", lambda: DUE)
+    monkeypatch.setattr(automation, "now", lambda: DUE)
     (request,) = tick(lake.settings, instance, "sweep_tick").run_requests
     assert request.run_config["datasets"] == ["lake/[[]ab]"]

@@ -67,7 +67,7 @@ def test_a_definition_leads_to_the_yaml_and_to_the_code(defs: dg.Definitions, ro
     metadata = defs.get_repository_def().asset_graph.get(REPORT).metadata["dagster/code_references"]
     assert isinstance(metadata, dg.CodeReferencesMetadataValue)
     local = [Path(one.file_path) for one in metadata.code_references if isinstance(one, dg.LocalFileCodeReference)]
-    assert [path.name for path in local] == ["purge_report.py", "defs.yaml"]
+    assert [path.name for path in local] == ["sweeping.py", "defs.yaml"]
     assert all(path.is_file() for path in local)
 
 

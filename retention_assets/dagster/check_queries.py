@@ -37,10 +37,10 @@ from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
+from retention_assets.render.dagster import MOST_SHOWN
 from retention_assets.stores.protocol import Store, data_finder
 from retention_assets.sweep.sound_ledger import MARK_INVARIANTS, SWEPT_INVARIANTS
 
-MOST_SHOWN = 1000
 # Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})
 _DATASETS_AT_ONCE = 500

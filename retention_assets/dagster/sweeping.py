@@ -1,16 +1,19 @@
-"""The asset `swept_transactions`: deletions of due marks, and marks that were spared because they are needed again."""
+"""The assets `swept_transactions` and `purge_report`: delete due marks, showing the progress, and report the day."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import dagster as dg
 import pyarrow as pa
 
-from retention_assets.dagster.checks.queries import check_result
-from retention_assets.dagster.partition_events import DatasetPage, few
-from retention_assets.dagster.progress import report_progress, report_store_warnings
-from retention_assets.dagster.retention_asset import retention_asset
+from retention_assets.dagster.check_queries import check_result
+from retention_assets.dagster.partitions import DatasetPage, few, retention_asset
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
@@ -19,19 +22,89 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import PendingSweep
+from retention_assets.ledger.states import Waiting
 from retention_assets.outcomes import Outcome
+from retention_assets.people.realms import reported_realms
+from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.head_file import is_away, place_faults
+from retention_assets.pipeline.stage import write_text
 from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
-from retention_assets.render.dagster import grouped, pending_metadata, spared_metadata
-from retention_assets.render.summaries import sweep_summary, swept_summary, waiting_numbers
+from retention_assets.render.dagster import (
+    DATA,
+    MOST_SHOWN,
+    grouped,
+    pending_metadata,
+    plot_metadata,
+    spared_metadata,
+    strip_metadata,
+)
+from retention_assets.render.html import page_of
+from retention_assets.render.markdown import plain
+from retention_assets.render.plots import plots_of
+from retention_assets.render.summaries import report_summary, sweep_summary, swept_summary, waiting_numbers
+from retention_assets.render.terminal import console, status_text
+from retention_assets.report import day_report
+from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.brake import braked
 from retention_assets.sweep.confirmed import read_confirmed
-from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.signals import stop_on_signals
 from retention_assets.sweep.sound_ledger import ledger_faults
 
-_MOST_SHOWN = 1000
+_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
+
+
+@contextmanager
+def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
+    """What an engine calls after each batch and at the end of each dataset."""
+    if not sys.stderr.isatty():
+
+        def lines(result: SweepResult) -> None:
+            log(_line(result))
+
+        yield lines
+        return
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    # The bar's own column would parse a name as markup.
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
+        bars: dict[str, object] = {}
+
+        def tell(result: SweepResult) -> None:
+            # One bar at a time: datasets are swept one after the other.
+            if result.dataset not in bars:
+                for known in progress.task_ids:
+                    progress.remove_task(known)
+                bars.clear()
+                bars[result.dataset] = progress.add_task(status_text(result.dataset).plain, total=result.planned)
+            done = sum(result.outcomes[outcome] for outcome in _GOES)
+            progress.update(progress.task_ids[0], completed=done, total=max(done, result.planned))
+
+        yield tell
+
+
+def _line(result: SweepResult) -> str:
+    hides = result.outcomes[Outcome.HIDDEN]
+    goes = (outcome for outcome in _GOES if hides or outcome is not Outcome.HIDDEN)
+    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in goes)
+    words = f" {result.refused}" if result.refused else ""
+    hidden = f", {result.bytes_hidden} bytes hidden" if hides else ""
+    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{words}"
+
+
+def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
+    """Each warning of a store as one of the run. A store that is away says so itself when it is read."""
+    for store in stores:
+        try:
+            warnings = call_store(store, store.warnings)
+        except Refused:
+            continue
+        for warning in warnings:
+            log.warning(f"{store.name}: {warning}")
+
+
 _NUMBERS = ("deleted", "already_gone", "hidden", "failed", "spared", "expiring", "left", "bytes_freed", "bytes_hidden")
 _OUTCOMES = [outcome.value.lower() for outcome in Outcome]
 _JUDGE_ANEW = (
@@ -74,7 +147,7 @@ def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, P
     return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in why.items()}
 
 
-def _pages(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
+def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
     """Swept datasets, or why they were not swept; and once, those without anything to sweep."""
     rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
@@ -99,7 +172,7 @@ def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
     if few(run, datasets):
         return datasets
     shown = run.instance.get_materialized_partitions(run.key)
-    return [name for name in datasets if name not in shown][:_MOST_SHOWN]
+    return [name for name in datasets if name not in shown][:MOST_SHOWN]
 
 
 def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | None) -> SweepTask:
@@ -111,7 +184,7 @@ def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | N
     )
 
 
-@retention_asset(kinds={"python"}, deps=["candidate_marks"], pages=_pages)
+@retention_asset(kinds={"python"}, deps=["candidate_marks"], pages=_pages_of_sweeps)
 def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     """Deletes the bytes of marks whose grace is over, dataset by dataset, in small batches.
 
@@ -148,7 +221,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             if words:
                 run.log.warning(f"{one.dataset}: {words}")
     # Failures stand first: a table that is cut still shows them.
-    shown = sorted(results, key=lambda one: one.refused is None and not one.errors)[:_MOST_SHOWN]
+    shown = sorted(results, key=lambda one: one.refused is None and not one.errors)[:MOST_SHOWN]
     numbers = {name: sum(_row(one)[name] for one in results) for name in _NUMBERS}
     refusals = {one.dataset: one.refused for one in results if one.refused is not None}
     skipped = sum(one.skipped is not None for one in results)
@@ -175,3 +248,46 @@ def _row(one: SweepResult) -> dict[str, Any]:
     numbers |= {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
     shown = {name: numbers[name] for name in _NUMBERS}
     return {"dataset": one.dataset, **shown, "refused": one.refused or "", "errors": "; ".join(one.errors)}
+
+
+# Time for which a page stays where Dagster shows it; the ledger can make it again (`retention report --page`).
+_KEPT = timedelta(days=30)
+
+
+@retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
+def purge_report(run: Step, ledger: Ledger) -> Metadata:
+    """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
+
+    The numbers are the ledger's. A day on which nothing was due has its report as well: it says when somebody looked, and at
+    what. The page is one file without links to elsewhere, to be kept or sent.
+    """
+    day = run.as_of.date()
+    run.clean_warehouse(ledger, [run.key.path[-1]], _KEPT)
+    waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
+    ledger.reports.note_look(run.as_of, run.actor, Waiting.of(waiting, run.as_of).due)
+    report = replace(day_report(ledger, day, prices=run.retention.settings.prices), realms=reported_realms(ledger))
+    plots = plots_of(ledger.pending, waiting, day, run.as_of)
+    total = report.total
+    page = inside(run.folder, f"{day.isoformat()}.html")
+    write_text(page_of(report, (plots.freed, plots.ages)), page)
+    run.log.info(f"The page of the report: {page}")
+    rows = [
+        {"dataset": line.dataset, **line.counters, "finished": "yes" if line.finished_at else "no"}
+        for line in report.lines[:MOST_SHOWN]
+    ]
+    # All of it is about one day, so there are no groups: tools that read the report find its numbers under their own names.
+    return {
+        "summary": dg.MetadataValue.md("\n\n".join([report_summary(report), *(plain(one.sentence) for one in report.realms)])),
+        "freed": strip_metadata(plots.days),
+        "freed_by_day_and_policy": plot_metadata(plots.freed),
+        "marks_by_age": plot_metadata(plots.ages),
+        # Only what a browser may open from a page is a link. Other files are shown by the path below the warehouse: a page is
+        # as wide as its longest word, and a whole path would hide the ends of all sentences.
+        "page": dg.MetadataValue.url(page) if page.startswith(("http://", "https://")) else run.warehouse.below(page),
+        "execution_date": day.isoformat(),
+        "finished": total.finished_at is not None or not report.lines,
+        "datasets": len(report.lines),
+        "ordered_by": list(total.ordered_by),
+        **total.counters,
+        f"{DATA}by_dataset": dg.MetadataValue.json(rows),
+    }

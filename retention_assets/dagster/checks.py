@@ -15,9 +15,8 @@ from typing import Any
 
 import dagster as dg
 
-from retention_assets.dagster.checks.queries import (
+from retention_assets.dagster.check_queries import (
     CHECKS,
-    MOST_SHOWN,
     OF_PRESENT_DATASETS,
     Check,
     CheckResult,
@@ -31,7 +30,7 @@ from retention_assets.evaluation.changes import Listing
 from retention_assets.ledger.findings import StandingViolation
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
-from retention_assets.render.dagster import table
+from retention_assets.render.dagster import MOST_SHOWN, table
 from retention_assets.stores.protocol import error_text
 
 # Highest age of a look at everything. Runs look at what they read or judged; anything else may have changed meanwhile.

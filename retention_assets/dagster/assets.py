@@ -1,0 +1,440 @@
+"""The assets that read and judge: `transaction_log`, `retention_policies`, `branch_views` and `candidate_marks`.
+
+No rule of retention is decided here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from retention_assets.dagster.partitions import DatasetPage, few, published_by, retention_asset
+from retention_assets.dagster.step import Metadata, Step
+from retention_assets.dagster.sweeping import report_store_warnings
+from retention_assets.datasets import by_store
+from retention_assets.errors import Refused
+from retention_assets.evaluation.changes import list_datasets
+from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
+from retention_assets.evaluation.fates import Fates
+from retention_assets.evaluation.rules_in_force import RulesInForce, holds_of_files, rules_digests
+from retention_assets.evaluation.visibility import raise_visibility
+from retention_assets.frames.log import LOG, SUMMED, TIMES, faults_of, sums_by
+from retention_assets.frames.verdicts.candidate_marks import columns_for
+from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.marking import candidate_table
+from retention_assets.people.idle_rules import idle_rules
+from retention_assets.pipeline.already_marked import write_already_marked
+from retention_assets.pipeline.head_file import is_away, place_faults
+from retention_assets.pipeline.part_frames import (
+    COUNTS,
+    ENDS,
+    LOOKS,
+    MARKS,
+    NEWEST,
+    OF_VERDICTS,
+    OF_VIEWS,
+    SUMS,
+    VIEWS,
+    WHY,
+    Verdicts,
+    Views,
+)
+from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
+from retention_assets.pipeline.read_tokens import (
+    evaluations_of,
+    read_begun,
+    read_tokens,
+    with_findings,
+    write_begun,
+    write_tokens,
+)
+from retention_assets.pipeline.realm_counts import REALMS, LeftOfRealm, add_up
+from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
+from retention_assets.pipeline.stage import (
+    OutputParts,
+    Source,
+    read_datasets,
+    read_output,
+    read_parts,
+    read_transactions,
+    run_stage,
+)
+from retention_assets.pipeline.warehouse import FOLDER
+from retention_assets.policy.book import LoadOutcome
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.model import Policy
+from retention_assets.policy.realms import realm_of
+from retention_assets.policy.sentences import count
+from retention_assets.render.dagster import (
+    LOG_COLUMNS,
+    MOST_SHOWN,
+    VERDICT_COLUMNS,
+    VIEW_COLUMNS,
+    branch_metadata,
+    grouped,
+    log_metadata,
+    pending_metadata,
+    policy_metadata,
+    reason_metadata,
+    scan_metadata,
+    totals_metadata,
+    verdict_metadata,
+)
+from retention_assets.render.summaries import (
+    branches_summary,
+    environment_summary,
+    example_of,
+    judged_summary,
+    log_summary,
+    logs_summary,
+    policies_summary,
+    state_numbers,
+    views_summary,
+)
+from retention_assets.stores.logs import ChosenDatasets, choose_datasets
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.protocol import Store, outside_times
+
+
+def counted_realms(ledger: Ledger) -> tuple[str, ...]:
+    """The realms of which a run counts what is left."""
+    return tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
+
+
+def close_purged_realms(
+    ledger: Ledger,
+    run: Step,
+    policies: Sequence[Policy],
+    datasets: pa.Table,
+    left: Mapping[str, Sequence[LeftOfRealm]],
+    begun: datetime | None,
+) -> None:
+    """Make PURGED what is over, and say what is left of the others. `begun`: since when all logs are known."""
+    status = {name: realm.status for name, realm in ledger.realms.all().items()}
+    for name, groups in left.items():
+        # new data in it stays, and the person who purged it should know
+        if status.get(name) == "PURGED" and groups:
+            appeared = count(sum(one.transactions for one in groups), "transaction")
+            run.log.warning(f"Realm {name} is PURGED, and {appeared} appeared in it since: kept until it is ACTIVE again.")
+    # A realm that became PURGING during this evaluation was not counted. A run whose partitions are all datasets counts as
+    # everything; one with other globs than `*` does not, nor one with a refused dataset: it may be of any realm.
+    purged = {realm_of(policy.name) for policy in policies}
+    realms = [name for name, now in status.items() if now == "PURGING" and name in purged]
+    if not realms or "*" not in run.datasets.globs or datasets["fault"].null_count < len(datasets):
+        return
+    present = list_datasets(run.retention)
+    if not present.away and set(present.names) <= set(datasets["dataset"].to_pylist()):
+        for name in realms:
+            _close(ledger, run, name, left.get(name, ()), begun)
+
+
+def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
+    """Close realms where there is no dataset at all any more: there is nothing to evaluate, so no evaluation would."""
+    present = list_datasets(run.retention)
+    if run.datasets.selects_all and not present.away and not present.names:
+        for name, realm in ledger.realms.all().items():
+            if realm.status == "PURGING":
+                _close(ledger, run, name, (), run.retention.present())
+
+
+def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], begun: datetime | None) -> None:
+    if left:
+        for one in left:
+            if one.why:
+                run.log.warning(f"Realm {name} stays PURGING: {one.why}: {count(one.transactions, 'transaction')}.")
+        return
+    last = max(ledger.realms.last_changes(name))
+    if begun is None or begun <= last:
+        since = f"before {text_of(last)}, when it was changed last, or something of it deleted"
+        run.log.info(f"Nothing of realm {name} was found, in logs that were read {since}: a later run makes it PURGED.")
+        return
+    try:
+        ledger.realms.purged(name, 0, run.actor)
+    except Refused as fault:
+        # Its status was changed concurrently.
+        run.log.warning(str(fault))
+    else:
+        run.log.info(f"Realm {name} is PURGED: nothing of it is left.")
+
+
+def _pages_of_logs(run: Step, _: Ledger, __: Metadata) -> Iterator[DatasetPage]:
+    datasets = read_datasets([Source(run.folder)])
+    faults = faults_of(datasets)
+    yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
+    transactions = dict(zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True))
+    shown = few(run, [name for name in transactions if name not in faults])
+    if not shown:
+        return
+    rows = read_transactions([Source(run.folder)], shown, ["dataset", "bytes"])
+    plain = pa.table({"dataset": rows["dataset"].cast(pa.string()), "bytes": rows["bytes"]})
+    sizes = {row["dataset"]: row["bytes"] for row in sums_by(plain, ["dataset"])}
+    for name in shown:
+        size = sizes.get(name, 0)
+        yield DatasetPage(name, log_summary(transactions[name], size), {"transactions": transactions[name], "bytes": size})
+
+
+@retention_asset(kinds={"pyspark", "parquet"}, pages=_pages_of_logs)
+def transaction_log(run: Step, ledger: Ledger) -> Metadata:
+    """One row per transaction of every dataset: identity, parent, type, status, times, bytes, branches and tags.
+
+    A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
+    datasets go on.
+    """
+    stores = run.retention.stores()
+    if not stores:
+        raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
+    report_store_warnings(stores.values(), run.log)
+    scanner = SparkScanner(lambda: run.spark)
+    faults = {name: fault for name, fault in place_faults(ledger, stores.values(), run.actor).items() if not is_away(fault)}
+    elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
+    present = {name: store for name, store in stores.items() if name not in faults}
+    objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
+    scanned = [(present.pop(one.name), one) for one in objects if one.name in present]
+    holds = holds_of_files(run.retention.settings) if scanned else ()
+    with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, holds) as scans:
+        return _read(run, ledger, [*present.values()], scans, elsewhere)
+
+
+def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
+    """Read what is not scanned, and publish all of it together with the scans."""
+    begun = run.retention.present()
+    plain = choose_datasets(stores, run.datasets)
+    chosen = [*plain, *scans.chosen, *elsewhere]
+    away = {one.store.name: one.fault for one in chosen if one.fault}
+    faults = " ".join(f"{name}: {fault}." for name, fault in away.items())
+    if len(away) == len(run.retention.settings.stores):
+        raise dg.Failure(f"No store can be read. {faults}")
+    found = [name for one in chosen for name in one.datasets]
+    unknown = run.datasets.unknown_keys(found)
+    if not found:
+        scans.publish(())
+        close_realms_of_nothing(ledger, run)
+        about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
+        raise dg.Failure(f"No store has a dataset of {about}. {faults}".rstrip())
+    write_tokens(plain, run.folder, scans.tokens)
+    write_begun({**{one.name: begun for one in stores}, **scans.begun}, run.folder)
+    parts = read_stores(run.spark, plain, run.folder)
+    parts += scans.write_logs(run.folder, parts)
+    datasets = read_datasets([Source(run.folder)])
+    # A refused dataset is published as well: nobody may go on judging its previous log.
+    scans.publish(run.publications(datasets["dataset"].to_pylist()))
+    try:
+        scans.clean()
+    except Refused as fault:
+        run.log.warning(f"No folder of a scan was removed. {fault}")
+    totals = ledger.states.totals(datasets["dataset"].to_pylist())
+    refused = datasets.filter(pc.is_valid(datasets["fault"]))
+    rows = int(pc.sum(datasets["transactions"].cast(SUMMED)).as_py() or 0)
+    shown = log_metadata(read_output(run.folder, COLUMNS), read_output(run.folder, LARGEST).to_pylist())
+    # This run's datasets as it read them, and the others as they were last judged.
+    state = {
+        "datasets": totals.datasets + len(datasets),
+        "refused": len(totals.refused) + len(refused),
+        "transactions": totals.transactions + rows,
+        "bytes": totals.bytes + shown["bytes"],
+    }
+    return grouped(
+        logs_summary(state, {**totals.refused, **faults_of(datasets)}, away),
+        state,
+        {
+            "refused_datasets": list(_unread(refused, chosen, unknown)),
+            "datasets": len(datasets),
+            "refused": len(refused),
+            "stores_away": len(away),
+            "unknown_partitions": len(unknown),
+            "dagster/row_count": rows,
+            **shown,
+            "parts": parts,
+            "dagster/column_schema": LOG_COLUMNS,
+            FOLDER: run.warehouse.below(run.folder),
+        },
+    ) | scan_metadata(scans.shown)
+
+
+def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> Iterator[dict[str, str]]:
+    """Requested datasets that could not be read, each with the reason."""
+    for row in refused.slice(0, MOST_SHOWN).to_pylist():
+        yield {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
+    for one in chosen:
+        if one.fault:
+            yield {"dataset": f"{one.store.name}/*", "fault": one.fault, "transaction": ""}
+    for name in unknown[:MOST_SHOWN]:
+        yield {"dataset": name, "fault": "no store has it (any more)", "transaction": ""}
+
+
+@retention_asset(kinds={"yaml"}, partitioned=False)
+def retention_policies(run: Step, ledger: Ledger) -> Metadata:
+    """What the files say, compared with the policies in force: written, skipped, drifted, or in no file any more.
+
+    A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
+    stays as that person left it, and the difference is reported.
+    """
+    loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+    decisions = loaded.rulebook.decisions
+    orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
+    for warning in (*loaded.unreadable.values(), *loaded.rulebook.drifted):
+        run.log.warning(warning)
+    counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in LoadOutcome}
+    marks = sum(one.marks for one in orphaned)
+    return grouped(
+        policies_summary(len(in_force), counts, marks, [one.warning for one in decisions if one.warning]),
+        {"in_force": len(in_force), "orphaned_marks": marks},
+        {"policies": policy_metadata(decisions, in_force), **counts},
+    )
+
+
+_COLUMNS = [name for name in LOG.names if name not in ("parent", "archived_at", "bytes", "files", "file_names", "attributes")]
+
+
+def _pages_of_views(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetPage]:
+    names = published_by(run, ledger)
+    faults = faults_of(read_datasets(run.sources(ledger, "transaction_log")))
+    yield from (DatasetPage(name, "", refused=faults[name]) for name in names if name in faults)
+    shown = few(run, [name for name in names if name not in faults])
+    ends = read_output(run.folder, ENDS, shown).to_pylist() if shown else []
+    branches: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(ends, key=lambda row: (-row["transactions"], row["branch"])):
+        branches.setdefault(row["dataset"], []).append(row)
+    for name in shown:
+        mine = branches.get(name, [])
+        numbers = {"branches": len(mine), "in_latest_views": sum(row["transactions"] for row in mine)}
+        yield DatasetPage(name, branches_summary(mine), numbers)
+
+
+@retention_asset(kinds={"pyspark", "parquet"}, deps=["transaction_log"], pages=_pages_of_views)
+def branch_views(run: Step, ledger: Ledger) -> Metadata:
+    """One row per transaction: how many branches hold it, its newest view index (0 is a latest view), how many newer data
+    transactions there are, when it left the latest view of the last branch, and which branch or tag protects it.
+    """
+    sources = run.sources(ledger, "transaction_log")
+    written = run_stage(run.spark, sources, run.folder, OF_VIEWS, Views(run.as_of), _COLUMNS)
+    datasets = read_datasets(sources)
+    ledger.publications.publish(run.publications(datasets["dataset"].to_pylist()), run.actor)
+    published = len(ledger.publications.datasets(run.asset))
+    sums, ends = read_output(run.folder, SUMS), read_output(run.folder, ENDS)
+    numbers = {name: pc.sum(sums[name]).as_py() or 0 for name in sums.column_names}
+    return grouped(
+        views_summary(len(datasets), faults_of(datasets), len(ends), numbers),
+        {"datasets": published},
+        {
+            "dagster/row_count": written.rows[VIEWS],
+            **numbers,
+            "branches": branch_metadata(ends),
+            "as_of": run.as_of.isoformat(),
+            "dagster/column_schema": VIEW_COLUMNS,
+            FOLDER: run.warehouse.below(run.folder),
+        },
+    )
+
+
+_IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
+
+
+def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> Iterator[pa.Table]:
+    """In parts: there are as many rows of counts as policies have datasets."""
+    tokens = read_tokens(sources)
+    for datasets, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
+        digests = rules_digests(rules, datasets["dataset"].to_pylist(), run.as_of)
+        yield with_findings(evaluations_of(datasets, tokens, digests, looks, run.as_of), datasets, counts)
+
+
+def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetPage]:
+    """Verdicts on each dataset, with an example of each; of a mark, its fate."""
+    names = published_by(run, ledger)
+    faults, fates = ledger.states.faults(set(names)), Fates.recorded(ledger, run.as_of)
+    names = list(few(run, names))
+    shown = ledger.states.of(names, run.as_of, fates.pending(ledger, names))
+    marked = {row["dataset"]: _marked(row, fates) for row in ledger.pending.oldest(names)}
+    yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
+    examples: dict[str, list[Mapping[str, Any]]] = {}
+    for row in read_output(run.folder, COUNTS, list(shown)).to_pylist() if shown else ():
+        examples.setdefault(row["dataset"], []).append(row)
+    for name, state in shown.items():
+        if name not in faults:
+            words = judged_summary(state, examples.get(name, ()), run.as_of, marked.get(name, ""))
+            yield DatasetPage(name, words, state_numbers(state))
+
+
+def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
+    # The witness of other reasons is not kept with a mark.
+    code = mark["reason"] if mark["reason"] == Reason.PURGING.name else Reason.SELECTED.name
+    row = {"transaction": mark["transaction"], "code": code, "witness": mark["policy"]}
+    return example_of(row, fates.of(mark).message or "")
+
+
+@retention_asset(
+    kinds={"pyspark", "parquet"},
+    deps=["transaction_log", "branch_views", "retention_policies"],
+    pages=_pages_of_verdicts,
+)
+def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
+    """The verdict of every transaction: mark, spare, keep or open, with the policy that has the credit and every reason.
+
+    What is to go is marked in the ledger, from where the grace runs. A mark deletes nothing and can be taken back; what is
+    marked already stays as it is.
+    """
+    clock = run.retention.settings.clock
+    loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+    rulebook = loaded.rulebook
+    sources = run.sources(ledger, "transaction_log")
+    datasets = read_datasets(sources)
+    names = datasets["dataset"].to_pylist()
+    loaded.refuse_unreadable(names)
+    places = ledger.places.newest()
+    stores = run.retention.stores(by_store(names))
+    for fault in place_faults(ledger, stores.values()).values():
+        if not is_away(fault):
+            raise fault
+    unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
+    for warning in (*loaded.unreadable.values(), *rulebook.drifted, *unknown):
+        run.log.warning(warning)
+    rules = rulebook.rules(names, run.as_of)
+    again = run.retention.settings.hidden_again
+    realms = counted_realms(ledger)
+    known = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
+    verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known, realms)
+    columns = sorted({*columns_for(rules.policies, datasets), "bytes", *TIMES})
+    with candidate_table(ledger.database) as staging:
+        sinks = {MARKS: staging} if staging else {}
+        written = run_stage(run.spark, sources, run.folder, OF_VERDICTS, verdicts, columns, sinks)
+        candidates = staging.staged(written.told[MARKS]) if staging else OutputParts(run.folder, MARKS)
+        sums = read_output(run.folder, SUMS)
+        present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
+        # Stores are asked for their time only where the clock looks odd.
+        outside = partial(outside_times, stores.values())
+        if why := ledger.clock.check(present, newest_close, clock.max_ahead, clock.max_skew, outside):
+            run.log.warning(why)
+        evaluations = list(_evaluations(run, sources, rules))
+        marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), evaluations, again, places)
+    # A visibility mark that rose by a wrong clock would never fall again.
+    newest = ((mine, found) for mine, found in read_parts(sources, run.folder, [NEWEST]))
+    raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
+    left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
+    close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))
+    waiting = Fates.recorded(ledger, run.as_of).pending(ledger)
+    totals, last = ledger.states.totals(), ledger.states.last_sweep()
+    removed = run.clean_warehouse(ledger, _IN_WAREHOUSE)
+    for warning in idle_rules(rulebook.files, ledger):
+        run.log.warning(warning)
+    swept = sum(amount for amount, _ in marked.swept.values())
+    return grouped(
+        environment_summary(totals, waiting, last, run.as_of),
+        {**pending_metadata(waiting, run.as_of), **totals_metadata(totals)},
+        {
+            "newly_marked": marked.new,
+            "marked_before": marked.known - swept,
+            "swept_before": swept,
+            "visibility_raised": raised,
+            **verdict_metadata(sums, marked.swept),
+            **reason_metadata(read_output(run.folder, WHY)),
+            "as_of": run.as_of.isoformat(),
+            "dagster/column_schema": VERDICT_COLUMNS,
+            "folders_removed": removed,
+            FOLDER: run.warehouse.below(run.folder),
+        },
+    )

@@ -1,1 +1,0 @@
-"""One module per asset. No rule of retention is decided here."""

@@ -1,0 +1,367 @@
+"""Sensors and schedules, which Dagster's daemon runs: find datasets and due marks, have datasets judged again, launch runs.
+
+A tick that finds nothing launches nothing: a run costs seconds to start and storage to keep. The evaluation loop has no
+cursor: everything that a tick needs is in the ledger, so a loop that was stopped, moved or restored continues from the
+verdicts.
+"""
+
+import hashlib
+import inspect
+import json
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from retention_assets.clock import now
+from retention_assets.dagster.jobs import STEP
+from retention_assets.dagster.naming import BY_STORE, Names, over_partitions
+from retention_assets.dagster.partitions import is_valid_key
+from retention_assets.dagster.step import Resources, masking_faults, resources_in, show_unseen
+from retention_assets.dagster.stores import changed_stores, store_health
+from retention_assets.datasets import by_store, store_of
+from retention_assets.evaluation.changes import Listing, as_globs, datasets_to_evaluate, list_datasets
+from retention_assets.evaluation.rules_in_force import files_of, foreseen_rulebook, rules_digests
+from retention_assets.policy.book import LoadOutcome, datasets_touched
+from retention_assets.policy.datahub import escape_glob
+from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy.globs import is_literal
+from retention_assets.policy.language import rules_reaching
+from retention_assets.policy.model import Datasets
+from retention_assets.settings.model import AutomationSettings, Settings
+
+# tag with the reason why a sensor or schedule launched a run; its job's tags tell what it does (retention/kind)
+KIND = "retention/automation"
+_ACTIVE = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def active_run(instance: dg.DagsterInstance, jobs: Iterable[str], asset: dg.AssetKey) -> dg.RunRecord | None:
+    """A run of some jobs, or one that materializes an asset, that is queued or at work."""
+    names = set(jobs)
+    for record in instance.get_run_records(dg.RunsFilter(statuses=_ACTIVE)):
+        if record.dagster_run.job_name in names or asset in (record.dagster_run.asset_selection or ()):
+            return record
+    return None
+
+
+def explain_wait(record: dg.RunRecord) -> str:
+    """The sentence for a run that a tick waits for. Nothing is launched beside it: a silent run may be deep in its work."""
+    run = record.dagster_run
+    return (
+        f"{run.job_name} {run.run_id} is at work, since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is gone,"
+        " terminate the run in Dagster; with run monitoring turned on, Dagster ends such runs by itself."
+    )
+
+
+# starting more runs than these would take longer than the work
+_MOST_RUNS = 3
+_NAMED = 5
+
+
+def run_requests(
+    job: str,
+    resources: Resources,
+    instance: dg.DagsterInstance,
+    datasets: Collection[str] | None,
+    globs: Sequence[str],
+    tags: dict[str, str],
+) -> list[dg.RunRequest]:
+    """The work of a job on some datasets: as runs over partitions where they are few and stand together, or else as a list.
+
+    `globs` say the same as `datasets`, which are None where not all are known by name.
+    """
+    names, settings = resources.names, resources.retention.settings
+    listed = dg.RunRequest(run_config={"datasets": list(globs)}, tags=tags, job_name=names.of(job))
+    if datasets is None or len(datasets) > settings.automation.assets_up_to:
+        return [listed]
+    keys = set(by_store(datasets) if settings.partition_by == BY_STORE else datasets)
+    stretches = stretches_of(keys, instance.get_dynamic_partitions(names.datasets))
+    if not 0 < len(stretches) <= _MOST_RUNS:
+        return [listed]
+    config: dict[str, Any] = {}
+    if settings.partition_by == BY_STORE:
+        # The partition of a store contains datasets that are not meant.
+        config = {"ops": {names.of(STEP): {"config": {"datasets": list(globs)}}}}
+    requests = []
+    for first, last in stretches:
+        ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+        partitions = {"dagster/partition": first} if first == last else ends
+        requests.append(dg.RunRequest(None, config, {**tags, **partitions}, names.of(over_partitions(job))))
+    return requests
+
+
+def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple[str, str]]:
+    """Group keys into stretches of partitions, each given by its first and last; empty if a key is no partition (yet).
+
+    Partitions stand in the order in which they were added, as in a range of Dagster.
+    """
+    wanted = set(keys)
+    if not wanted <= set(partitions):
+        return []
+    stretches: list[tuple[str, str]] = []
+    before = None
+    for key in partitions:
+        if key in wanted:
+            first = stretches.pop()[0] if before in wanted else key
+            stretches.append((first, key))
+        before = key
+    return stretches
+
+
+def shorten(names: Sequence[str]) -> str:
+    """The first of some names, and how many there are besides."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def digest_of(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+_JOBS = ("evaluate", "cycle", over_partitions("evaluate"))
+# a run that dies is launched again so often, where the instance has run retries turned on
+_RETRIES = {"dagster/max_retries": "2"}
+
+
+def _active_evaluation(instance: dg.DagsterInstance, resources: Resources) -> dg.RunRecord | None:
+    return active_run(instance, map(resources.names.of, _JOBS), resources.names.key("candidate_marks"))
+
+
+def evaluation_loop(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
+    """Judges the datasets anew whose log, refs, policies or holds are others than when they were last judged, in which time
+    alone changes a verdict, or that nobody has looked at for long. A tick that finds none launches nothing.
+
+    Broken policy files fail the tick, each tick until they are mended; the policies in force stay.
+    """
+    settings, at = resources.retention.settings, now()
+    if run := _active_evaluation(context.instance, resources):
+        return dg.SensorResult(skip_reason=explain_wait(run))
+    present = list_datasets(resources.retention, with_tokens=True)
+    # Reported whatever follows: the stores were asked, and lineage begins with their changes.
+    news = changed_stores(context.instance, resources, present)
+    for name, fault in sorted(present.away.items()):
+        context.log.warning(f"The store {name} can't be asked, its datasets wait: {fault}.")
+    with resources.retention.ledger() as ledger:
+        rules = foreseen_rulebook(ledger, settings, at).rules(present.names, at)
+        looks = ledger.evaluations.all()
+    automation, skew = settings.automation, settings.clock.max_skew.after(at) - at
+    reasons = datasets_to_evaluate(present, rules_digests(rules, present.names, at), looks, at, automation, skew)
+    waiting = f"; {len(present.away):,} stores away" if present.away else ""
+    if not reasons:
+        quiet = f"Nothing can have changed among {len(present.names):,} datasets{waiting}."
+        return dg.SensorResult(skip_reason=quiet, asset_events=news)
+    counts = (f"{number:,} {reason}" for reason, number in Counter(reasons.values()).most_common())
+    context.log.info(f"{', '.join(counts)}{waiting}.")
+    datasets = list(reasons)[: automation.datasets_per_run]
+    requests = run_requests("evaluate", resources, context.instance, datasets, as_globs(datasets, present), {KIND: "evaluate"})
+    return dg.SensorResult(run_requests=requests, asset_events=news)
+
+
+def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
+    """When policy files change, has those datasets judged anew that the change can reach.
+
+    Broken files fail the tick, each tick until they are mended; the policies in force stay.
+    """
+    retention = resources.retention
+    digest = digest_of([[str(file), file.read_text("utf-8", "replace")] for file in files_of(retention.settings)])
+    if digest == context.cursor:
+        return dg.SensorResult(skip_reason="The policy files are as they were.", cursor=digest)
+    if run := _active_evaluation(context.instance, resources):
+        # It may have loaded the files already; once it is over, the book says what is left to do.
+        return dg.SensorResult(skip_reason=f"The policy files changed; {explain_wait(run)}")
+    at, present = now(), list_datasets(retention)
+    with retention.ledger() as ledger:
+        book, looks = foreseen_rulebook(ledger, retention.settings, at), ledger.evaluations.all()
+    for decision in book.decisions:
+        if decision.warning:
+            context.log.warning(decision.warning)
+    written = [decision.name for decision in book.decisions if decision.outcome is LoadOutcome.WRITTEN]
+    scopes = datasets_touched(book.decisions) if written else []
+    # Attributes are known only once a log is read, so a scope that asks for them counts by its globs: rather one dataset too
+    # many is judged again than one too few. For the same reason all of a store is named that could not be listed.
+    names = {name for scope in scopes for name in rules_reaching(present.names, scope)}
+    names.update(_with_other_rules(rules_digests(book.rules(present.names, at), present.names, at), looks, present))
+    away = sorted(store for store in present.away if any(_may_reach(scope, store) for scope in scopes))
+    globs = [escape_glob(name) for name in sorted(names)] + [f"{escape_glob(store)}/*" for store in away]
+    if globs:
+        tags = {KIND: "evaluate", **_RETRIES}
+        requests = run_requests("evaluate", resources, context.instance, None if away else sorted(names), globs, tags)
+        return dg.SensorResult(run_requests=requests, cursor=digest)
+    news = f"{shorten(written)}: no dataset is touched, the next run loads it." if written else "They say what the book says."
+    return dg.SensorResult(skip_reason=f"The policy files changed. {news}", cursor=digest)
+
+
+def _with_other_rules(digests: Sequence[str], looks: pa.Table, present: Listing) -> Iterator[str]:
+    """Datasets that were judged by other policies, holds or another order of rules."""
+    before = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
+    return (name for name, digest in zip(present.names, digests, strict=True) if before.get(name, digest) != digest)
+
+
+def _may_reach(scope: Datasets, store: str) -> bool:
+    parts = (glob.partition("/") for glob in scope.include)
+    return any(not slash or not is_literal(begin) or begin == store for begin, slash, _ in parts)
+
+
+# Interval of ticks for datasets and policy files, and for evaluations and sweeps where only a person has started the sensor.
+_DISCOVERY_SECONDS = 60
+_EVALUATE = Duration(seconds=5 * 60)
+_SWEEP = Duration(seconds=15 * 60)
+# interval at which every store is checked
+_HEALTH_SECONDS = 5 * 60
+# interval at which a sweep is repeated that left things as they were
+_RETRY_AFTER = timedelta(hours=1)
+# early enough for the daily run to be over within a day, also where the tick comes late
+_LOOK_AGAIN = timedelta(hours=20)
+# some builds of SQLite take no more in one statement
+_KEYS = 10_000
+_SWEEPING = ("sweep", "cycle", over_partitions("sweep"))
+
+# Dagster warns of its own parameter for every sensor that has jobs; whoever loads definitions can do nothing about it.
+warnings.filterwarnings("ignore", "Parameter `owners` of initializer `SensorDefinition", dg.BetaWarning)
+
+SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResult]
+
+
+def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
+    """The sensors; those run from the start that the settings ask for, the others wait for a person to start them.
+
+    `jobs` are those of the environment, of which they launch some.
+    """
+    what, known = settings.automation, {job.name: job for job in jobs}
+    evaluate, sweep = ([known[names.of(word)] for word in (job, over_partitions(job))] for job in ("evaluate", "sweep"))
+    return [
+        _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, what.discover),
+        _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, what.policies),
+        _sensor(names, evaluation_loop, evaluate, _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
+        _sensor(names, sweep_tick, sweep, _seconds(what.sweep or _SWEEP), what.sweep is not None),
+        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(what.evaluate or what.sweep)),
+    ]
+
+
+def _seconds(every: Duration) -> int:
+    return int(every.length.total_seconds())
+
+
+def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
+    @dg.sensor(
+        jobs=jobs,
+        name=names.of(evaluate.__name__),
+        minimum_interval_seconds=seconds,
+        description=inspect.getdoc(evaluate),
+        default_status=dg.DefaultSensorStatus.RUNNING if is_on else dg.DefaultSensorStatus.STOPPED,
+        required_resource_keys=names.resources,
+    )
+    def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+        context.log.addFilter(show_unseen)
+        with masking_faults():
+            return evaluate(context, resources_in(context.resources, names))
+
+    return sensor
+
+
+def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
+    """Gives every dataset that a store lists its partition. None is ever taken away: its runs would be hard to find again."""
+    retention = resources.retention
+    if retention.settings.partition_by == BY_STORE:
+        present = Listing(tuple(store.name for store in retention.settings.stores), {})
+    else:
+        present = list_datasets(retention)
+    # Added at once: keys that a tick only requests cost the daemon a query each.
+    partitions = resources.names.datasets
+    have = set(context.instance.get_dynamic_partitions(partitions))
+    unfit = [key for key in present.names if not is_valid_key(key)]
+    have_or_unfit = have.union(unfit)
+    new = [key for key in present.names if key not in have_or_unfit]
+    for at in range(0, len(new), _KEYS):
+        context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
+    vanished = sorted(key for key in have.difference(present.names) if store_of(key) not in present.away)
+    news = [f"{len(new):,} new: {shorten(new)}."] if new else []
+    state = digest_of([vanished, unfit, sorted(present.away)])
+    if state != (context.cursor or digest_of([[], [], []])):
+        news += _state(vanished, unfit, present.away)
+        for sentence in news:
+            context.log.info(sentence)
+    quiet = (
+        f"Nothing new among {len(present.names):,}; {len(vanished):,} that no store lists; {len(present.away):,} stores away."
+    )
+    return dg.SensorResult(skip_reason=" ".join(news) or quiet, cursor=state)
+
+
+def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
+    """Faults, or a line that all is well again."""
+    faults = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
+    if vanished:
+        faults.append(f"{len(vanished):,} that no store lists any more keep their partitions: {shorten(vanished)}.")
+    if unfit:
+        faults.append(f"{len(unfit):,} can't be partitions by their names, jobs work on them all the same: {shorten(unfit)}.")
+    return faults or ["Every partition is a dataset that some store lists, and every store can be asked."]
+
+
+def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
+    """Sweeps the datasets that have marks whose grace is over, unless a sweep is on its way; and looks at least once a day.
+
+    What a sweep has left just as it was, because its store is to expire it by itself or somebody has to mend something first,
+    is tried again once an hour. The cursor is what was there to do at the last time.
+    """
+    at, asset = now(), resources.names.key("swept_transactions")
+    with resources.retention.ledger() as ledger:
+        due = ledger.marks.to_sweep(at)
+    last = None if due else context.instance.get_latest_materialization_event(asset)
+    if not due and (last is None or datetime.fromtimestamp(last.timestamp, UTC) > at - _LOOK_AGAIN):
+        return dg.SensorResult(skip_reason="No mark is due.")
+    # A courtesy: the lease in the ledger keeps two sweeps from one dataset.
+    if run := active_run(context.instance, map(resources.names.of, _SWEEPING), asset):
+        return dg.SensorResult(skip_reason=f"{len(due):,} datasets have marks that are due; {explain_wait(run)}")
+    if not due:
+        # An empty sweep puts on record that somebody looked and nothing was due.
+        requests = run_requests("sweep", resources, context.instance, None, ["*"], {KIND: "sweep"})
+        return dg.SensorResult(run_requests=requests)
+    digest, datasets = digest_of(due), [one.dataset for one in due]
+    before = json.loads(context.cursor or "{}")
+    # A time ahead of now is from a fast clock and does not count.
+    if digest == before.get("digest") and at - _RETRY_AFTER < datetime.fromisoformat(before["at"]) <= at:
+        unchanged = f"The last sweep has changed nothing on {shorten(datasets)}: tried again once an hour."
+        return dg.SensorResult(skip_reason=unchanged)
+    globs = [escape_glob(name) for name in datasets]
+    requests = run_requests("sweep", resources, context.instance, datasets, globs, {KIND: "sweep"})
+    return dg.SensorResult(run_requests=requests, cursor=json.dumps({"digest": digest, "at": at.isoformat()}))
+
+
+_REPORT = "Writes the report of the day that has just ended, in UTC."
+_HOUSEKEEPING = "Where a store expires rows by itself, puts off what must not go yet, and tells what expires on the next day."
+_VERIFICATION = "Computes the whole record of the ledger again. A run that fails names what was changed past the ledger."
+
+
+def schedules(automation: AutomationSettings, names: Names) -> list[dg.ScheduleDefinition]:
+    """The schedules; they run from the start if the settings ask for it, or else wait for a person to start them."""
+    return [
+        dg.ScheduleDefinition(
+            name=names.of(name),
+            cron_schedule=cron,
+            job_name=names.of(job),
+            run_config_fn=_ended_day if job == "report" else None,
+            tags={KIND: job},
+            execution_timezone="UTC",
+            description=description,
+            default_status=dg.DefaultScheduleStatus.RUNNING if is_on else dg.DefaultScheduleStatus.STOPPED,
+        )
+        for name, cron, job, is_on, description in (
+            ("daily_report", "0 0 * * *", "report", automation.report, _REPORT),
+            ("daily_housekeeping", "10 0 * * *", "housekeeping", automation.housekeeping, _HOUSEKEEPING),
+            ("daily_verification", "20 0 * * *", "audit_verify", automation.verify, _VERIFICATION),
+        )
+    ]
+
+
+def _ended_day(context: dg.ScheduleEvaluationContext) -> dict[str, Any]:
+    return {"as_of": text_of(context.scheduled_execution_time - timedelta(microseconds=1))}

@@ -1,1 +1,0 @@
-"""Schedules and sensors, which Dagster's daemon runs."""

@@ -1,1 +1,0 @@
-"""The asset checks: their queries, and their form in Dagster."""

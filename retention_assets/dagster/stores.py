@@ -1,0 +1,147 @@
+"""Stores as Dagster's observable source assets, where lineage begins, and the sensor that checks their health.
+
+The data version of a store changes whenever a log or its refs may have changed.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterator
+
+import dagster as dg
+
+from retention_assets.clock import now
+from retention_assets.dagster.check_queries import (
+    CHECKS,
+    OF_PRESENT_DATASETS,
+    REACHABILITY,
+    Check,
+    CheckResult,
+    check_result,
+    unreachable,
+)
+from retention_assets.dagster.checks import check_evaluation, gone_of, standing_result
+from retention_assets.dagster.naming import Names
+from retention_assets.dagster.step import Resources, resources_in
+from retention_assets.datasets import by_store
+from retention_assets.evaluation.changes import Listing, list_datasets
+from retention_assets.render.dagster import MOST_SHOWN
+from retention_assets.render.text import visible
+from retention_assets.settings.dagster import DagsterSettings
+from retention_assets.settings.model import Settings
+from retention_assets.stores.settings import StoreSettings
+
+# Dagster's tag for the data version of an event
+_VERSION = "dagster/data_version"
+
+
+def store_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
+    """The source assets of the stores."""
+    keys = names.stores(store.name for store in settings.stores)
+    with warnings.catch_warnings():
+        # Dagster warns that observing is in beta. pyproject.toml pins its release.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return [_store_asset(store, keys[store.name], settings.dagster, names) for store in settings.stores]
+
+
+def changed_stores(instance: dg.DagsterInstance, resources: Resources, present: Listing) -> list[dg.AssetObservation]:
+    """An observation of each store that is not what it was at the last one. A store that is away has none."""
+    found: list[dg.AssetObservation] = []
+    for store, key in resources.names.stores(one.name for one in resources.retention.settings.stores).items():
+        version, metadata = _observation(present, store)
+        if store not in present.away and version != _last_version(instance, key):
+            found.append(dg.AssetObservation(asset_key=key, metadata=metadata, tags={_VERSION: version}))
+    return found
+
+
+def _last_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
+    for record in instance.fetch_observations(key, limit=1).records:
+        observation = record.asset_observation
+        return observation.tags.get(_VERSION) if observation else None
+    return None
+
+
+def _observation(present: Listing, store: str) -> tuple[str, dict[str, int]]:
+    """A dataset without a token counts by its name alone."""
+    mine = sorted(by_store(present.names).get(store, ()))
+    tokens = json.dumps([(name, present.tokens.get(name)) for name in mine])
+    return hashlib.sha256(tokens.encode()).hexdigest(), {"datasets": len(mine)}
+
+
+def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSettings, names: Names) -> dg.AssetsDefinition:
+    spec = dg.AssetSpec(
+        key,
+        description=f"The store {store.name}, of the kind {store.kind}, and all datasets in it.",
+        group_name=catalog.group,
+        owners=list(catalog.owners),
+        tags=dict(catalog.tags),
+        kinds={store.kind},
+    )
+
+    def observe(context: dg.AssetExecutionContext) -> dg.ObserveResult:
+        present = list_datasets(resources_in(context.resources, names).retention, [store.name], with_tokens=True)
+        for fault in present.away.values():
+            raise dg.Failure(f"The store {store.name} can't be asked: {fault}.")
+        version, metadata = _observation(present, store.name)
+        return dg.ObserveResult(data_version=dg.DataVersion(version), metadata=metadata)
+
+    name = key.to_python_identifier()
+    made: dg.AssetsDefinition = dg.multi_observable_source_asset(
+        name=name, specs=[spec], required_resource_keys=names.resources
+    )(observe)
+    return made
+
+
+_ACTOR = "sensor store_health"
+
+
+def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> dg.SensorResult:
+    """Asks every store for its datasets. A store that is away fails `stores_are_reachable` until it answers again; what was
+    found wrong with datasets that are gone is over.
+    """
+    present, at = list_datasets(resources.retention), now()
+    reached = check_result(unreachable(present))
+    with resources.retention.ledger() as ledger:
+        violations = ledger.violations
+        away = violations.update(REACHABILITY.name, reached.by_dataset, None, at, _ACTOR)
+        for asset in OF_PRESENT_DATASETS:
+            for check in CHECKS[asset]:
+                if check is not REACHABILITY:
+                    mine = [one.dataset for one in violations.standing(check.name)]
+                    violations.end(check.name, gone_of(mine, present), at)
+        states = [
+            (asset, check, standing_result(check, violations.standing(check.name)))
+            for asset, checks in CHECKS.items()
+            for check in checks
+        ]
+    events = list(_changes(context.instance, resources, states))
+    said = [f"{one.dataset} has been away since {one.since:%Y-%m-%d %H:%M} UTC: {one.what}." for one in away]
+    words = visible(" ".join(said)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
+    return dg.SensorResult(asset_events=events, skip_reason=words)
+
+
+def _changes(
+    instance: dg.DagsterInstance, resources: Resources, states: list[tuple[str, Check, CheckResult]]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Checks whose last evaluation in Dagster differs from the ledger."""
+    for asset, check, state in states:
+        key = resources.names.key(asset)
+        record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check.name))
+        # A run that has planned a check is going to evaluate it.
+        evaluation = record.evaluation if record else None
+        last = evaluation if isinstance(evaluation, dg.AssetCheckEvaluation) else None
+        # A check that no run has evaluated yet is left to runs, except the one of reachability.
+        is_other = not _is_same(last, state) if last else check is REACHABILITY
+        if is_other:
+            yield check_evaluation(key, check, state, is_blocking=False)
+
+
+def _is_same(last: dg.AssetCheckEvaluation, state: CheckResult) -> bool:
+    """An evaluation in a run of assets may have only warned of datasets of other runs."""
+    if state.passed or last.passed:
+        return state.passed == last.passed
+    number, table = last.metadata.get(f"{state.noun}s"), last.metadata.get(f"offending_{state.noun}s")
+    if last.severity is not dg.AssetCheckSeverity.ERROR or number is None or number.value != len(state.by_dataset):
+        return False
+    names = {row.data[state.noun] for row in table.records} if isinstance(table, dg.TableMetadataValue) else set()
+    return len(state.by_dataset) > MOST_SHOWN or names == {one.dataset for one in state.shown}
