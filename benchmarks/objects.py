@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.tasks import SparkTasks
+from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_references
-from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.scan import Scan, scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 

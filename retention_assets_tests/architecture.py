@@ -106,7 +106,7 @@ HOMES: Mapping[str, set[str]] = {
     "adbc_driver_manager": {"ledger", "sql", "stores"},
     "adbc_driver_postgresql": {"sql"},
     "adbc_driver_sqlite": {"sql"},
-    "pyiceberg": {"demo", "stores.iceberg", "stores.objects.listings.table"},
+    "pyiceberg": {"demo", "stores.iceberg", "stores.objects.sources.finished"},
     "fsspec": {"demo", "pipeline", "stores.places"},
     "jinja2": {"render"},
 }
@@ -173,18 +173,18 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_430,
     "stores.aspects": 1_170,
     "stores.records": 1_350,
-    "stores.objects": 6_720,
+    "stores.objects": 6_560,
     "evaluation": 2_400,
     "sweep": 2_790,
-    "pipeline": 2_730,
+    "pipeline": 2_740,
     "people": 5_120,
     "render": 2_350,
     "dagster": 3_390,
     "demo": 770,
-    "retention_assets_tests": 65_380,
+    "retention_assets_tests": 65_400,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 30, 1_322
+OPENINGS, ARROWS = 30, 1_317
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

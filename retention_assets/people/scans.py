@@ -186,7 +186,7 @@ def _is_there(folder: str) -> bool:
 def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
     """Wanted objects of a scan, batch by batch."""
     from retention_assets.pipeline.file_systems import place_of
-    from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
+    from retention_assets.stores.objects.folder import ScanFolder, read_classes
 
     for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
         table = pa.table({name: _plain(rows[name]) for name in rows.column_names})
@@ -223,7 +223,7 @@ def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
     """Retained objects, with their present referrers."""
-    from retention_assets.stores.objects.look.look import find_witnesses
+    from retention_assets.stores.objects.look import find_witnesses
     from retention_assets.stores.objects.references import open_edges, open_references
 
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])

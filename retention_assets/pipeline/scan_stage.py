@@ -10,8 +10,8 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.tasks import SparkTasks, cut
-from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.log_lines import log_lines
+from retention_assets.stores.objects.classes import log_lines
+from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 

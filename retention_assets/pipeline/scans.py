@@ -28,8 +28,15 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.logs import ChosenDatasets
-from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults, own_peaks, peaks_of
-from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
+from retention_assets.stores.objects.scan_result import (
+    ObjectClass,
+    ScanFailed,
+    ScanResult,
+    find_brakes,
+    find_source_faults,
+    own_peaks,
+    peaks_of,
+)
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.sweep.lease import hold_leases
@@ -68,10 +75,10 @@ class ScanOrder:
     def run(self, tasks: Tasks, folder: str, opened: OpenPlace = open_local) -> ScanResult:
         """List, read the references, and write into a folder what each object is. Anything incomplete raises."""
         # loading definitions needs no code that lists and reads
+        from retention_assets.stores.objects.folder import ScanFolder
         from retention_assets.stores.objects.listings import open_listing
         from retention_assets.stores.objects.references import open_edges, open_references
-        from retention_assets.stores.objects.scan.folder import ScanFolder
-        from retention_assets.stores.objects.scan.scan import Scan, scan_in
+        from retention_assets.stores.objects.scan import Scan, scan_in
 
         sources = open_listing(self.settings), open_references(self.settings), open_edges(self.settings)
         scan = Scan(self.settings, *sources, self.purging, self.holds, self.as_of, self.count_swept)

@@ -23,10 +23,9 @@ from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
 from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.concurrency import TasksHere
-from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults
-from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.log_lines import log_lines
-from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
+from retention_assets.stores.objects.classes import log_lines
+from retention_assets.stores.objects.folder import ScanFolder
+from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult, find_brakes, find_source_faults
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places.own_files import temporary_folder

@@ -17,7 +17,7 @@ import pytest
 
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.realms import purge_named
-from retention_assets.stores.objects.scan.scan import scan_in
+from retention_assets.stores.objects.scan import scan_in
 from retention_assets_tests.people.conftest import Run
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
@@ -219,7 +219,7 @@ def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, 
         scans += 1
         return scan_in(*arguments)
 
-    monkeypatch.setattr("retention_assets.stores.objects.scan.scan.scan_in", counted)
+    monkeypatch.setattr("retention_assets.stores.objects.scan.scan_in", counted)
     code, out, _ = run("simulate", "--from", text_of(MARKED), "--days", "3", "--format", "json")
     assert (code, json.loads(out)["totals"]["deleted"]["transactions"], scans) == (DONE, 2, 1)
     almost_nothing_is_referred_to(lake)

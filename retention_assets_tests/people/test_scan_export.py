@@ -23,10 +23,10 @@ from retention_assets.pipeline.scans import scan_totals
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.settings.model import load_settings
 from retention_assets.stores.concurrency import TasksHere
+from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_edges, open_references
-from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.scan import Scan, scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import take_lease
 

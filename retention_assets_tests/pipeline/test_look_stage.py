@@ -22,7 +22,7 @@ from retention_assets.pipeline import look_stage, sweep_stage
 from retention_assets.pipeline.look_stage import DueInLedger, StopFile, looks_in_tasks
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.stores.objects.listings.path import PathObjects as LocalListing
+from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import ShareEnd, open_references
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.sweep.dataset_sweep import SweepResult

@@ -18,8 +18,8 @@ from retention_assets.pipeline.scan_stage import write_log
 from retention_assets.pipeline.stage import Source as LogSource
 from retention_assets.pipeline.stage import read_datasets, read_output
 from retention_assets.pipeline.tasks import SparkTasks
-from retention_assets.stores.objects.scan.folder import ScanFolder, read_classes
-from retention_assets.stores.objects.scan.scan import Scan, read_here, scan_in
+from retention_assets.stores.objects.folder import ScanFolder, read_classes
+from retention_assets.stores.objects.scan import Scan, read_here, scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.local_spark import Session

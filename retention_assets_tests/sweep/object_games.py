@@ -55,8 +55,10 @@ _ACTS = 700
 # In which part of a run an act is, by the module that it is called from: the innermost of these counts.
 _PARTS = {
     "retention_assets.stores.objects.delete": "deletion",
-    "retention_assets.stores.objects.look.": "second look",
-    "retention_assets.stores.objects.scan.": "scan",
+    "retention_assets.stores.objects.look": "second look",
+    "retention_assets.stores.objects.hits": "second look",
+    "retention_assets.stores.objects.scan": "scan",
+    "retention_assets.stores.objects.judge": "scan",
     "retention_assets.pipeline.scans": "scan",
     "retention_assets.sweep.": "sweep",
     "retention_assets.dagster.assets": "mark",

@@ -1,13 +1,23 @@
-"""Result of a scan in numbers, as the ledger keeps it and brakes check it."""
+"""Result of a scan in numbers, as the ledger keeps it, and brakes: a scan whose numbers look wrong must not mark.
 
-from collections.abc import Collection, Mapping
+There are two degrees. A source that is empty or shrank has probably lost references: the scan fails, as its input cannot be
+trusted (`find_source_faults`). If every source looks usual but the whole does not, the scan is braked (`find_brakes`): its
+counts are published, and a person may accept it. With a single source, shrunken references therefore fail the scan. Small steps
+add up: each scan carries on the largest counts of the last days (`peaks_of`). Shares are inclusive limits. A scan in which
+nothing was old enough to be judged marks nothing, so nothing brakes it; and nothing shrinks in the first scan.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from fractions import Fraction
 
 from pydantic import TypeAdapter
 
 from retention_assets.errors import Refused
+from retention_assets.policy.durations import text_of
+from retention_assets.stores.objects.settings import Brakes
 
 
 class ObjectClass(StrEnum):
@@ -131,3 +141,117 @@ class ScanResult:
 
 
 _RESULT = TypeAdapter(ScanResult)
+
+
+def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
+    """Reasons why sources cannot be trusted, with their numbers; any of them fails the scan."""
+    is_empty = {source.label: source.rows == 0 and brakes.empty_source == "refuse" for source in result.sources}
+    remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
+    found = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
+    others = [source for source in (*result.sources, *result.edge_sources) if not is_empty.get(source.label)]
+    return found + find_losses(brakes, others, last, result.started_at)
+
+
+def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
+    """Sources that have probably lost something: files or shares since the last kept scan, or more references than the brake
+    allows since the largest one. A look counts rows, not distinct references: as rows may repeat,
+    the losses that it finds are certain, but it may miss others."""
+    if last is None:
+        return []
+    peaks, found = _most_before(brakes, last, at), list[str]()
+    shards = {one.label: one.shards for one in (*last.sources, *last.edge_sources)}
+    for source in sources:
+        if 0 < source.shards < shards.get(source.label, 0):
+            remedy = "Put back what is missing; where they come and go, write `shards: changing` beside the source"
+            found.append(
+                f"{source.label} is not whole: it had {shards[source.label]:,} files or shares last time and has"
+                f" {source.shards:,}. {remedy}"
+            )
+        elif shrunk := _shrunk(brakes, peaks.get(source.label), source.distinct, last):
+            remedy = f"where that is right, set brakes.references_shrink of {last.store} higher"
+            found.append(f"{source.label} {shrunk}; {remedy}")
+    return found
+
+
+def own_peaks(result: ScanResult) -> list[Peak]:
+    """Peaks of a scan alone, as after a person accepted it."""
+    counts = ((one.label, one.distinct) for one in (*result.sources, *result.edge_sources))
+    return [Peak(label, result.started_at, count) for label, count in (("", result.distinct_references), *counts)]
+
+
+def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[Peak]:
+    """Peaks of a kept scan: its own counts, and larger ones of the last days. Peaks that the last scan's brake would have
+    refused are dropped: the brake was relaxed since, so they start anew."""
+    own = own_peaks(result)
+    if last is None:
+        return own
+    present, since = {one.label: one.references for one in own}, brakes.within.before(result.started_at)
+    return own + [
+        one
+        for one in last.peaks or own_peaks(last)
+        if one.at >= since and present.get(one.label, one.references) < one.references
+        and not _is_beyond(one.references - present[one.label], one.references, last.references_shrink)
+    ]  # fmt: skip
+
+
+def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Peak]:
+    """Largest number of references by label; the last scan counts whatever its age."""
+    found: dict[str, Peak] = {}
+    for one in last.peaks or own_peaks(last):
+        is_remembered = one.at == last.started_at or one.at >= brakes.within.before(at)
+        if is_remembered and (one.label not in found or one.references > found[one.label].references):
+            found[one.label] = one
+    return found
+
+
+def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
+    """Reasons, with numbers, why the scan as a whole looks wrong; empty if it is usual."""
+    objects, size = result.total(*JUDGED)
+    if not objects:
+        return []
+    found = []
+    before = _most_before(brakes, last, result.started_at).get("") if last else None
+    if last and (shrunk := _shrunk(brakes, before, result.distinct_references, last)):
+        found.append(f"all sources together {shrunk}")
+    unreferenced, unreferenced_size = result.total(ObjectClass.UNREFERENCED)
+    # Without sources, nothing is referred to by definition.
+    most = brakes.unreferenced_fraction if result.sources else 1.0
+    if _is_beyond(unreferenced, objects, most):
+        found.append(
+            f"nothing refers to {unreferenced:,} of {objects:,} judged objects, {_percent(unreferenced, objects)}, and"
+            f" brakes.unreferenced_fraction is {_percent_of(most)}"
+        )
+    elif _is_beyond(unreferenced_size, size, most):
+        found.append(
+            f"nothing refers to {unreferenced_size:,} of {size:,} judged bytes, {_percent(unreferenced_size, size)}, and"
+            f" brakes.unreferenced_fraction is {_percent_of(most)}"
+        )
+    unresolved, distinct, most = result.unresolved_references, result.distinct_references, brakes.unresolved_references
+    if _is_beyond(unresolved, distinct, most):
+        found.append(
+            f"{unresolved:,} of {distinct:,} references name nothing that is listed, {_percent(unresolved, distinct)}, and"
+            f" brakes.unresolved_references is {_percent_of(most)}: is a prefix wrong?"
+        )
+    return found
+
+
+def _shrunk(brakes: Brakes, before: Peak | None, now: int, last: ScanResult) -> str | None:
+    most = brakes.references_shrink
+    if before is None or not _is_beyond(before.references - now, before.references, most):
+        return None
+    fewer = f"{_percent(before.references - now, before.references)} fewer, and brakes.references_shrink is {_percent_of(most)}"
+    when = "last time" if before.at == last.started_at else f"at {text_of(before.at)}"
+    return f"had {before.references:,} references {when} and has {now:,}, {fewer}"
+
+
+def _is_beyond(part: int, whole: int, most: float) -> bool:
+    """Exact comparison: 0.29 of 100 is 29."""
+    return part > Fraction(str(most)) * whole
+
+
+def _percent(part: int, whole: int) -> str:
+    return _percent_of(part / whole)
+
+
+def _percent_of(share: float) -> str:
+    return f"{100 * share:.4g} %"

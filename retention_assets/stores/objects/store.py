@@ -19,22 +19,20 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import ForeignDatabase, location_of, table_of
 from retention_assets.sql.references import kind_of
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
-from retention_assets.stores.objects.delete import ObjectDeletion, is_conditional, pace_of
-from retention_assets.stores.objects.delete_sql import ObjectRows
+from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional, pace_of
+from retention_assets.stores.objects.folder import ScanFolder
+from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
-from retention_assets.stores.objects.listings.finished import FinishedListing
-from retention_assets.stores.objects.look.due import GivenKeys, in_purging_realms, within_realms
-from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, look_here, look_in
-from retention_assets.stores.objects.naming import constant_dataset, with_names
+from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.notes import PlannedObject, notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
-from retention_assets.stores.objects.references.rounds import Pace
-from retention_assets.stores.objects.scan.folder import ScanFolder
-from retention_assets.stores.objects.scan.scan import Scan, read_here
+from retention_assets.stores.objects.scan import Scan, read_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlEdges, SqlListing, SqlReferences
-from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.objects.sources import Pace
+from retention_assets.stores.objects.sources.finished import FinishedListing
+from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, with_names
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (

@@ -12,7 +12,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.guarded_delete import GuardedDelete
-from retention_assets.stores.objects import delete_sql
+from retention_assets.stores.objects import delete
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.objects.conftest import KEYS
 from retention_assets_tests.stores.objects.environments import OLD, SqlObjects
@@ -144,7 +144,7 @@ def test_several_rows_of_one_key_stay(lite: SqlObjects, comes: str, monkeypatch:
 
 
 def test_many_rows_are_many_transactions(lite: SqlObjects, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delete_sql, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(delete, "ROWS_AT_ONCE", 2)
     keys = [f"a/{number}" for number in range(5)]
     for key in keys:
         lite.put(key, b"x")

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.stores.objects.naming import dataset_parts, first_level_datasets, key_part, with_names
-from retention_assets.stores.objects.tables import OBJECTS
+from retention_assets.stores.objects.tables import OBJECTS, dataset_parts, first_level_datasets, key_part, with_names
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.listings.listed import settings_of
 

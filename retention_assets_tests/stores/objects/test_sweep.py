@@ -20,10 +20,10 @@ from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts
 from retention_assets.ledger.scans import Scans
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
-from retention_assets.stores.objects.listings.path import PathObjects as LocalListing
+from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import open_references
-from retention_assets.stores.objects.references.lines import LineSource
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
+from retention_assets.stores.objects.sources.files import LineSource
 from retention_assets.sweep.read import Wanted, among_asked, read_fresh
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings import path
+from retention_assets.stores.objects import listings
 from retention_assets.stores.objects.notes import ObjectCondition
 from retention_assets.stores.places import local
 from retention_assets_tests.rounds import rounds
@@ -22,9 +22,9 @@ from retention_assets_tests.stores.objects.listings.listed import found, listed,
 def write(root: Path, *keys: str, content: bytes = b"") -> None:
     """Files below a root."""
     for key in keys:
-        path = root / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        listings = root / key
+        listings.parent.mkdir(parents=True, exist_ok=True)
+        listings.write_bytes(content)
 
 
 def place(root: Path) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def test_where_nothing_may_be_written_the_clock_is_ours(root: Path, monkeypatch:
 
 def test_many_files_come_in_batches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root, *(f"many/{number}" for number in range(25)))
-    monkeypatch.setattr(path, "BATCH", 10)
+    monkeypatch.setattr(listings, "BATCH", 10)
     listing = listing_of(place(root))
     [share] = listing.shares(1)
     assert [len(batch) for batch in listing.read(share)] == [10, 10, 8]

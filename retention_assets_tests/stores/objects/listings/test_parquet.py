@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings.columns import objects_of
+from retention_assets.stores.objects.sources.finished import objects_of
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 

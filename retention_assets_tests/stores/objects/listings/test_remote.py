@@ -8,7 +8,7 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings.path import PathObjects
+from retention_assets.stores.objects.listings import PathObjects
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of
 
 PLACE = {"path": "memory://lake/blobs"}

@@ -125,7 +125,7 @@ def test_keys_of_any_type_are_found_by_their_texts(server: str, kind: str) -> No
 
 
 def test_many_keys_are_asked_for_in_portions(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    from retention_assets.stores.objects.listings import sql
+    from retention_assets.stores.objects.sources import sql
 
     monkeypatch.setattr(sql, "_PORTION", 3)
     objects.fill(objects.make(String(60)), *({"id": f"{number}"} for number in range(10)))

@@ -19,13 +19,12 @@ from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import TasksHere
-from retention_assets.stores.objects.look import due, look
-from retention_assets.stores.objects.look.due import GivenKeys
-from retention_assets.stores.objects.look.hits import witnesses_among
-from retention_assets.stores.objects.look.look import LookOrder, ObjectsLook, find_witnesses, look_in
+from retention_assets.stores.objects import hits, look
+from retention_assets.stores.objects.fingerprints import Fingerprints
+from retention_assets.stores.objects.folder import ScanFolder
+from retention_assets.stores.objects.hits import GivenKeys, witnesses_among
+from retention_assets.stores.objects.look import LookOrder, ObjectsLook, find_witnesses, look_in
 from retention_assets.stores.objects.references import ShareEnd
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.folder import ScanFolder
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
@@ -166,8 +165,8 @@ def test_what_becomes_due_after_a_look_is_nothing_that_it_answers_for(folder: Lo
 def test_what_was_due_is_known_however_many_pieces_it_is_in(
     folder: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
-    monkeypatch.setattr(due, "TOGETHER", together)
-    monkeypatch.setattr(due, "_RUN", together)
+    monkeypatch.setattr(hits, "TOGETHER", together)
+    monkeypatch.setattr(hits, "_RUN", together)
     store, keys = folder.store(), [f"k{number}" for number in range(600)]
     found = looked(store, tmp_path / "look", *keys)
     assert (len(found.due.buckets) > 1) == (together == 1)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects.look import due, hits
-from retention_assets.stores.objects.look.hits import WITNESSES
-from retention_assets.stores.objects.look.look import find_witnesses
+from retention_assets.stores.objects import hits
+from retention_assets.stores.objects.hits import WITNESSES
+from retention_assets.stores.objects.look import find_witnesses
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets_tests.rounds import rounds
@@ -101,8 +101,8 @@ def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:
 def test_any_random_sets_have_the_witnesses_that_sets_of_python_find(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(rounds(60)):
         random_ = random.Random(seed)
-        monkeypatch.setattr(due, "TOGETHER", random_.choice([1, 3, 1000]))
-        monkeypatch.setattr(due, "_RUN", random_.choice([1, 1000]))
+        monkeypatch.setattr(hits, "TOGETHER", random_.choice([1, 3, 1000]))
+        monkeypatch.setattr(hits, "_RUN", random_.choice([1, 1000]))
         monkeypatch.setattr(hits, "_HELD", random_.choice([1, 3, 1000]))
         monkeypatch.setattr(hits, "_GROUP", random_.choice([1, 1000]))
         keys: list[str | None] = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.stores.objects.references import RowSource, SourceNotWhole, files
+from retention_assets.stores.objects.references import RowSource, SourceNotWhole
+from retention_assets.stores.objects.sources import files
 from retention_assets.stores.objects.tables import REFERENCES
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, source, write_lines

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, lines
+from retention_assets.stores.objects.references import SourceNotWhole
+from retention_assets.stores.objects.sources import files
 from retention_assets_tests.stores.objects.references.sources import (
     edge_source,
     objects_of,
@@ -43,7 +44,7 @@ def test_edges_are_lines_with_both_ends(tmp_path: Path) -> None:
 def test_lines_are_the_same_however_blocks_cut_them(
     tmp_path: Path, block: int, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "_BLOCK", block)
+    monkeypatch.setattr(files, "_BLOCK", block)
     names = [f"é{number}" * (number % 5 + 1) for number in range(40)]
     written = [json.dumps({"object": name}, ensure_ascii=False) for name in names] + ['{"complete": true, "count": 40}']
     (tmp_path / "refs").write_bytes((end or "\n").join(written).encode() + (b"" if not end else b" \n\n"))
@@ -106,7 +107,7 @@ def test_a_file_that_is_not_whole_is_refused_by_file_and_line(tmp_path: Path, te
 
 
 def test_lines_are_counted_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_BLOCK", 50)
+    monkeypatch.setattr(files, "_BLOCK", 50)
     file = write_lines(tmp_path / "refs", *({"object": str(number)} for number in range(30)))
     file.write_text(file.read_text().replace('"21"', "21"))
     with pytest.raises(SourceNotWhole, match="line 22 "):

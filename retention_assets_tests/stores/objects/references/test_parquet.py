@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.stores.objects.references import SourceNotWhole, parquet
+from retention_assets.stores.objects.references import SourceNotWhole
+from retention_assets.stores.objects.sources import parquet
 from retention_assets_tests.stores.objects.references.sources import edge_source, ends_of, objects_of, rows_of, source
 
 

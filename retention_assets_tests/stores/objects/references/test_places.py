@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.stores.objects.references import SourceNotWhole
-from retention_assets.stores.objects.references.places import ListingRoot
+from retention_assets.stores.objects.sources.stores import ListingRoot
 
 DEFAULT = {"s3a": "s3", "s3n": "s3"}
 

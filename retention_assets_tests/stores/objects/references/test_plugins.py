@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole, plugins
+from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.sources import plugins
 from retention_assets_tests.stores.objects.references.sources import objects_of, rows_of, source
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference-sources.md"

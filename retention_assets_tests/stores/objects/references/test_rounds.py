@@ -10,8 +10,9 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.stores.concurrency import TasksHere
-from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole, rounds
-from retention_assets.stores.objects.references.rounds import ReadShares, ShareRows, read_whole
+from retention_assets.stores.objects import sources
+from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.sources import ReadShares, ShareRows, read_whole
 from retention_assets_tests.stores.objects.references.sources import Said
 
 
@@ -52,7 +53,7 @@ def test_each_source_is_asked_about_its_own_ends_alone() -> None:
 
 
 def test_however_many_rows_come_at_once_all_of_them_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_MOST", 2)
+    monkeypatch.setattr(sources, "_MOST", 2)
     reader = Reader()
     read_whole(TasksHere(), [Said([(key, None, None) for key in "abcde"], at_once=5)], reader)
     assert [key for _, key in reader.keys] == list("abcde")
@@ -106,9 +107,9 @@ def test_what_goes_wrong_with_the_rows_is_no_fault_of_the_source() -> None:
 
 def test_tasks_that_read_side_by_side_share_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(rounds, "moment", lambda: SimpleNamespace(running=clock[0]))
-    monkeypatch.setattr(rounds, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
-    sources = [Said([("a", None, None)] * 8, at_once=2), Said([("a", None, None)] * 8, at_once=2)]
-    ReadShares(sources, [(0, "all"), (1, "all")], 0, 2, Reader(), rate=4)(0)
+    monkeypatch.setattr(sources, "moment", lambda: SimpleNamespace(running=clock[0]))
+    monkeypatch.setattr(sources, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    both = [Said([("a", None, None)] * 8, at_once=2), Said([("a", None, None)] * 8, at_once=2)]
+    ReadShares(both, [(0, "all"), (1, "all")], 0, 2, Reader(), rate=4)(0)
     # Two a second.
     assert clock == [4.0]

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from retention_assets.stores.objects.scan.brakes import find_brakes, find_source_faults, own_peaks, peaks_of
-from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScanResult, SourceCount
+from retention_assets.stores.objects.scan_result import (
+    ClassCount,
+    ObjectClass,
+    ScanResult,
+    SourceCount,
+    find_brakes,
+    find_source_faults,
+    own_peaks,
+    peaks_of,
+)
 from retention_assets.stores.objects.settings import Brakes
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,8 @@ import random
 import numpy as np
 import pytest
 
-from retention_assets.stores.objects.scan.filters import Bloom, BloomSize, SortedFingerprints, distinct
+from retention_assets.stores.objects.fingerprints import SortedFingerprints, distinct
+from retention_assets.stores.objects.judge import Bloom, BloomSize
 
 LAST = 2**64 - 1
 

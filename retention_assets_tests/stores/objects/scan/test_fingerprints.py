@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from retention_assets.stores.objects.scan import fingerprints
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, NamedBy, lookups
+from retention_assets.stores.objects import fingerprints
+from retention_assets.stores.objects.fingerprints import Fingerprints, NamedBy, lookups
 
 SALT = bytes(range(240, 256))
 

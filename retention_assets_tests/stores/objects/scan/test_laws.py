@@ -14,7 +14,7 @@ import pytest
 
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import TasksHere
-from retention_assets.stores.objects.scan import scan as scans
+from retention_assets.stores.objects import scan as scans
 from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,

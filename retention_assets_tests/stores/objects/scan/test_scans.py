@@ -20,14 +20,14 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.policy.model import Policy
 from retention_assets.policy.realms import purge_of
-from retention_assets.stores.objects.references import ShareEnd, rounds
-from retention_assets.stores.objects.scan import judge as judging
-from retention_assets.stores.objects.scan import listed as listed_objects
-from retention_assets.stores.objects.scan import read_references
-from retention_assets.stores.objects.scan import scan as scans
-from retention_assets.stores.objects.scan.filters import Bloom
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints
-from retention_assets.stores.objects.scan.scan import Scan, read_here, scan_here
+from retention_assets.stores.objects import folder, sources
+from retention_assets.stores.objects import folder as listed_objects
+from retention_assets.stores.objects import judge as judging
+from retention_assets.stores.objects import scan as scans
+from retention_assets.stores.objects.fingerprints import Fingerprints
+from retention_assets.stores.objects.judge import Bloom
+from retention_assets.stores.objects.references import ShareEnd
+from retention_assets.stores.objects.scan import Scan, read_here, scan_here
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
@@ -189,9 +189,9 @@ def test_many_ranges_and_runs_give_the_same(filter_: dict[str, object], monkeypa
         filter=filter_,
     )  # fmt: skip
     for module, name, value in (
-        (scans, "_TOGETHER", 40), (read_references, "_RUN", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
+        (scans, "_TOGETHER", 40), (folder, "_RUN", 20), (judging, "_ASKED", 20), (judging, "_CELL", 4),
         # A part is read in two tables, each of which is asked about by itself.
-        (listed_objects, "ROWS", 16), (rounds, "_MOST", 32),
+        (listed_objects, "ROWS", 16), (sources, "_MOST", 32),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     found = judge(one)
@@ -222,8 +222,8 @@ def test_a_scan_that_is_not_whole_fails(scan: Scan, last: bool, words: str) -> N
 
 def test_objects_are_listed_and_references_read_no_faster_than_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(rounds, "moment", lambda: SimpleNamespace(running=clock[0]))
-    monkeypatch.setattr(rounds, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(sources, "moment", lambda: SimpleNamespace(running=clock[0]))
+    monkeypatch.setattr(sources, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
     references = source(*(named(f"k{number}") for number in range(60)), size=20)
     judge(scan_of(_old("k1"), references, rates={"references": 4}))
     assert clock == [15]

@@ -1,4 +1,5 @@
-"""One scan from beginning to end, in the order that keeps it safe: list first, then read every reference."""
+"""One scan from beginning to end, in the order that keeps it safe: list first, then read every reference. Its steps are
+numbered tasks, which Spark (pipeline/scan_stage.py) or this process runs."""
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,18 +14,33 @@ from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
+from retention_assets.stores.objects.classes import LOGGED, ClassRules, class_rules, log_lines
+from retention_assets.stores.objects.edges import CloseEdges, FindKept
+from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames
+from retention_assets.stores.objects.folder import (
+    FOLDERS,
+    RANGES,
+    ListedObjects,
+    ListingRows,
+    ReadEdges,
+    ReadReferences,
+    ReferenceRuns,
+    ScanFolder,
+    WriteListing,
+    names_of_sources,
+)
+from retention_assets.stores.objects.judge import (
+    AskObjects,
+    BloomSize,
+    FillBloom,
+    Group,
+    JudgeObjects,
+    Matches,
+    MatchObjects,
+    add_groups,
+)
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.references import RowSource
-from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, count_sources, read_whole
-from retention_assets.stores.objects.scan.classes import LOGGED, ClassRules, class_rules
-from retention_assets.stores.objects.scan.filters import BloomSize, FillBloom
-from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, ReferredNames
-from retention_assets.stores.objects.scan.folder import FOLDERS, RANGES, ScanFolder
-from retention_assets.stores.objects.scan.judge import AskObjects, Group, JudgeObjects, Matches, MatchObjects, add_groups
-from retention_assets.stores.objects.scan.listed import ListedObjects, ListingRows, WriteListing
-from retention_assets.stores.objects.scan.log_lines import log_lines
-from retention_assets.stores.objects.scan.read_edges import CloseEdges, FindKept, ReadEdges
-from retention_assets.stores.objects.scan.read_references import ReadReferences, ReferenceRuns, names_of_sources
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -34,6 +50,7 @@ from retention_assets.stores.objects.scan_result import (
     SourceCount,
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
+from retention_assets.stores.objects.sources import ReadRows, ShareRead, count_sources, read_whole
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import error_text
 

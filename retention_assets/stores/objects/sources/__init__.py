@@ -1,20 +1,66 @@
-"""Reads sources share by share in tasks, and what changed meanwhile again, until each proves that it was whole."""
+"""Sources of rows: listings, references and edges. A source is read share by share in tasks, and what changed meanwhile again,
+until it proves that it was whole."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import sleep
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.stores.concurrency import Tasks
-from retention_assets.stores.objects.references.source import ROUNDS, RowSource, ShareEnd, SourceNotWhole, shards_of
 from retention_assets.stores.objects.scan_result import SourceCount
 from retention_assets.stores.objects.source_settings import SourceSettings
 from retention_assets.stores.protocol import error_text
+
+# most times that changing shares are read
+ROUNDS = 5
+
+
+class SourceNotWhole(Refused):
+    """A source did not prove that it was read completely: the scan fails and marks nothing."""
+
+
+@dataclass(frozen=True)
+class ShareEnd:
+    """End of a share: its number of rows, and a small value that the source needs for the proof."""
+
+    share: Any
+    rows: int
+    proof: Any = None
+
+
+def shards_of(source: Any, share: Any) -> Sequence[str]:
+    """Name the files or shares behind a share, as far as the source can."""
+    names: Sequence[str] = source.shards_of(share) if hasattr(source, "shards_of") else ()
+    return names
+
+
+class RowSource(Protocol):
+    """A source of references (`tables.REFERENCES`) or edges (`tables.EDGES`), sent to tasks by value. If it consists of several
+    files, `shards_of(share)` names them: a source with fewer than before is not whole."""
+
+    @property
+    def label(self) -> str:
+        """Name for people, without a password: "lines refs/*.jsonl"."""
+
+    @property
+    def names_folders(self) -> bool:
+        """True if a reference that ends with / names every key with that prefix, and / alone names every key."""
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Split the source into about this many parts; small values."""
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """Yield the rows of a share and return its end. Raises if the share cannot be read completely."""
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
+        """Prove that the ends, including earlier rounds', cover everything; return shares that changed meanwhile. Raises
+        SourceNotWhole."""
+
 
 _SHARES_PER_SLOT = 3
 # rows per piece

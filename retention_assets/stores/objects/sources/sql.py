@@ -1,27 +1,118 @@
-"""Lists objects that are rows of a database, in ranges of keys from PostgreSQL's statistics. Keys are texts as in the `records`
-store, so that columns of any type can be found again. Each share is one statement and sees one state of the table."""
+"""Objects, references and edges in tables of a database. Keys are texts as in the `records` store, so that a UUID or a number
+is the same key in all sources, and columns of any type can be found again. Each share is one statement and sees one state."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Select, Table, cast, not_, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    DateTime,
+    Select,
+    Table,
+    and_,
+    cast,
+    literal_column,
+    not_,
+    null,
+    select,
+    text,
+)
 from sqlalchemy.types import NullType
 
 from retention_assets.clock import now
-from retention_assets.errors import Refused
+from retention_assets.errors import Refused, suggest
+from retention_assets.settings.urls import Url, mask_secrets
+from retention_assets.sql.errors import driver_message
 from retention_assets.sql.foreign import ForeignDatabase, indexes_of, place_on, table_of
-from retention_assets.sql.streams import are_datetimes
-from retention_assets.stores.objects.listings.columns import derived_columns
-from retention_assets.stores.objects.naming import constant_dataset, dataset_parts, with_names
+from retention_assets.sql.streams import are_datetimes, stream
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlObjects
-from retention_assets.stores.objects.tables import OBJECTS, whole_batch
+from retention_assets.stores.objects.sources import ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.sources.finished import derived_columns
+from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, dataset_parts, whole_batch, with_names
 from retention_assets.stores.records.keys import Key
 from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text
+
+
+@dataclass(frozen=True)
+class DatabaseSource:
+    """A table of references or edges, read in one read-only transaction: one share. `columns` belong to the table, in the order
+    of the schema's fields."""
+
+    url: Url | str
+    table: str
+    schema: pa.Schema
+    columns: tuple[str | None, ...]
+    where: str | None = None
+    names_folders: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"sql {self.table} in {mask_secrets(self.url)}"
+
+    def shares(self, wanted: int) -> Sequence[str]:  # noqa: ARG002 - two transactions would see two states
+        return [self.table]
+
+    def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        """Rows with a key."""
+        rows = 0
+        database = ForeignDatabase(self.url, self.label)
+        try:
+            table = table_of(database, self.table)
+            with database.reading() as connection:
+                for batch in stream(connection, self._query(connection, table), self._read_schema, bytes_too=True):
+                    rows += len(batch)
+                    yield self._checked(batch)
+        except SourceNotWhole:
+            raise
+        except Refused as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        # Rows are streamed past SQLAlchemy, so drivers raise their own exceptions.
+        except Exception as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: it can't be read: {driver_message(fault)}") from fault
+        return ShareEnd(share, rows)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[str]:
+        """A stream read to its end is complete."""
+        return [] if ends else [self.table]
+
+    @property
+    def _read_schema(self) -> pa.Schema:
+        return pa.schema([field.with_nullable(True) for field in self.schema])
+
+    def _query(self, connection: Connection, table: Table) -> Select[Any]:
+        dialect = connection.dialect.name
+        given = [None if name is None else self._column(table, name) for name in self.columns]
+        texts = [null() if column is None else Key(column, dialect).text for column in given]
+        required = [
+            column.is_not(None)
+            for column, field in zip(given, self.schema, strict=True)
+            if column is not None and not field.nullable
+        ]
+        query: Select[Any] = select(*(text.label(f"c{at}") for at, text in enumerate(texts))).where(and_(*required))
+        # Line breaks end a trailing comment in the condition.
+        return query if self.where is None else query.where(literal_column(f"(\n{self.where}\n)"))
+
+    def _column(self, table: Table, name: str) -> Column[Any]:
+        if name not in table.columns:
+            remedy = suggest(name, table.columns.keys()) or f"It has {', '.join(table.columns.keys())}."
+            raise SourceNotWhole(f"{self.label} has no column {name}. {remedy}")
+        return table.columns[name]
+
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for field in self.schema:
+            # An existing key without a text must not count as missing.
+            if not field.nullable and batch[field.name].null_count:
+                raise SourceNotWhole(f"{self.label} has keys that are bytes, which have no text in SQLite. Write them as text.")
+        return batch.cast(self.schema)
+
 
 # keys per statement, well below every database's limit of parameters; SQLite uses three per key
 _PORTION = 5_000

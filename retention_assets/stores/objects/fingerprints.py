@@ -4,6 +4,7 @@ UTF-8 begins with, the length of the realm plus one (0 if it has none; highest b
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,8 @@ Hashes = npt.NDArray[np.uint64]
 SALT_BYTES = 16
 # rows hashed together: each is a Python object meanwhile
 _BLOCK = 1 << 16
+# values indexed at a time, to bound memory
+_INDEXED = 1 << 16
 _FOLDER = 1 << 63
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
@@ -148,3 +151,70 @@ def _folders(keys: pa.Array, depth: int) -> pa.Array:
     if not depth:
         return pa.repeat(EVERYTHING, len(keys))
     return pc.struct_field(pc.extract_regex(keys, f"^(?P<folder>(?:[^/]*/){{{depth}}})"), [0])
+
+
+Number = TypeVar("Number", np.int64, np.uint64)
+
+
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Sort in place and return the distinct values. np.unique() hashes them first, which takes several times as long."""
+    values.sort()
+    first = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=first[1:])
+    return values if first.all() else values[first]
+
+
+class SortedFingerprints:
+    """Sorted, evenly distributed fingerprints with an index by their leading bits. A lookup costs about two reads, whatever
+    their number."""
+
+    def __init__(self, values: Hashes) -> None:
+        self._values = values
+        self._low = values[0] if len(values) else np.uint64(0)
+        span = int(values[-1]) - int(self._low) if len(values) else 0
+        # about one value per slot
+        self._shift = np.uint64(max(0, span.bit_length() - max(1, len(values).bit_length() - 1)))
+        places = (span >> int(self._shift)) + 1
+        # A slot begins after the last value of the slot before.
+        ends = np.zeros(places + 1, dtype=np.int32)
+        for begin in range(0, len(values), _INDEXED):
+            part = values[begin : begin + _INDEXED]
+            ends[((part - self._low) >> self._shift).astype(np.int64) + 1] = np.arange(
+                begin + 1, begin + len(part) + 1, dtype=np.int32
+            )
+        self._begins = np.maximum.accumulate(ends, out=ends)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def values(self) -> Hashes:
+        """Sorted values, possibly repeated."""
+        return self._values
+
+    def find(self, wanted: Hashes) -> Ints:
+        """Index of the first occurrence of each fingerprint; -1 if absent."""
+        if not len(self._values):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        # Values out of range clip to the end of the index, where nothing is found.
+        slot = ((wanted - self._low) >> self._shift).astype(np.int64)
+        at = self._begins.take(slot, mode="clip").astype(np.int64)
+        slot += 1
+        end = self._begins.take(slot, mode="clip")
+        value = self._values.take(at, mode="clip")
+        # An empty slot begins where the next one does, so it contains nothing.
+        found = np.where((value == wanted) & (at < end), at, -1)
+        waiting = np.flatnonzero((value < wanted) & (at + 1 < end))
+        at, end, wanted = at[waiting], end[waiting], wanted[waiting]
+        while len(waiting):
+            at += 1
+            value = self._values.take(at)
+            same = value == wanted
+            found[waiting[same]] = at[same]
+            more = (value < wanted) & (at + 1 < end)
+            waiting, at, end, wanted = waiting[more], at[more], end[more], wanted[more]
+        return found
+
+    def has(self, wanted: Hashes) -> Bools:
+        there: Bools = self.find(wanted) >= 0
+        return there

@@ -1,6 +1,14 @@
-"""One look from beginning to end: the order of its steps, and its result as a value that tasks can be sent. The order keeps it
-safe: first the time, then due keys, then edges, then references. Whatever appears or is written anew later is young by the
-look's own time, and no key is judged by a look that did not ask about it."""
+"""The look of a sweep: finds, once for all due objects, who refers to them now. The order keeps it safe: first the time, then
+due keys, then edges, then references. Whatever appears or is written anew later is young by the look's own time, and no key is
+judged by a look that did not ask about it.
+
+Due keys may be millions and references billions: so each step consists of numbered tasks that leave their results in a folder.
+A fingerprint covers the key alone, as the ledger does not know realms, and only selects what is written down. Answers compare
+whole keys and realms, so a collision of fingerprints costs a row and changes nothing.
+
+An object that is kept retains what its edges lead to, just as one that is referred to does. An object without a realm is
+retained over edges of any realms: better kept by mistake than lost.
+"""
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,32 +22,169 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.clock import now
-from retention_assets.frames.arrays import Bools, flags, join_chunks
+from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
-from retention_assets.stores.objects.look.due import (
+from retention_assets.stores.objects.classes import (
+    CLASSES,
+    NUMBER,
+    ClassRules,
+    class_rules,
+    classes_of,
+    lines_of,
+    object_lines,
+    why_kept,
+)
+from retention_assets.stores.objects.edges import ACROSS, EVERYWHERE, REALMS, CodedEdges, read_edge_files, realms_of
+from retention_assets.stores.objects.fingerprints import SALT_BYTES, Fingerprints, ReferredNames, distinct
+from retention_assets.stores.objects.folder import ROWS, ReadEdges, ReferenceRuns, Run, ScanFolder, names_of_sources
+from retention_assets.stores.objects.hits import (
+    WITNESSES,
     DueFingerprints,
+    FindReferences,
     GivenKeys,
+    Hits,
     LookStopped,
     WriteDue,
     check_stop,
+    first_of_each,
+    hashes_of,
+    hits_of,
     within_realms,
+    witness_words,
+    witnesses_among,
+    write_hits,
 )
-from retention_assets.stores.objects.look.edges import KEPT_LABEL, FindKeptNow, FindLeading, FollowEdges
-from retention_assets.stores.objects.look.hits import WITNESSES, FindReferences, Hits, witness_words, witnesses_among
+from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
-from retention_assets.stores.objects.references.rounds import ReadRows, ShareRead, ShareRows, count_sources, read_whole
-from retention_assets.stores.objects.scan.brakes import find_losses
-from retention_assets.stores.objects.scan.classes import CLASSES, NUMBER, ClassRules, class_rules, classes_of
-from retention_assets.stores.objects.scan.fingerprints import SALT_BYTES, Fingerprints, ReferredNames
-from retention_assets.stores.objects.scan.folder import Run, ScanFolder
-from retention_assets.stores.objects.scan.log_lines import lines_of, object_lines
-from retention_assets.stores.objects.scan.read_edges import ReadEdges
-from retention_assets.stores.objects.scan.read_references import ReferenceRuns, names_of_sources
-from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, SourceCount
+from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, SourceCount, find_losses
 from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.sources import ReadRows, ShareRead, ShareRows, count_sources, read_whole
+from retention_assets.stores.objects.sources.finished import FinishedListing
+from retention_assets.stores.objects.tables import EDGES, OBJECTS, with_names
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import WITNESS, DueTransactions, error_text, never
+
+_LEADING, _AROUND = "leading", "edges/around.parquet"
+# label of objects that are kept by rules or holds
+KEPT_LABEL = "edges"
+_NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
+
+
+@dataclass(frozen=True)
+class FindLeading:
+    parts: Sequence[str]
+    wanted: DueFingerprints
+    salt: bytes
+    folder: ScanFolder
+    folders: bool
+
+    def __call__(self, number: int) -> Run | None:  # noqa: ARG002 - there is one
+        """Write all keys from which edges lead to due ones, and these edges; None if there are none."""
+        fingerprints = Fingerprints(self.salt)
+        edges = CodedEdges.read(lambda: read_edge_files(self.folder, self.parts), fingerprints)
+        near = self.wanted.has(fingerprints.of(edges.keys))
+        near[edges.walk(back=True).reached(np.flatnonzero(near))[0]] = True
+        rows = np.flatnonzero(near[edges.ends])
+        if not len(rows):
+            return None
+        with self.folder.writer(_AROUND, EDGES) as writer:
+            for some in np.array_split(rows, -(-len(rows) // ROWS)):
+                texts = (edges.keys.take(pa.array(ends[some])) for ends in (edges.begins, edges.ends))
+                table = pa.table([*texts, realms_of(edges.realms[some] + REALMS, edges.names)], names=EDGES.names)
+                writer.write_table(table.cast(EDGES))
+        leading = edges.keys.take(pa.array(distinct(edges.begins[rows])))
+        hashes = hashes_of(fingerprints, leading, folders=self.folders)
+        return self.folder.write_values(_LEADING, distinct(np.concatenate(hashes)))
+
+
+@dataclass(frozen=True)
+class FindKeptNow:
+    settings: ObjectsSettings
+    rules: ClassRules
+    holds: Sequence[Hold]
+    # number of their label
+    source: int
+    tasks: int
+    salt: bytes
+    folder: ScanFolder
+
+    def __call__(self, number: int) -> Run | None:
+        """Write kept objects as hits with the reason; None if there are none."""
+        with self.folder.reader(_AROUND) as source:
+            begins = pc.unique(source.read(columns=["from"], use_threads=False)["from"]).cast(pa.string())
+        keys = begins.take(pa.array(np.arange(number, len(begins), self.tasks)))
+        listing = open_listing(self.settings)
+        found = self._named(listing.find(keys.to_pylist()))
+        kept = found.append_column("from_", why_kept(found, self.rules, self.holds))
+        if isinstance(listing, FinishedListing) and listing.place is not None:
+            # A list does not name objects newer than itself.
+            unlisted = self._named(listing.place.find(keys.filter(pc.invert(pc.is_in(keys, found["key"]))).to_pylist()))
+            kept = pa.concat_tables([kept, unlisted.append_column("from_", pa.repeat("is not in the listing", len(unlisted)))])
+        kept = kept.filter(pc.is_valid(kept["from_"]))
+        if not len(kept):
+            return None
+        columns = {"key": kept["key"], "realm": kept["realm"], "from": kept["from_"]}
+        hits = hits_of(columns, self.source, np.arange(len(kept)))
+        return write_hits(self.folder, self.salt, f"hits/kept-{number:05d}", hits)
+
+    def _named(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches([with_names(batch, self.settings) for batch in batches], _NAMED)
+
+
+@dataclass(frozen=True)
+class FollowEdges:
+    """Task that follows edges from the hits. The last label stands for objects that are kept themselves."""
+
+    hits: Hits
+    labels: Sequence[str]
+    folder: ScanFolder
+
+    def __call__(self, number: int) -> Run | None:  # noqa: ARG002 - there is one
+        edges = CodedEdges.read(lambda: read_edge_files(self.folder, [_AROUND]), Fingerprints(self.hits.salt))
+        named = self.hits.of(edges.keys)
+        if not len(named):
+            return None
+        realms = join_chunks(named["realm"])
+        names = [*edges.names, *sorted(set(realms.drop_null().to_pylist()).difference(edges.names))]
+        codes = integers(pc.index_in(realms, pa.array(names, pa.string()), skip_nulls=True), -1).astype(np.int64)
+        starts, hits = _starts(named, codes, len(edges.keys), across=len(names) > 0)
+        states, origins = edges.walk().reached(starts)
+        if not len(states):
+            return None
+        return self._write(edges.keys, names, states, hits.take(pa.array(origins)))
+
+    def _write(self, keys: pa.Array, names: Sequence[str], states: Ints, hits: pa.Table) -> Run:
+        scopes = states // len(keys)
+        ends, over = (keys.take(nodes) for nodes in (pa.array(states % len(keys)), join_chunks(hits["asked"])))
+        who = _filled(hits["from"], pa.array(self.labels, pa.string()).take(join_chunks(hits["source"])))
+        behind = pc.if_else(pc.equal(join_chunks(hits["source"]), len(self.labels) - 1), "", " refers to")
+        words = pc.binary_join_element_wise("over the edge from ", over.cast(pa.string()), ", which ", who, behind, "")
+        columns = {
+            "key": ends,
+            "realm": realms_of(scopes, names),
+            "from": words,
+            "over": over,
+            "across": pa.array(scopes == ACROSS),
+        }
+        found = hits_of(columns, join_chunks(hits["source"]), hits["at"].to_numpy())
+        return write_hits(self.folder, self.hits.salt, "hits/over", found)
+
+
+def _filled(texts: pa.ChunkedArray, instead: pa.Array) -> pa.Array:
+    given = join_chunks(texts)
+    return pc.if_else(pc.fill_null(pc.equal(given, ""), True), instead, given)
+
+
+def _starts(named: pa.Table, realms: Ints, nodes: int, *, across: bool) -> tuple[Ints, pa.Table]:
+    """Distinct sorted states in which walks begin, and the first hit of each."""
+    node = named["asked"].to_numpy()
+    states = np.where(realms < 0, EVERYWHERE, realms + REALMS) * nodes + node
+    if across:
+        states = np.concatenate([states, ACROSS * nodes + node])
+        named = pa.concat_tables([named, named])
+    return np.unique(states), first_of_each(named, states)
+
 
 # Older looks say nothing about the present.
 OLDEST = timedelta(days=1)

@@ -1,5 +1,5 @@
 """Sources of references: opens those of a store. Packages may add sources through the entry point group
-`retention_assets.references`, or settings name one as `use: module:name`; see source.py."""
+`retention_assets.references`, or settings name one as `use: module:name`; see `RowSource`."""
 
 import pyarrow as pa
 
@@ -7,14 +7,6 @@ from retention_assets.errors import Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.objects.references.database import DatabaseSource
-from retention_assets.stores.objects.references.iceberg import TableFileSource
-from retention_assets.stores.objects.references.lines import LineSource
-from retention_assets.stores.objects.references.parquet import ParquetSource
-from retention_assets.stores.objects.references.places import ListingRoot
-from retention_assets.stores.objects.references.plugins import PluginSource
-from retention_assets.stores.objects.references.source import RowSource, ShareEnd, SourceNotWhole
-from retention_assets.stores.objects.references.transactions import TransactionFolderSource
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import (
     IcebergCatalog,
@@ -28,6 +20,12 @@ from retention_assets.stores.objects.source_settings import (
     SqlReferences,
     StoreReferences,
 )
+from retention_assets.stores.objects.sources import RowSource, ShareEnd, SourceNotWhole
+from retention_assets.stores.objects.sources.files import LineSource
+from retention_assets.stores.objects.sources.parquet import ParquetSource
+from retention_assets.stores.objects.sources.plugins import PluginSource
+from retention_assets.stores.objects.sources.sql import DatabaseSource
+from retention_assets.stores.objects.sources.stores import ListingRoot, TableFileSource, TransactionFolderSource
 from retention_assets.stores.objects.tables import EDGES, REFERENCES
 
 __all__ = ["RowSource", "ShareEnd", "SourceNotWhole", "open_edges", "open_references"]

@@ -1,23 +1,127 @@
 """Judges listed objects: matches them with references, assigns classes, and counts and writes both. Objects and references are
 matched range by range of fingerprints, each small enough for a CPU cache. So the cost of an object stays the same however many
-there are, and no task holds all references."""
+there are, and no task holds all references. A Bloom filter's bits depend on the salt of the scan, so no object is kept by a
+false positive in every scan."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
-from retention_assets.stores.objects.scan.classes import CLASSES as NAMES
-from retention_assets.stores.objects.scan.classes import ClassRules, classes_of, words_of
-from retention_assets.stores.objects.scan.filters import BloomSize, Filter, SortedFingerprints, read_bloom
-from retention_assets.stores.objects.scan.fingerprints import Fingerprints, Hashes, NamedBy, lookups
-from retention_assets.stores.objects.scan.folder import CLASS, CLASSES, RANGES, RangedValues, Run, ScanFolder
-from retention_assets.stores.objects.scan.listed import ListedObjects
-from retention_assets.stores.objects.scan.read_references import distinct_of, read_sources
+from retention_assets.stores.objects.classes import CLASSES as NAMES
+from retention_assets.stores.objects.classes import ClassRules, classes_of
+from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, NamedBy, SortedFingerprints, lookups
+from retention_assets.stores.objects.folder import (
+    CLASS,
+    CLASSES,
+    RANGES,
+    ListedObjects,
+    RangedValues,
+    Run,
+    ScanFolder,
+    distinct_of,
+    read_sources,
+    words_of,
+)
 from retention_assets.stores.objects.scan_result import ObjectClass
+
+# values looked up at a time, to bound memory
+_PART = 1 << 18
+_FILE = "retained/bloom"
+_WORD = 64
+
+
+class Filter(Protocol):
+    def has(self, wanted: Hashes) -> Bools:
+        """Mask of the fingerprints that are, or may be, in the filter. No element is missed."""
+
+
+@dataclass(frozen=True)
+class BloomSize:
+    bits: int
+    hashes: int
+
+    @classmethod
+    def of(cls, expected: int, fpp: float) -> "BloomSize":
+        """Smallest size for this many elements at a rate of false positives, in words of 64 bits."""
+        exact = -expected * math.log(fpp) / math.log(2) ** 2
+        return cls(-(-math.ceil(exact) // _WORD) * _WORD, max(1, round(exact / expected * math.log(2))))
+
+    def rate(self, elements: int) -> float:
+        """Rate of false positives with this many distinct elements."""
+        return float(-math.expm1(-self.hashes * elements / self.bits)) ** self.hashes
+
+
+class Bloom:
+    def __init__(self, size: BloomSize, bits: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None) -> None:
+        self.size = size
+        self.bits = np.zeros(size.bits // 8, dtype=np.uint8) if bits is None else bits
+
+    def add(self, values: Hashes) -> None:
+        for places in self._places(values):
+            inside = places & np.uint64(7)
+            at = (places >> np.uint64(3)).astype(np.int64)
+            for bit in range(8):
+                # Duplicate places within a byte are safe, as all set the same bit.
+                mine = at[inside == bit]
+                self.bits[mine] |= np.uint8(1 << bit)
+
+    def has(self, wanted: Hashes) -> Bools:
+        """Mask of wanted that may be elements. There are no false negatives."""
+        found = np.ones(len(wanted), dtype=bool)
+        for begin in range(0, len(wanted), _PART):
+            left = np.arange(begin, min(begin + _PART, len(wanted)))
+            first, step = self._seeds(wanted[left])
+            for number in range(self.size.hashes):
+                places = self._place(first, step, number)
+                held = self.bits.take((places >> np.uint64(3)).astype(np.int64))
+                keep = (held >> (places & np.uint64(7)).astype(np.uint8)) & 1 == 1
+                found[left[~keep]] = False
+                left, first, step = left[keep], first[keep], step[keep]
+        return found
+
+    def _places(self, values: Hashes) -> Iterator[Hashes]:
+        for begin in range(0, len(values), _PART):
+            first, step = self._seeds(values[begin : begin + _PART])
+            for number in range(self.size.hashes):
+                yield self._place(first, step, number)
+
+    def _seeds(self, values: Hashes) -> tuple[Hashes, Hashes]:
+        step = values ^ (values >> np.uint64(30))
+        step = step * np.uint64(0xBF58476D1CE4E5B9)
+        step ^= step >> np.uint64(27)
+        step *= np.uint64(0x94D049BB133111EB)
+        step ^= step >> np.uint64(31)
+        return values, step | np.uint64(1)
+
+    def _place(self, first: Hashes, step: Hashes, number: int) -> Hashes:
+        place: Hashes = (first + step * np.uint64(number)) % np.uint64(self.size.bits)
+        return place
+
+
+@dataclass(frozen=True)
+class FillBloom:
+    """Single task that writes a filter of all fingerprints in some files."""
+
+    size: BloomSize
+    names: Sequence[str]
+    folder: ScanFolder
+
+    def __call__(self, _: int) -> None:
+        bloom = Bloom(self.size)
+        for name in self.names:
+            bloom.add(self.folder.read_values(name).values)
+        self.folder.write_bytes(_FILE, bloom.bits)
+
+
+def read_bloom(folder: ScanFolder, size: BloomSize) -> Bloom:
+    return Bloom(size, np.frombuffer(folder.read_bytes(_FILE), dtype=np.uint8))
+
 
 Rows = npt.NDArray[np.uint32]
 

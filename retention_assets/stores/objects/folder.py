@@ -1,0 +1,337 @@
+"""The folder of a scan: the files that its tasks leave, and the tasks that write listing, references and edges into it.
+
+`objects/` has a Parquet file per share, with everything listed, and `classes/` the class of each of its rows. `references/`,
+`asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints. The listing is read once, before every reference.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from retention_assets.frames.arrays import Ints, integers, join_chunks
+from retention_assets.frames.log import INSTANT, NAME
+from retention_assets.policy.realms import is_reserved
+from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct
+from retention_assets.stores.objects.listings import ObjectListing
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.sources import ShareEnd, ShareRead, ShareRows
+from retention_assets.stores.objects.tables import EDGES, constant_dataset, with_names
+
+# Fingerprints are cut into ranges of equal width; a task takes consecutive ones.
+RANGES = 1 << 8
+RANGE_SHIFT = 64 - 8
+# least rows that are written, read and judged together
+ROWS = 1 << 17
+_HEAD = (RANGES + 1) * 8
+OBJECTS, CLASSES = "objects", "classes"
+FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
+
+LISTED = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("realm", NAME),
+        pa.field("kind", NAME),
+        pa.field("dataset", NAME),
+        pa.field("size", pa.int64()),
+        pa.field("created_at", INSTANT),
+        pa.field("condition", pa.string()),
+        pa.field("fingerprint", pa.uint64()),
+    ]
+)
+KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
+CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
+_WORDS = ("realm", "kind", "dataset")
+
+
+def open_local(place: str) -> tuple[pafs.FileSystem, str]:
+    return pafs.LocalFileSystem(), place
+
+
+@dataclass(frozen=True)
+class Run:
+    """A file of fingerprints, and the number of the source that they are from."""
+
+    name: str
+    values: int
+    source: int = 0
+
+
+class Sized(Protocol):
+    def __len__(self) -> int:
+        """Number of rows."""
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def gathered(parts: Iterable[S], least: int) -> Iterator[list[S]]:
+    """Group consecutive parts, so that each group but the last has at least this many rows. Empty parts are left out."""
+    held, rows = list[S](), 0
+    for part in parts:
+        if len(part):
+            held.append(part)
+            rows += len(part)
+        if rows >= least:
+            yield held
+            held, rows = [], 0
+    if held:
+        yield held
+
+
+@dataclass(frozen=True)
+class ScanFolder:
+    """A folder, and how its path or URI is opened where tasks run."""
+
+    root: str
+    open: Callable[[str], tuple[pafs.FileSystem, str]] = open_local
+
+    def place(self, name: str) -> tuple[pafs.FileSystem, str]:
+        files, root = self.open(self.root)
+        return files, f"{root}/{name}"
+
+    def make(self, *names: str) -> None:
+        for name in names:
+            files, path = self.place(name)
+            files.create_dir(path, recursive=True)
+
+    def writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
+        """Open a Parquet file for writing; uncompressed on local disks, where compression costs more than it saves."""
+        files, path = self.place(name)
+        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        packed = "none" if isinstance(files, pafs.LocalFileSystem) else "lz4"
+        return pq.ParquetWriter(
+            path, schema, filesystem=files, compression=packed, use_dictionary=words, write_statistics=False
+        )
+
+    def reader(self, name: str) -> pq.ParquetFile:
+        files, path = self.place(name)
+        words = list(_WORDS) if name.startswith(f"{OBJECTS}/") else None
+        return pq.ParquetFile(path, filesystem=files, read_dictionary=words, pre_buffer=False)
+
+    def parts(self, name: str) -> list[str]:
+        files, path = self.place(name)
+        found = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        return sorted(one.base_name for one in found if one.base_name.endswith(".parquet"))
+
+    def write_bytes(self, name: str, *parts: Any) -> None:
+        files, path = self.place(name)
+        with files.open_output_stream(path) as stream:
+            for part in parts:
+                stream.write(part)
+
+    def read_bytes(self, name: str) -> pa.Buffer:
+        files, path = self.place(name)
+        with files.open_input_file(path) as source:
+            return source.read_buffer()
+
+    def write_values(self, name: str, values: Hashes, source: int = 0) -> "Run":
+        """Write sorted fingerprints, after the offset of each range."""
+        begins = np.searchsorted(values, np.arange(RANGES, dtype=np.uint64) << np.uint64(RANGE_SHIFT)).astype(np.int64)
+        self.write_bytes(name, np.append(begins, np.int64(len(values))), np.ascontiguousarray(values))
+        return Run(name, len(values), source)
+
+    def write_ranges(self, name: str, values: Hashes) -> Ints:
+        """Write fingerprints grouped by range, unsorted within each; merging sorts them. Returns the index of the fingerprint
+        at each place."""
+        ranges = (values >> np.uint64(RANGE_SHIFT)).astype(np.uint8)
+        begins = np.zeros(RANGES + 1, dtype=np.int64)
+        np.cumsum(np.bincount(ranges, minlength=RANGES), out=begins[1:])
+        order: Ints = np.argsort(ranges, kind="stable")
+        self.write_bytes(name, begins, values[order])
+        return order
+
+    def read_values(self, name: str, first: int = 0, end: int = RANGES) -> "RangedValues":
+        files, path = self.place(name)
+        with files.open_input_file(path) as source:
+            begins = np.frombuffer(source.read_at(_HEAD, 0), dtype=np.int64)
+            begin, behind = int(begins[first]), int(begins[end])
+            values = np.frombuffer(source.read_at((behind - begin) * 8, _HEAD + begin * 8), dtype=np.uint64)
+        return RangedValues(begins, first, values)
+
+
+@dataclass(frozen=True)
+class RangedValues:
+    """Fingerprints of consecutive ranges of a file."""
+
+    begins: Ints
+    first: int
+    values: Hashes
+
+    def between(self, first: int, end: int) -> Hashes:
+        origin = self.begins[self.first]
+        return self.values[int(self.begins[first] - origin) : int(self.begins[end] - origin)]
+
+
+def read_classes(folder: ScanFolder, columns: Sequence[str] = KEPT) -> Iterator[pa.Table]:
+    """Yield listed objects in batches: some columns of `KEPT`, and `class`."""
+    for part in folder.parts(CLASSES):
+        with folder.reader(f"{OBJECTS}/{part}") as objects, folder.reader(f"{CLASSES}/{part}") as classes:
+            for group in range(objects.num_row_groups):
+                rows = objects.read_row_group(group, columns=list(columns), use_threads=False)
+                yield rows.append_column("class", classes.read_row_group(group, use_threads=False)["class"])
+
+
+def words_of(column: pa.Array | pa.ChunkedArray) -> tuple[list[str], Ints]:
+    """Distinct texts of a column, and the index of each row's text; null is the index after the last."""
+    array = join_chunks(column)
+    if array.null_count == len(array):
+        return [], np.zeros(len(array), dtype=np.int64)
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    names = coded.dictionary.to_pylist()
+    return names, integers(coded.indices, len(names)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ListingRows:
+    """A listing as a source. It needs no further proof: a share that can't be listed completely raises."""
+
+    listing: ObjectListing
+    label: str = "the listing"
+    names_folders: bool = False
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        return self.listing.shares(wanted)
+
+    def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
+        rows = 0
+        for batch in self.listing.read(share):
+            rows += batch.num_rows
+            yield batch
+        return ShareEnd(share, rows)
+
+    def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:  # noqa: ARG002 - see above
+        return ()
+
+
+@dataclass(frozen=True)
+class ListedShare:
+    """File of a share, and its rows not in a reserved realm."""
+
+    part: str
+    counted: int
+
+
+@dataclass(frozen=True)
+class WriteListing:
+    settings: ObjectsSettings
+    salt: bytes
+    folder: ScanFolder
+
+    def __call__(self, rows: ShareRows) -> ListedShare:
+        fingerprints, only = Fingerprints(self.salt), constant_dataset(self.settings)
+        part, counted = f"{rows.name}.parquet", 0
+        with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
+            for batches in gathered((with_names(batch, self.settings) for batch in rows), ROWS):
+                table = pa.Table.from_batches(batches)
+                table = table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
+                hashes = fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
+                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
+                writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
+                counted += len(table) - _reserved_rows(table["realm"])
+        return ListedShare(part, counted)
+
+
+@dataclass(frozen=True)
+class ListedObjects:
+    """Parts of a listing in the folder of a scan; tasks are sent it as a value."""
+
+    folder: ScanFolder
+    parts: Sequence[str]
+
+    def read(self, number: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of `LISTED` of a part, each time in the same batches of less than twice `ROWS` rows."""
+        with self.folder.reader(f"{OBJECTS}/{self.parts[number]}") as source:
+            for group in range(source.num_row_groups):
+                yield source.read_row_group(group, columns=list(columns), use_threads=False)
+
+
+def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
+    if field.name == "dataset" and only_dataset is not None:
+        places = pa.array(np.zeros(len(table), dtype=np.int32))
+        return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
+    column = join_chunks(table[field.name])
+    if not pa.types.is_dictionary(field.type):
+        return column.cast(field.type)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), field.type)
+    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
+
+
+def _reserved_rows(realms: pa.ChunkedArray) -> int:
+    if realms.null_count == len(realms):
+        return 0
+    names, codes = words_of(realms)
+    reserved = [number for number, name in enumerate(names) if is_reserved(name)]
+    return sum(int((codes == number).sum()) for number in reserved)
+
+
+# rows of a share held in memory
+_RUN = 1 << 22
+
+
+@dataclass(frozen=True)
+class ReferenceRuns:
+    """Files of the references of a share, and how these name objects."""
+
+    runs: Sequence[Run]
+    names: ReferredNames
+
+
+@dataclass(frozen=True)
+class ReadReferences:
+    salt: bytes
+    folder: ScanFolder
+
+    def __call__(self, rows: ShareRows) -> ReferenceRuns:
+        runs, names = list[Run](), ReferredNames()
+        for values in map(np.concatenate, gathered(self._hashes(rows, names), _RUN)):
+            # Sorting is faster than grouping by range.
+            values.sort()
+            runs.append(self.folder.write_values(f"references/{rows.name}-{len(runs):03d}", values, rows.number))
+        return ReferenceRuns(runs, names)
+
+    def _hashes(self, rows: ShareRows, names: ReferredNames) -> Iterator[Hashes]:
+        fingerprints = Fingerprints(self.salt)
+        for batch in rows:
+            folders = names.note(batch, rows.source.names_folders)
+            yield fingerprints.of(batch["object"], batch["realm"], folders)
+
+
+def names_of_sources(read: Sequence[ShareRead[ReferenceRuns]], sources: int) -> list[ReferredNames]:
+    return [ReferredNames.all_of(one.result.names for one in read if one.source == number) for number in range(sources)]
+
+
+def in_order(hashes: Sequence[Hashes]) -> Hashes:
+    return distinct(np.concatenate(hashes)) if hashes else np.zeros(0, dtype=np.uint64)
+
+
+def distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
+    """Distinct values of all sources in some ranges, and how many each source has."""
+    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
+    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
+
+
+def read_sources(folder: ScanFolder, runs: Sequence[Run], sources: int, first: int, end: int) -> list[list[RangedValues]]:
+    return [[folder.read_values(run.name, first, end) for run in runs if run.source == source] for source in range(sources)]
+
+
+@dataclass(frozen=True)
+class ReadEdges:
+    salt: bytes
+    folder: ScanFolder
+
+    def __call__(self, rows: ShareRows) -> str:
+        """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
+        part, fingerprints = f"edges/{rows.name}.parquet", Fingerprints(self.salt)
+        begins = list[Hashes]()
+        with self.folder.writer(part, EDGES) as writer:
+            for batch in rows:
+                begins.append(fingerprints.of(batch["from"]))
+                writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
+        self.folder.write_values(f"{part}.begins", in_order(begins))
+        return part

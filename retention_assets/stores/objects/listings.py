@@ -1,0 +1,124 @@
+"""Listings: all objects of a store, in shares that many tasks read at once; here of a folder of a disk, a prefix of a bucket,
+or whatever else fsspec opens."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from retention_assets.errors import Refused, quote
+from retention_assets.frames.log import INSTANT
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.stores.objects.notes import ObjectCondition, stat_conditions, tagged_conditions
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing
+from retention_assets.stores.objects.tables import BATCH, first_level_datasets, objects_batch
+from retention_assets.stores.places import Entry, is_on_s3, open_place
+
+
+@dataclass(frozen=True)
+class PathObjects:
+    location: str
+
+    def begin(self) -> datetime:
+        return open_place(self.location).clock()
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        return open_place(self.location).shares(wanted)
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        return self._batches(open_place(self.location).entries(share))
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self._batches(open_place(self.location).find(keys))
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        return first_level_datasets(settings, open_place(self.location).names_in)
+
+    def _batches(self, entries: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
+        while batch := list(islice(entries, BATCH)):
+            yield self._batch(batch)
+
+    def _batch(self, entries: Sequence[Entry]) -> pa.RecordBatch:
+        shown = mask_secrets(self.location)
+        if (timeless := next((entry.key for entry in entries if entry.time is None), None)) is not None:
+            raise Refused(
+                f"{shown} does not say when {quote(timeless, 200)} was written, and ages are not guessed. List it in another"
+                " way: `parquet`, `table` or `sql`."
+            )
+        keys, sizes, times, versions, generations, etags, inodes, links = zip(*entries, strict=True)
+        created = np.asarray(times, np.int64) // 1000
+        size = pa.array(sizes, pa.int64())
+        if inodes[0] is not None:
+            # inode numbers may need all 64 bits
+            condition = stat_conditions(
+                pa.array(times, pa.int64()), size, pa.array(inodes, pa.uint64()), pa.array(links, pa.int64())
+            )
+        elif is_on_s3(self.location):
+            condition = tagged_conditions(pa.array(versions, pa.string()), pa.array(etags, pa.string()))
+        else:
+            tags = zip(generations, etags, strict=True)
+            conditions = (
+                ObjectCondition(generation=generation, etag=None if generation else etag) for generation, etag in tags
+            )
+            condition = pa.array([None if tag == ObjectCondition() else tag.text for tag in conditions], pa.string())
+        return objects_batch(keys, shown, {"size": size, "created_at": pa.array(created).cast(INSTANT), "condition": condition})
+
+
+class ObjectListing(Protocol):
+    """A listing. It and its shares are sent to tasks by value, so connections are opened where they are used."""
+
+    def begin(self) -> datetime:
+        """Instant from which the listing is valid: the store's own clock, or the time at which a finished listing was made."""
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Split the listing into about this many small, disjoint parts that leave nothing out."""
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them. Raises if the share
+        cannot be listed completely."""
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Objects present now under the given keys, as `tables.OBJECTS`, from the place itself and not from a finished list."""
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        """Sorted names of the datasets; None if only a complete listing can tell."""
+
+
+def open_listing(settings: ObjectsSettings) -> ObjectListing:
+    """Create the listing of a store. Opens no place yet; each kind's dependencies are imported on demand."""
+
+    listing = settings.listing
+    if isinstance(listing, PathListing):
+        return PathObjects(listing.path)
+    if isinstance(listing, SqlListing):
+        from retention_assets.stores.objects.sources.sql import DatabaseObjects
+
+        return DatabaseObjects.of(listing.sql, settings)
+    from retention_assets.stores.objects.sources.finished import FinishedListing
+
+    place = None if listing.path is None else PathObjects(listing.path)
+    if isinstance(listing, InventoryListing):
+        from retention_assets.stores.objects.sources.inventory import InventoryObjects
+
+        return FinishedListing(
+            "inventory", InventoryObjects(listing.inventory.manifest, listing.path), place, rate=settings.rates.scan
+        )
+    from retention_assets.stores.objects.sources.finished import ColumnRoles
+
+    whole_seconds = listing.path is not None and is_on_s3(listing.path)
+    if isinstance(listing, TableListing):
+        from retention_assets.stores.objects.sources.finished import TableObjects
+
+        roles = ColumnRoles.of(listing.table.columns, settings, whole_seconds)
+        return FinishedListing(
+            "table", TableObjects(settings.name, listing.table, roles), place, roles.derived, settings.rates.scan
+        )
+    from retention_assets.stores.objects.sources.parquet import ParquetObjects
+
+    roles = ColumnRoles.of(listing.parquet.columns, settings, whole_seconds)
+    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles), place, roles.derived, settings.rates.scan)
