@@ -35,7 +35,7 @@ from retention_assets.pipeline.stage import Source, run_stage
 from retention_assets.policy.datahub import AspectEntry, policies_for
 from retention_assets.policy.model import Policy
 from retention_assets.stores.aspects.log import ROWS
-from retention_assets.stores.aspects.names import key_of
+from retention_assets.stores.aspects.rows import key_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.logs import ChosenDatasets

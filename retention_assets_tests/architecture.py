@@ -169,10 +169,10 @@ BUDGETS: Mapping[str, int] = {
     "ledger": 6_580,
     "stores": 1_140,
     "stores.places": 2_040,
-    "stores.files": 1_480,
-    "stores.iceberg": 2_430,
+    "stores.files": 1_450,
+    "stores.iceberg": 2_380,
     "stores.aspects": 1_170,
-    "stores.records": 1_350,
+    "stores.records": 1_330,
     "stores.objects": 6_560,
     "evaluation": 2_400,
     "sweep": 2_790,
@@ -184,7 +184,7 @@ BUDGETS: Mapping[str, int] = {
     "retention_assets_tests": 65_400,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 30, 1_317
+OPENINGS, ARROWS = 30, 1_313
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -22,7 +22,7 @@ from sqlalchemy.util import LRUCache
 
 from retention_assets import exchange
 from retention_assets.sql import streams
-from retention_assets.stores.files import content
+from retention_assets.stores.files import log_files
 
 # Bytes of a log that is kept with its lines, and places that mean nothing more than a place to any reader.
 _SMALL, _PLAIN = 20_000, re.compile(r"[\w/.-]+", re.ASCII)
@@ -99,7 +99,7 @@ def _share_logs(patch: pytest.MonkeyPatch) -> None:
             return exchange.read_file(file, datasets)
         return read_once(text, file.name, None if datasets is None else tuple(datasets), Unseen(file))
 
-    patch.setattr(content, "read_file", read_again)
+    patch.setattr(log_files, "read_file", read_again)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from retention_assets.outcomes import Outcome, SweptTarget
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.foreign_keys import Cascades
 from retention_assets.sql.guarded_delete import Attempt, GuardedDelete, short_lock_wait
-from retention_assets.stores.aspects.notes import RACED, UrnRows, WantedRow, classify, reason_to_spare
+from retention_assets.stores.aspects.rows import RACED, UrnRows, WantedRow, classify, reason_to_spare
 from retention_assets.stores.aspects.table import AspectsTable
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import Permit, Target

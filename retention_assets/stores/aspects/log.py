@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import ATTRIBUTES, INSTANT, LINES
 from retention_assets.sql.streams import are_datetimes, instant_columns
-from retention_assets.stores.aspects.names import PREFIX, Key, transaction_of
+from retention_assets.stores.aspects.rows import PREFIX, Key, transaction_of
 
 ROWS = pa.schema(
     [

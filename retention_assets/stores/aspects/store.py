@@ -21,9 +21,8 @@ from retention_assets.sql.foreign import ForeignDatabase, has_rows, indexes_of, 
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
 from retention_assets.stores.aspects.delete import delete_versions
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
-from retention_assets.stores.aspects.names import VERSION_AT, Key, dataset_of, key_of, row_of
-from retention_assets.stores.aspects.notes import Row, RowNote, prepared_of
 from retention_assets.stores.aspects.policies import read_policies
+from retention_assets.stores.aspects.rows import VERSION_AT, Key, Row, RowNote, dataset_of, key_of, prepared_of, row_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.protocol import (

@@ -37,8 +37,7 @@ from sqlalchemy import (
 
 from retention_assets.errors import Refused
 from retention_assets.sql.foreign import ForeignDatabase, table_of
-from retention_assets.stores.aspects.names import PREFIX, Key
-from retention_assets.stores.aspects.notes import UrnRows
+from retention_assets.stores.aspects.rows import PREFIX, Key, UrnRows
 
 KEY = ("urn", "aspect", "version")
 _NEEDED = (*KEY, "metadata", "createdon")

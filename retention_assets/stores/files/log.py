@@ -15,8 +15,16 @@ import pyarrow as pa
 from retention_assets.clock import moment
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import joined_lines, reading_order
-from retention_assets.stores.files.content import datasets_of, ids_of, lines_of_all
-from retention_assets.stores.files.listing import Found, LogFile, folder_version, is_as_listed, list_logs
+from retention_assets.stores.files.log_files import (
+    Found,
+    LogFile,
+    datasets_of,
+    folder_version,
+    ids_of,
+    is_as_listed,
+    lines_of_all,
+    list_logs,
+)
 
 # bytes of log: some thousand small histories, or about a second of work
 _TOGETHER = 4 << 20

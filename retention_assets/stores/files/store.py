@@ -23,12 +23,10 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
+from retention_assets.stores.files.folders import FolderLayout, FolderOwnership, RootSigns
 from retention_assets.stores.files.log import FilesLog
-from retention_assets.stores.files.ownership import FolderOwnership
-from retention_assets.stores.files.paths import FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.tombstones import append_tombstones, tombstones_for
-from retention_assets.stores.files.witness import RootSigns
 from retention_assets.stores.places import Folder, FolderChanged, FolderNote, Place, RemovedFolder, open_place
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import leave_identity, place_of_root

@@ -27,18 +27,22 @@ from retention_assets.settings.secrets import masked
 from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.engines import GONE
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.iceberg.aliases import TableAliases
-from retention_assets.stores.iceberg.claims import OtherTables
+from retention_assets.stores.iceberg.catalog import (
+    CatalogTables,
+    catalog_place,
+    load_table,
+    open_catalog,
+    see_all_rows,
+    table_locations,
+)
 from retention_assets.stores.iceberg.commit import can_commit
-from retention_assets.stores.iceberg.delete_io import ExactFileIO
+from retention_assets.stores.iceberg.delete import ExactFileIO
 from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
-from retention_assets.stores.iceberg.parsed import ParsedFiles
-from retention_assets.stores.iceberg.place import catalog_place, open_catalog, remains_of
-from retention_assets.stores.iceberg.prepare import prepare_table
-from retention_assets.stores.iceberg.reached import ReachedFiles, files_reached
+from retention_assets.stores.iceberg.manifests import ParsedFiles
+from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
+from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sql_catalog import CatalogTables, load_table, see_all_rows, table_locations
-from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, sweep_table
+from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, prepare_table, remains_of, sweep_table
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 

@@ -45,8 +45,7 @@ from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, op
 from retention_assets.stores.places.local import LocalPlace
 from retention_assets.stores.places.protocol import DeletionPace
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, error_text
-from retention_assets.stores.records.keys import Key
-from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text
+from retention_assets.stores.records.tables import Key, RecordTables, TableRows, attribute_text
 
 ROWS_AT_ONCE = 1_000
 _PRESENT = pa.schema([OBJECTS.field(name) for name in ("key", "created_at", "size")])

@@ -31,17 +31,21 @@ from retention_assets.stores.protocol import (
     always,
 )
 from retention_assets.stores.records.delete import (
+    RowAction,
+    apply_action,
     clear_expiry,
     count_expiring,
     delete_rows,
+    note_of,
     postpone_expiry,
+    present_of,
+    remains_of,
     select_expiring,
     set_expiry,
 )
 from retention_assets.stores.records.log import dataset_of, lines_of, lines_of_some, read_pages, realms_of, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
-from retention_assets.stores.records.units import RowAction, apply_action, note_of, present_of, remains_of
 from retention_assets.stores.settings import LazyStore, RealmColumn
 
 _PIECE = 1_000

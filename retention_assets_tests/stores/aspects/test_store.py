@@ -16,8 +16,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import Settings
 from retention_assets.stores.aspects import store as aspects
 from retention_assets.stores.aspects.delete import VersionDeletion
-from retention_assets.stores.aspects.names import dataset_of, key_of, row_of
-from retention_assets.stores.aspects.notes import RowNote, WantedRow
+from retention_assets.stores.aspects.rows import RowNote, WantedRow, dataset_of, key_of, row_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target, always

@@ -11,8 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.stores.files.content import check_copy, lines_of
-from retention_assets.stores.files.listing import LogFile, list_logs
+from retention_assets.stores.files.log_files import LogFile, check_copy, lines_of, list_logs
 from retention_assets.stores.places.file_systems import open_file_system
 from retention_assets_tests.settings.settings_files import problems, read
 from retention_assets_tests.stores.files.environments import S3

@@ -18,8 +18,8 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from retention_assets.errors import BadInput, Refused
 from retention_assets.exchange import ids_in, read_file
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files import content, listing, log
-from retention_assets.stores.files.paths import FolderLayout
+from retention_assets.stores.files import log, log_files
+from retention_assets.stores.files.folders import FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.places import Folder
@@ -100,7 +100,7 @@ def test_a_file_system_that_says_nothing_of_versions_is_refused(terse: FilesStor
 def test_two_contents_of_one_moment_and_one_size_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk with a coarse clock: what was just written may be written again and look the same."""
     lake = LocalFiles(tmp_path)
-    monkeypatch.setattr(listing, "_local_version", lambda _: "one moment")
+    monkeypatch.setattr(log_files, "_local_version", lambda _: "one moment")
     lake.put_log("a.jsonl", line())
     assert ids(lake.store()) == ["T1"]
     lake.put_log("a.jsonl", line(transaction="T2"))
@@ -108,7 +108,7 @@ def test_two_contents_of_one_moment_and_one_size_are_told_apart(tmp_path: Path, 
 
 
 def test_a_file_that_begins_to_speak_of_a_dataset_changes_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "now", lambda: YEARS_ON)
+    monkeypatch.setattr(log_files, "now", lambda: YEARS_ON)
     lake = LocalFiles(tmp_path)
     lake.put_log("a.jsonl", line())
     lake.put_log("b.jsonl", line("lake/b"))
@@ -146,9 +146,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(path)
         return real_ids(path)
 
-    monkeypatch.setattr(content, "read_file", reads)
-    monkeypatch.setattr(content, "ids_in", reads_ids)
-    monkeypatch.setattr(listing, "now", lambda: YEARS_ON)
+    monkeypatch.setattr(log_files, "read_file", reads)
+    monkeypatch.setattr(log_files, "ids_in", reads_ids)
+    monkeypatch.setattr(log_files, "now", lambda: YEARS_ON)
     return found
 
 
@@ -175,7 +175,7 @@ def test_a_file_of_many_datasets_is_read_once_and_again_when_it_changed(tmp_path
 def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
 ) -> None:
-    monkeypatch.setattr(content, "WHOLE_BYTES", 10)
+    monkeypatch.setattr(log_files, "WHOLE_BYTES", 10)
     lake = LocalFiles(tmp_path)
     lake.put_log("all.jsonl", "".join(line(name, id_) for name in MANY[:3] for id_ in ("T1", "T2")))
     lake.put(MANY[0], "T", "other", b"x")
@@ -187,7 +187,7 @@ def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
 def test_what_there_is_no_room_for_is_forgotten_and_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
 ) -> None:
-    monkeypatch.setattr(content, "_cache", content._SliceCache(1000))
+    monkeypatch.setattr(log_files, "_cache", log_files._SliceCache(1000))
     lake = LocalFiles(tmp_path)
     for name in MANY[:3]:
         lake.put_log(f"{name[5:]}.jsonl", line(name))
@@ -224,7 +224,7 @@ def test_what_was_written_a_moment_ago_is_not_kept_and_later_is(
     lake.put_log("a.jsonl", line())
     written = datetime.fromtimestamp((tmp_path / "log/a.jsonl").stat().st_ctime, UTC)
     for seconds in (1, 1, 3, 3):
-        monkeypatch.setattr(listing, "now", lambda at=written + timedelta(seconds=seconds): at)
+        monkeypatch.setattr(log_files, "now", lambda at=written + timedelta(seconds=seconds): at)
         assert ids(lake.store()) == ["T1"]
     assert len(read) == 3
 
@@ -241,7 +241,7 @@ def test_small_files_are_read_together_and_say_the_same(tmp_path: Path, monkeypa
     names = ["lake/a", "lake/c"]
     together = lake.store().read(names)
     with monkeypatch.context() as alone:
-        alone.setattr(content, "_SMALL", 0)
+        alone.setattr(log_files, "_SMALL", 0)
         assert together.equals(lake.store().read(names))
     assert together["transaction"].to_pylist() == ["T1", "T2", "T3", "T1", "T4", "T5", "T6"]
     assert together["fault"].to_pylist()[5] == "opened_at is not a time: yesterday"
@@ -272,7 +272,7 @@ def test_a_question_in_a_sweep_lists_many_files_anew_when_something_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_MANY", 2)
-    lake, listed, real = LocalFiles(tmp_path), list[str](), listing.list_logs
+    lake, listed, real = LocalFiles(tmp_path), list[str](), log_files.list_logs
 
     def lists(place: str) -> Any:
         listed.append(place)

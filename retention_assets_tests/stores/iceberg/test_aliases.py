@@ -8,7 +8,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import claims, sql_catalog
+from retention_assets.stores.iceberg import catalog as catalog_module
+from retention_assets.stores.iceberg import other_tables
 from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import SweptTarget, Target
@@ -30,7 +31,7 @@ def failed_for(swept: dict[int, SweptTarget], said: str) -> bool:
 @pytest.fixture
 def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """A catalog that is no database: it tells of its tables one by one."""
-    monkeypatch.setattr(sql_catalog, "SqlCatalog", Warehouse)
+    monkeypatch.setattr(catalog_module, "SqlCatalog", Warehouse)
 
 
 @pytest.mark.parametrize("dataset", [DATASET, "ice/db.a.copy"])
@@ -152,7 +153,7 @@ def test_a_twin_whose_metadata_is_beside_is_found_whatever_else_is_known(
     registered_again(table, "copy")
     replace(table, 2)
     # Other tables are read for what they have of this one's files, and a twin is known by having been read.
-    monkeypatch.setattr(claims.OtherTables, "claims", lambda *_: {})
+    monkeypatch.setattr(other_tables.OtherTables, "claims", lambda *_: {})
     assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
 
 
@@ -197,7 +198,7 @@ def test_a_catalog_that_goes_away_before_twins_are_looked_for_fails_the_targets(
     targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
 
     def loads_a_last_time(catalog: SqlCatalog, *asked: Any) -> Table:
-        found = sql_catalog.load_table(catalog, *asked)
+        found = catalog_module.load_table(catalog, *asked)
         (warehouse.folder / "catalog.db").rename(warehouse.folder / "away.db")
         catalog.engine.dispose()
         return found

@@ -8,7 +8,8 @@ import pytest
 from pyiceberg.table import Table
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import claims, sql_catalog
+from retention_assets.stores.iceberg import catalog as catalog_module
+from retention_assets.stores.iceberg import other_tables
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
@@ -43,7 +44,7 @@ NAMESPACES = ("db", "elsewhere")
 @pytest.fixture(params=["a database", "another catalog"])
 def catalogs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "another catalog":
-        monkeypatch.setattr(sql_catalog, "SqlCatalog", Warehouse)
+        monkeypatch.setattr(catalog_module, "SqlCatalog", Warehouse)
 
 
 @pytest.mark.usefixtures("catalogs")
@@ -108,7 +109,7 @@ def test_a_table_that_is_swept_while_it_is_asked_is_asked_anew(
     inner = nested(warehouse, "inner", outer)
     one, _ = replace(outer, 1), replace(outer, 2)
     going = [replace(inner, number) for number in range(4)][:times]
-    real, beside = claims._files_needed, warehouse.store()
+    real, beside = other_tables._files_needed, warehouse.store()
 
     def needed(other: Table, *more: Any) -> Any:
         if other.name()[-1] == "inner" and going:
@@ -116,7 +117,7 @@ def test_a_table_that_is_swept_while_it_is_asked_is_asked_anew(
             assert result.outcome is Outcome.DELETED
         return real(other, *more)
 
-    monkeypatch.setattr(claims, "_files_needed", needed)
+    monkeypatch.setattr(other_tables, "_files_needed", needed)
     [result] = sweep(store, one, dataset="ice/db.outer").values()
     assert result.outcome is (Outcome.DELETED if times < 3 else Outcome.FAILED)
     assert (one in snapshots(outer)) == (times == 3)
@@ -204,7 +205,7 @@ def test_what_another_table_adds_after_it_was_read_is_noticed(
 
 @pytest.fixture
 def nothing_more_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "_MOST_LISTS", 0)
+    monkeypatch.setattr(other_tables, "_MOST_LISTS", 0)
 
 
 @pytest.mark.usefixtures("nothing_more_is_read")
@@ -279,13 +280,13 @@ def test_of_many_tables_only_those_are_asked_that_changed_or_are_near(
     tables = {name: warehouse.table(name) for name in ("t", "far", "changed", "sharing")}
     one, two = replace(tables["t"], 1), replace(tables["t"], 2)
     add_as_programs_do(tables["sharing"], tables["t"])
-    asked, real = list[str](), claims.OtherTables._claimed_by
+    asked, real = list[str](), other_tables.OtherTables._claimed_by
 
-    def claimed_by(known: claims.OtherTables, name: str, *about: Any) -> Any:
+    def claimed_by(known: other_tables.OtherTables, name: str, *about: Any) -> Any:
         asked.append(name)
         return real(known, name, *about)
 
-    monkeypatch.setattr(claims.OtherTables, "_claimed_by", claimed_by)
+    monkeypatch.setattr(other_tables.OtherTables, "_claimed_by", claimed_by)
     assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
     assert set(asked) == {"ice/db.far", "ice/db.changed", "ice/db.sharing"}
     asked.clear()
@@ -310,11 +311,11 @@ PLACES = {
 def test_a_table_is_near_by_its_roots_and_by_folders_in_which_it_has_files(
     roots: tuple[str, ...], folders: tuple[str, ...], is_near: bool
 ) -> None:
-    places, fence = claims._Places(), TableFence(("file:/a/b/",))
-    summary = claims.TableSummary(TableFence(roots), frozenset(), False, frozenset(folders))
+    places, fence = other_tables._Places(), TableFence(("file:/a/b/",))
+    summary = other_tables.TableSummary(TableFence(roots), frozenset(), False, frozenset(folders))
     places.put("other", summary)
     # As it is told without looking anything up.
     assert is_near == (summary.fence.overlaps(fence) or any(fence.names(f"{folder}/") for folder in folders))
     assert places.near(fence) == ({"other"} if is_near else set())
-    places.put("other", claims.TableSummary(TableFence(("file:/z/",)), frozenset(), False))
+    places.put("other", other_tables.TableSummary(TableFence(("file:/z/",)), frozenset(), False))
     assert places.near(fence) == set()

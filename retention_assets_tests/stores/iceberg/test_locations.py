@@ -7,7 +7,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg.delete_io import ExactFileIO, LiteralFileIO, is_literal
+from retention_assets.stores.iceberg.delete import ExactFileIO, LiteralFileIO, is_literal
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, sweep
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append, reachable, replace, rows

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retention_assets.stores.iceberg.parsed import NOTHING_KEPT, ParsedFiles
+from retention_assets.stores.iceberg.manifests import NOTHING_KEPT, ParsedFiles
 
 
 def ask(parsed: ParsedFiles, location: str, content: bytes, size: int = 0, kind: str = "list") -> list[bytes]:

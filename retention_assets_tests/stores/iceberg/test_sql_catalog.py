@@ -14,10 +14,11 @@ from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy import event
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import manifests, sql_catalog
+from retention_assets.stores.iceberg import catalog as catalog_module
+from retention_assets.stores.iceberg import manifests
+from retention_assets.stores.iceberg.catalog import CatalogTables, load_table
 from retention_assets.stores.iceberg.fence import file_identity
-from retention_assets.stores.iceberg.parsed import ParsedFiles
-from retention_assets.stores.iceberg.sql_catalog import CatalogTables, load_table
+from retention_assets.stores.iceberg.manifests import ParsedFiles
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, sweep, swept
@@ -129,8 +130,8 @@ class _Listed:
 def test_after_any_changes_a_look_knows_what_a_first_look_would(looks: list[dict[tuple[str, str], str | None]]) -> None:
     """What is taken over from the look before must not be told from what is read anew."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_catalog, "SqlCatalog", _Listed)
-        patch.setattr(sql_catalog, "_all_rows", lambda catalog: [(*name, at) for name, at in catalog.rows.items()])
+        patch.setattr(catalog_module, "SqlCatalog", _Listed)
+        patch.setattr(catalog_module, "_all_rows", lambda catalog: [(*name, at) for name, at in catalog.rows.items()])
         known, before = CatalogTables(_dataset), dict[tuple[str, str], str | None]()
         for rows in looks:
             changed = {_dataset(*name) for name, at in rows.items() if name not in before or before[name] != at}

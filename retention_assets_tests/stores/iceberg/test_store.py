@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from retention_assets.errors import Refused
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg import sql_catalog
+from retention_assets.stores.iceberg import catalog as catalog_module
 from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
@@ -43,7 +43,7 @@ def test_metadata_that_a_commit_removed_while_it_was_opened_is_read_again(
     def load_table(*asked: Any) -> Table:
         if next(gone, False):
             raise FileNotFoundError("00001.metadata.json")
-        return sql_catalog.load_table(*asked)
+        return catalog_module.load_table(*asked)
 
     monkeypatch.setattr(iceberg_store, "load_table", load_table)
     assert store.read([DATASET])["fault"].to_pylist() == [None]
@@ -56,7 +56,7 @@ def test_where_the_catalog_is_no_database_the_tokens_are_the_same(
     warehouse.table()
     asked = [DATASET, "ice/db.none"]
     tokens = store.tokens(asked)
-    monkeypatch.setattr(sql_catalog, "SqlCatalog", Warehouse)
+    monkeypatch.setattr(catalog_module, "SqlCatalog", Warehouse)
     assert store.tokens(asked) == tokens == {DATASET: warehouse.load().metadata_location}
 
 

@@ -43,9 +43,9 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.guarded_delete import LOCKED, GuardedDelete
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
-from retention_assets.stores.records import units
+from retention_assets.stores.records import delete
+from retention_assets.stores.records.delete import reason_changed
 from retention_assets.stores.records.log import lines_of
-from retention_assets.stores.records.units import reason_changed
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import TOLD_TO, Units
 
@@ -321,7 +321,7 @@ def test_a_batch_that_deletes_the_last_row_still_knows_what_was_gone(units: Unit
     units.has("a", "b")
     planned = {one.transaction: one for one in targets(units, "a", "b")}
     units.loses(units.root, "a")
-    monkeypatch.setattr("retention_assets.stores.records.units._AT_ONCE", 1)
+    monkeypatch.setattr("retention_assets.stores.records.delete._AT_ONCE", 1)
     assert outcomes(units, [planned["b"], planned["a"]], parallelism=1) == {"b": DELETED, "a": GONE}
     assert not units.there()
 
@@ -486,7 +486,7 @@ def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, mo
     planned = targets(racing, "a", "b", "c")
     for name in "ab":
         racing.loses(racing.root, name)
-    look = units.present_of
+    look = delete.present_of
 
     def comes_back(connection: Connection, tables: Any, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
         found = look(connection, tables, ids, locked)
@@ -495,7 +495,7 @@ def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, mo
             racing.loses("summary", "a").loses("process_object", "a").has("a")
         return found
 
-    monkeypatch.setattr(units, "present_of", comes_back)
+    monkeypatch.setattr(delete, "present_of", comes_back)
     assert outcomes(racing, planned, parallelism=1) == {"a": GONE, "b": GONE, "c": DELETED}
     assert racing.there("summary").count("a") == racing.there("process_object").count("a") == 2
     monkeypatch.undo()

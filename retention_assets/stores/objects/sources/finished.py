@@ -18,7 +18,7 @@ from retention_assets.frames.log import INSTANT
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.urls import mask_text
 from retention_assets.sql.streams import instant_columns
-from retention_assets.stores.iceberg.place import open_catalog
+from retention_assets.stores.iceberg.catalog import open_catalog
 from retention_assets.stores.objects.notes import tagged_conditions
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.source_settings import ListedColumns, ListingTable

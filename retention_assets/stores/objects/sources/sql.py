@@ -37,8 +37,7 @@ from retention_assets.stores.objects.source_settings import SqlObjects
 from retention_assets.stores.objects.sources import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.sources.finished import derived_columns
 from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, dataset_parts, whole_batch, with_names
-from retention_assets.stores.records.keys import Key
-from retention_assets.stores.records.tables import RecordTables, TableRows, attribute_text
+from retention_assets.stores.records.tables import Key, RecordTables, TableRows, attribute_text
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from retention_assets.errors import BadInput, Refused
 from retention_assets.settings.urls import mask_secrets
 from retention_assets.stores.concurrency import equal_parts
+from retention_assets.stores.files.folders import TRANSACTION, FolderLayout
 from retention_assets.stores.files.log import FilesLog
-from retention_assets.stores.files.paths import TRANSACTION, FolderLayout
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.objects.sources import ROUNDS, ShareEnd, SourceNotWhole

@@ -1,24 +1,30 @@
-"""Finds files of a table that other tables of the catalog have too: they are not deleted, whatever folder they lie in.
+"""Other tables of the catalog that need files of a table: by claims on single files, or as aliases of the whole table.
 
-A file can be added to a second table as it is, and tables may lie in each other's folders. Only manifests tell which files
-those are, so other tables are read: all that show a sign of such files (overlapping folders, a mapping of column names, which
-foreign files need, `gc.enabled` not true, metadata elsewhere), and of the rest up to `_MOST_LISTS` manifest lists. Each is read
-once as long as it only loses snapshots.
+A file can be added to a second table as it is, and tables may lie in each other's folders. Files that another table has are not
+deleted, whatever folder they lie in. Only manifests tell which files those are, so other tables are read: all that show a sign
+of such files (overlapping folders, a mapping of column names, which foreign files need, `gc.enabled` not true, metadata
+elsewhere), and of the rest up to `_MOST_LISTS` manifest lists. Each is read once as long as it only loses snapshots.
+
+A table with an alias is not swept. Registering a table twice makes one: the names diverge with their next commits, and each
+still reads what the other has expired. Two tables in one folder, as renaming and creating anew leaves them, are as bad. An
+alias is found if it is registered before the look that precedes the deletion: among all tables that this opened store read
+last, which a look re-reads wherever they may have changed, and in a SQL catalog among all tables whose newest metadata lies
+where this one's does or would by default. Aliases in other catalogs are not found.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import collects_garbage
-from retention_assets.stores.iceberg.manifests import Unreadable
+from retention_assets.stores.iceberg.manifests import ParsedFiles, Unreadable
 from retention_assets.stores.iceberg.notes import notes_of
-from retention_assets.stores.iceberg.parsed import ParsedFiles
 from retention_assets.stores.iceberg.reachability import Reachability, staying_lists
 from retention_assets.stores.iceberg.sweep import Unloadable
 
@@ -242,3 +248,62 @@ def _named(metadata: TableMetadata) -> Iterable[str]:
     for note in notes_of(metadata).values():
         yield file_identity(note.manifest_list)
         yield from (file_identity(file.location) for file in note.statistics)
+
+
+@dataclass
+class TableAliases:
+    """Identities by which the datasets of one store could be told apart when it last read them."""
+
+    _traits: dict[str, frozenset[str]] = field(default_factory=dict)
+    _with_trait: dict[str, set[str]] = field(default_factory=dict)
+    # tables are read by several threads
+    _lock: Lock = field(default_factory=Lock)
+
+    def remember(self, dataset: str, table: Table | None) -> None:
+        """Note a table that was just read, or that it is gone."""
+        traits = frozenset() if table is None else _traits_of(table)
+        with self._lock:
+            before = self._traits.pop(dataset, frozenset())
+            for trait in before - traits:
+                self._with_trait[trait].discard(dataset)
+            for trait in traits - before:
+                self._with_trait.setdefault(trait, set()).add(dataset)
+            if traits:
+                self._traits[dataset] = traits
+
+    def of(self, dataset: str, table: Table, near: Iterable[str], load: Callable[[str], Table | None]) -> str | None:
+        """Say why nothing of a table may be deleted if it has an alias, near or remembered. `load` re-reads a suspect."""
+        with self._lock:
+            remembered = {name for trait in _traits_of(table) for name in self._with_trait.get(trait, ())}
+        suspects = sorted({*near, *remembered} - {dataset})
+        return next((why for name in suspects if (why := _reason(name, table, load)) is not None), None)
+
+
+def _reason(name: str, table: Table, load: Callable[[str], Table | None]) -> str | None:
+    try:
+        other = load(name)
+    except Unloadable as fault:
+        text = f"whether {name} reads the files of this table as well can't be told, so nothing was deleted"
+        return f"{text}; mend it or drop that name: {fault}"
+    if other is None:
+        return None
+    if _uuid(other) == _uuid(table):
+        text, copied = f"{name} is the same table under a second name and may read what would be deleted", "one of the two"
+    elif _folder_of_table(other) == _folder_of_table(table):
+        text, copied = f"{name} is another table in the same folder and may read what would be deleted", "one of them"
+    else:
+        return None
+    remedy = f"copy {copied} into a folder of its own if it is still needed, then drop its name without purging"
+    return f"{text}, so nothing was; {remedy}"
+
+
+def _traits_of(table: Table) -> frozenset[str]:
+    return frozenset((_uuid(table), _folder_of_table(table)))
+
+
+def _uuid(table: Table) -> str:
+    return str(table.metadata.table_uuid)
+
+
+def _folder_of_table(table: Table) -> str:
+    return file_identity(table.location()).rstrip("/")

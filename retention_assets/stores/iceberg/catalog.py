@@ -1,8 +1,7 @@
-"""Asks a SQL catalog about its tables in one statement each, bypassing PyIceberg's ORM, and re-parses metadata only if it
-changed.
+"""Opens catalogs with bounded waits, tells one from another, and asks a SQL catalog about its tables in one statement each.
 
-A sweep looks at the tables right before it commits and right before it deletes, and no look is used twice. The database has to
-scan all of its rows for one; unchanged ones cost nothing more here.
+A sweep looks at the tables right before it commits and right before it deletes, and no look is used twice. A SQL catalog has to
+scan all of its rows for one; PyIceberg's ORM is bypassed, and metadata is parsed again only if it changed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,19 +9,23 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog, sql
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io import load_file_io
+from pyiceberg.io import S3_CONNECT_TIMEOUT, S3_REQUEST_TIMEOUT, load_file_io
 from pyiceberg.serializers import Compressor, FromByteStream
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Identifier
-from sqlalchemy import bindparam, event, literal_column, select
+from requests import Response, Session
+from sqlalchemy import Engine, bindparam, create_engine, event, literal_column, select
 
+from retention_assets.settings.urls import mask_secrets
+from retention_assets.silence import silence_bound
+from retention_assets.sql.engines import bound_waiting, identity_of
 from retention_assets.sql.streams import ALL_ROWS
 from retention_assets.stores.iceberg.fence import file_identity
-from retention_assets.stores.iceberg.parsed import ParsedFiles
+from retention_assets.stores.iceberg.manifests import ParsedFiles
 
 # namespace with its parts joined by dots, as a SQL catalog keeps it, and table name, which may contain dots
 Name = tuple[str, str]
@@ -133,3 +136,39 @@ class CatalogTables:
 
 def folder_of_file(location: str) -> str:
     return file_identity(location).rpartition("/")[0]
+
+
+class _BoundedSession(Session):
+    def request(self, *args: Any, **more: Any) -> Response:
+        return super().request(*args, **{"timeout": silence_bound(), **more})
+
+
+def _bounded_engine(*args: Any, **more: Any) -> Engine:
+    engine = create_engine(*args, **more)
+    bound_waiting(engine)
+    return engine
+
+
+# catalogs connect in their constructor, through an engine that they create
+sql.create_engine = _bounded_engine  # type: ignore[attr-defined]  # PyIceberg imports it from SQLAlchemy
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """Open a catalog, named by its property `name` or else by its store's name."""
+    bounds = {S3_CONNECT_TIMEOUT: str(silence_bound()), S3_REQUEST_TIMEOUT: str(silence_bound())}
+    given = {**bounds, **properties}
+    if given.get("type", "rest") == "rest":
+        from pyiceberg.catalog import rest
+
+        rest.Session = _BoundedSession  # type: ignore[attr-defined]  # PyIceberg imports it from requests
+    return load_catalog(given.pop("name", name), **given)
+
+
+def catalog_place(catalog: Catalog) -> str:
+    """Return a text that differs for every other catalog."""
+    if isinstance(catalog, SqlCatalog):
+        with catalog.engine.connect() as connection:
+            return f"the catalog {catalog.name} in {identity_of(connection)}"
+    found = catalog.properties
+    told = (f"{key} {mask_secrets(found[key])}" for key in ("type", "uri", "warehouse") if key in found)
+    return f"the catalog {catalog.name} ({', '.join(told)})"
