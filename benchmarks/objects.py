@@ -1,7 +1,8 @@
 """Finding what nothing refers to: a scan in Spark's tasks, beside DuckDB and Spark joining the same files by their keys.
 
 Belongs here: environments of objects and references in Parquet, and the contenders. All of them answer how many objects nothing
-refers to. The scan does more than that: it leaves the class of each object and what is unreferenced in files, and counts by class.
+refers to. The scan does more than that: it leaves the class of each object and what is unreferenced in files, and counts by
+class.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.tasks import SparkTasks
+from retention_assets.pipeline.stage import SparkTasks
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_references

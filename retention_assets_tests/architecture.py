@@ -55,11 +55,9 @@ IMPORTS: Mapping[str, set[str]] = {
     # Places are remembered without passwords.
     "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.secrets", "settings.urls", "stores"},
     # A task opens what it works on where it runs.
-    "pipeline.look_stage": {"clock", "datasets", "environment", "errors", "ledger", "pipeline", "settings", "stores", "sweep"},
     "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},
     "pipeline.sweep_stage": {
-        "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "pipeline.look_stage", "policy", "settings",
-        "sweep",
+        "clock", "datasets", "environment", "errors", "evaluation", "ledger", "pipeline", "policy", "settings", "stores", "sweep",
     },
     # A lease that is kept alive is a sweep's as well.
     "pipeline.scans": {"datasets", "errors", "frames", "ledger", "pipeline", "policy", "stores", "sweep"},
@@ -166,7 +164,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_660,
     "exchange": 660,
     "sql": 2_340,
-    "ledger": 6_580,
+    "ledger": 6_570,
     "stores": 1_140,
     "stores.places": 2_040,
     "stores.files": 1_450,
@@ -175,16 +173,16 @@ BUDGETS: Mapping[str, int] = {
     "stores.records": 1_330,
     "stores.objects": 6_560,
     "evaluation": 2_400,
-    "sweep": 2_790,
-    "pipeline": 2_740,
+    "sweep": 2_730,
+    "pipeline": 2_650,
     "people": 5_120,
     "render": 2_350,
-    "dagster": 3_390,
+    "dagster": 3_380,
     "demo": 770,
-    "retention_assets_tests": 65_400,
+    "retention_assets_tests": 65_390,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 30, 1_313
+OPENINGS, ARROWS = 29, 1_308
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

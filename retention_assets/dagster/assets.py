@@ -28,7 +28,6 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import candidate_table
 from retention_assets.people.idle_rules import idle_rules
-from retention_assets.pipeline.already_marked import write_already_marked
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.part_frames import (
     COUNTS,
@@ -38,11 +37,15 @@ from retention_assets.pipeline.part_frames import (
     NEWEST,
     OF_VERDICTS,
     OF_VIEWS,
+    REALMS,
     SUMS,
     VIEWS,
     WHY,
+    LeftOfRealm,
     Verdicts,
     Views,
+    add_up,
+    write_already_marked,
 )
 from retention_assets.pipeline.read_logs import COLUMNS, LARGEST, read_stores
 from retention_assets.pipeline.read_tokens import (
@@ -53,7 +56,6 @@ from retention_assets.pipeline.read_tokens import (
     write_begun,
     write_tokens,
 )
-from retention_assets.pipeline.realm_counts import REALMS, LeftOfRealm, add_up
 from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import (
     OutputParts,

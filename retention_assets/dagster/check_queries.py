@@ -31,15 +31,14 @@ from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
 from retention_assets.ledger.protections import kept_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
-from retention_assets.pipeline.part_frames import VERDICTS, NeededMarks
+from retention_assets.pipeline.part_frames import REALMS, VERDICTS, NeededMarks
 from retention_assets.pipeline.read_tokens import read_begun
-from retention_assets.pipeline.realm_counts import REALMS
 from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
 from retention_assets.render.dagster import MOST_SHOWN
 from retention_assets.stores.protocol import Store, data_finder
-from retention_assets.sweep.sound_ledger import MARK_INVARIANTS, SWEPT_INVARIANTS
+from retention_assets.sweep.preconditions import MARK_INVARIANTS, SWEPT_INVARIANTS
 
 # Assets whose violations end when the dataset is gone. Violations of sweeps stay on record.
 OF_PRESENT_DATASETS = frozenset({"transaction_log", "candidate_marks"})

@@ -23,7 +23,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import DATA, RUN, STATE
 from retention_assets.render.text import visible_note
 from retention_assets.settings.model import Settings
-from retention_assets.sweep.confirmed import TAG
+from retention_assets.sweep.preconditions import TAG
 
 # Dagster's message for each step that follows a failed one
 _NOT_BEGUN = "Dependencies for step "
@@ -68,7 +68,7 @@ def run_job(
 ) -> JobResult:
     """Run a job to its end in this program, under the names that the settings give to this environment.
 
-    Without `as_of` each step asks what time it is. With `confirmed`, a file (sweep/confirmed.py), it deletes nothing else.
+    Without `as_of` each step asks what time it is. With `confirmed`, a file (sweep/preconditions.py), it deletes nothing else.
     `accept_large` is for jobs that sweep: they do it also where that takes more than usual.
     """
     at = Environment(settings).instant(as_of)

@@ -45,12 +45,9 @@ from retention_assets.render.summaries import report_summary, sweep_summary, swe
 from retention_assets.render.terminal import console, status_text
 from retention_assets.report import day_report
 from retention_assets.stores.protocol import Store, call_store
-from retention_assets.sweep.brake import braked
-from retention_assets.sweep.confirmed import read_confirmed
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
-from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.signals import stop_on_signals
-from retention_assets.sweep.sound_ledger import ledger_faults
+from retention_assets.sweep.engine import Sweeper, stop_on_signals
+from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
 
 _GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 

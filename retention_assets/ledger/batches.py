@@ -46,6 +46,26 @@ from retention_assets.sql.staging import append_rows
 from retention_assets.sql.streams import numbers_of, stream
 from retention_assets.sql.transactions import portions
 
+_NAMES = pa.schema([MARK_ROWS.field("transaction")])
+CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
+# Columns that determine a transaction's class. Few datasets and states occur among many marks.
+_WORD = pa.dictionary(pa.int32(), pa.string())
+CLASSED_ROWS = pa.schema(
+    [
+        pa.field("dataset", _WORD),
+        *(MARK_ROWS.field(name) for name in ("transaction", *TIMES)),
+        pa.field("status", _WORD),
+        # 1 or 0: returning an instant per mark takes twice the time.
+        pa.field("is_due", pa.int8()),
+    ]
+)
+# Built once, used by every batch.
+_HERE = MARKS.c.dataset.in_(bindparam("datasets", expanding=True))
+# State after settling, if not SWEPT, and the columns that it sets.
+_ENDS = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
+# Outcome in a step, and its report counter; built once instead of per mark.
+_WORDS = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
+
 
 @dataclass(frozen=True)
 class Settlement:
@@ -119,21 +139,6 @@ class _Share:
         else:
             act.detail = {"leases": {name: self.tokens[name] for name in names}, **({"plans": ids} if ids else {})}
         return act
-
-
-_NAMES = pa.schema([MARK_ROWS.field("transaction")])
-CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
-# Columns that determine a transaction's class. Few datasets and states occur among many marks.
-_WORD = pa.dictionary(pa.int32(), pa.string())
-CLASSED_ROWS = pa.schema(
-    [
-        pa.field("dataset", _WORD),
-        *(MARK_ROWS.field(name) for name in ("transaction", *TIMES)),
-        pa.field("status", _WORD),
-        # 1 or 0: returning an instant per mark takes twice the time.
-        pa.field("is_due", pa.int8()),
-    ]
-)
 
 
 class Sweeps(LedgerPart):
@@ -376,10 +381,6 @@ class Sweeps(LedgerPart):
         return share.lost
 
 
-# Built once, used by every batch.
-_HERE = MARKS.c.dataset.in_(bindparam("datasets", expanding=True))
-
-
 @cache
 def _may_begin(name: str) -> ColumnElement[bool]:
     """Condition: due as of the plan and by the ledger's own clock; the caller's word is not enough."""
@@ -434,10 +435,6 @@ def _counted(
     return counted
 
 
-# State after settling, if not SWEPT, and the columns that it sets.
-_ENDS = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
-# Outcome in a step, and its report counter; built once instead of per mark.
-_WORDS = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
 _CHANGES: Mapping[str, Callable[[Mapping[int, Settlement], Sequence[int]], Mapping[str, Any]]] = {
     "SWEPT": lambda _, __: {},
     "MARKED": lambda settlements, marks: {"attempts": MARKS.c.attempts + 1, "last_error": _errors(settlements, marks)},

@@ -36,6 +36,8 @@ EVALUATION_ROWS = pa.schema(
 FOUND_ROWS = pa.schema([*EVALUATION_ROWS, pa.field("counts", pa.string()), pa.field("fault", pa.string())])
 # Verdict of transactions that are deleted but still in the log and still selected.
 SWEPT_BEFORE = "swept"
+# transactions and bytes deleted before but still selected, by (dataset, policy)
+SweptBefore = Mapping[tuple[str, str], tuple[int, int]]
 
 
 class VerdictCount(NamedTuple):
@@ -45,10 +47,6 @@ class VerdictCount(NamedTuple):
     policy: str
     transactions: int
     bytes: int
-
-
-# transactions and bytes deleted before but still selected, by (dataset, policy)
-SweptBefore = Mapping[tuple[str, str], tuple[int, int]]
 
 
 class Evaluations(LedgerPart):

@@ -89,6 +89,41 @@ STAGED_ROWS = pa.schema(
 )
 # rows staged per batch; larger batches only need more memory
 _PORTION = 100_000
+MARK_ROWS = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("dataset", pa.string()),
+        pa.field("transaction", pa.string()),
+        pa.field("policy", pa.string()),
+        pa.field("policy_version", pa.int32()),
+        pa.field("reason", pa.string()),
+        pa.field("bytes", pa.int64()),
+        pa.field("opened_at", _INSTANT),
+        pa.field("closed_at", _INSTANT),
+        pa.field("grace", pa.string()),
+        pa.field("marked_at", _INSTANT),
+        pa.field("due_at", _INSTANT),
+        pa.field("act", pa.int64()),
+        pa.field("seal", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("last_error", pa.string()),
+        pa.field("why", pa.string()),
+        pa.field("changed_at", _INSTANT),
+        pa.field("changed_by", pa.string()),
+    ]
+)
+# So many new marks make old query plans bad: update the statistics.
+_MANY = 10_000
+_KINDS = {pa.int64(): BigInteger, pa.string(): Text}
+_GROUPS: tuple[Column[Any], ...] = (
+    Column("number", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
+    Column("grace", Text), Column("due_at", InstantColumn), Column("seal", Text),
+)  # fmt: skip
+_LOADS: tuple[Column[Any], ...] = (Column("number", BigInteger), Column("first", BigInteger))
+# Columns that a staged row gives to its mark and, in this order, to its seal.
+_SEALED = ("bytes", "dataset", "transaction")
+_SEALS = pa.schema([MARK_ROWS.field("seal")])
 
 
 class MarkGroup(NamedTuple):
@@ -214,45 +249,6 @@ def _checked(candidates: pa.Table) -> pa.Table:
         raise ValueError(f"candidates lack the columns {', '.join(sorted(missing))}")
     # The cast refuses null where the schema does.
     return candidates.select(CANDIDATES.names).cast(CANDIDATES)
-
-
-MARK_ROWS = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("dataset", pa.string()),
-        pa.field("transaction", pa.string()),
-        pa.field("policy", pa.string()),
-        pa.field("policy_version", pa.int32()),
-        pa.field("reason", pa.string()),
-        pa.field("bytes", pa.int64()),
-        pa.field("opened_at", _INSTANT),
-        pa.field("closed_at", _INSTANT),
-        pa.field("grace", pa.string()),
-        pa.field("marked_at", _INSTANT),
-        pa.field("due_at", _INSTANT),
-        pa.field("act", pa.int64()),
-        pa.field("seal", pa.string()),
-        pa.field("status", pa.string()),
-        pa.field("attempts", pa.int32()),
-        pa.field("last_error", pa.string()),
-        pa.field("why", pa.string()),
-        pa.field("changed_at", _INSTANT),
-        pa.field("changed_by", pa.string()),
-    ]
-)
-
-# So many new marks make old query plans bad: update the statistics.
-_MANY = 10_000
-
-_KINDS = {pa.int64(): BigInteger, pa.string(): Text}
-_GROUPS: tuple[Column[Any], ...] = (
-    Column("number", BigInteger), Column("policy", Text), Column("policy_version", Integer), Column("reason", Text),
-    Column("grace", Text), Column("due_at", InstantColumn), Column("seal", Text),
-)  # fmt: skip
-_LOADS: tuple[Column[Any], ...] = (Column("number", BigInteger), Column("first", BigInteger))
-# Columns that a staged row gives to its mark and, in this order, to its seal.
-_SEALED = ("bytes", "dataset", "transaction")
-_SEALS = pa.schema([MARK_ROWS.field("seal")])
 
 
 @dataclass(frozen=True)

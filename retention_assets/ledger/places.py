@@ -14,6 +14,11 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, NOTED_HEADS, PLACES
 
+REMEDY = (
+    "If that is meant, say `retention audit accept --head --reason …`: the record keeps who vouches for it. If not, put the"
+    " newest backup of the ledger back."
+)
+
 
 class StorePlace(NamedTuple):
     """The place of a store from a mark on."""
@@ -54,12 +59,6 @@ class StorePlaces(LedgerPart):
 
 def newest_places(connection: Connection) -> dict[str, StorePlace]:
     return {row.store: StorePlace(*row) for row in connection.execute(_PLACES)}
-
-
-REMEDY = (
-    "If that is meant, say `retention audit accept --head --reason …`: the record keeps who vouches for it. If not, put the"
-    " newest backup of the ledger back."
-)
 
 
 class NotedPlace(NamedTuple):

@@ -1,4 +1,4 @@
-"""What people decide about data besides policies: holds (also a record of those in files), realms, and visibility marks.
+"""Holds (also a record of those in files), realms and visibility marks: decisions about data besides policies.
 
 Nothing held is marked or swept until the hold ends or is released. Realms are retained while ACTIVE or INACTIVE; PURGING ones
 are marked entirely, PURGED ones have nothing left. A dataset's history must not be read before its visibility mark, which only

@@ -19,6 +19,7 @@ from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
 _DAY = timedelta(days=1)
+_DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
 
 
 @dataclass(frozen=True)
@@ -166,9 +167,6 @@ def _deleted(since: datetime) -> Subquery:
     mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
     mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
     return mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
-
-
-_DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from retention_assets.people.command import FORMAT, ask_and_show, examples, give
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Span, Text, operation
 from retention_assets.people.output import ExitCode, confirm, say
 from retention_assets.people.sources import find_environment, what_is_missing
-from retention_assets.pipeline.realm_counts import LeftOfRealm, published_counts
+from retention_assets.pipeline.part_frames import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, read_datasets
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import is_realm_name, is_within

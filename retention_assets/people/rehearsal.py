@@ -28,19 +28,18 @@ from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.ledger import copy_due_marks
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
-from retention_assets.pipeline.already_marked import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.head_file import is_away, place_faults
+from retention_assets.pipeline.part_frames import KNOWN_ROWS, known_rows
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import CascadingStore, Store, call_store, error_text
-from retention_assets.sweep.brake import braked
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper, store_fault
+from retention_assets.sweep.preconditions import braked, ledger_faults
 from retention_assets.sweep.recheck import Recheck
-from retention_assets.sweep.sound_ledger import ledger_faults
 
 _ACTOR = "rehearsal"
 # transactions per batch of a walk; a longer dataset is a batch by itself

@@ -20,7 +20,7 @@ from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, 
 from retention_assets.people.sources import find_environment
 from retention_assets.render.terminal import table
 from retention_assets.render.text import size_of
-from retention_assets.sweep.confirmed import write_confirmed
+from retention_assets.sweep.preconditions import write_confirmed
 
 if TYPE_CHECKING:
     from retention_assets.dagster.headless import JobResult

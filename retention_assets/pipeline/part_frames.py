@@ -1,34 +1,154 @@
-"""Frames as values that travel to tasks, each with its rules and instant, and the names of their outputs.
+"""Frames as values that travel to tasks, each with its rules and instant; the names of their outputs, what they are given to
+know (transactions already marked or swept), and the sums of what they counted of realms.
 
 A task imports this and what it computes with, nothing of Dagster or the ledger: a program started for one run pays for imports
 in each of its tasks' programs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from retention_assets.frames.log import SUMMED
-from retention_assets.frames.statistics import count_by_dataset, count_realms, count_reasons, newest_closes
+from retention_assets.frames.log import INSTANT, SUMMED, TIMES, selects_dataset
+from retention_assets.frames.statistics import REALM_COUNTS, count_by_dataset, count_realms, count_reasons, newest_closes
 from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
 from retention_assets.frames.verdicts.decisions import new_marks
+from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.branch_views import branch_views_and_ends
 from retention_assets.frames.views.latest_views import needed_marks, without_ended
-from retention_assets.pipeline.already_marked import AlreadyMarked
-from retention_assets.pipeline.file_systems import inside
-from retention_assets.pipeline.realm_counts import REALMS
-from retention_assets.pipeline.stage import Source, parquet
+from retention_assets.pipeline.file_systems import inside, place_of
+from retention_assets.pipeline.stage import Source, parquet, read_output
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy.realms import of_realm
 
+if TYPE_CHECKING:
+    from retention_assets.ledger import Ledger
+
+KNOWN_ROWS = pa.schema(
+    [("dataset", pa.string()), ("transaction", pa.string()), *((name, INSTANT) for name in TIMES), ("swept", pa.bool_())]
+)
+_BATCH = 10_000
+_STATUSES = ("MARKED", "SWEEPING", "SWEPT")
+REALMS = "realms"
+_GROUPS = ["realm", "verdict", "code", "witness"]
 # names of output folders
 VIEWS, ENDS, SUMS = "branch_views", "branch_ends", "sums"
 VERDICTS, MARKS, WHY, LOOKS, NEWEST, COUNTS = "candidate_marks", "marks", "why", "looks", "newest", "counts"
 NEEDED = "needed_marks"
 OF_VIEWS = (VIEWS, ENDS, SUMS)
 OF_VERDICTS = (VERDICTS, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS, REALMS)
+
+
+@dataclass(frozen=True)
+class AlreadyMarked:
+    """A file of known transactions, by dataset; None where no policy has limits and no realm is looked at."""
+
+    path: str | None = None
+
+    def of(self, datasets: pa.Table) -> pa.Table | None:
+        """Read what is known of the datasets of a part."""
+        if self.path is None:
+            return None
+        files, path = place_of(self.path)
+        # a part may have no dataset of a run left
+        mine = pa.array(datasets["dataset"].to_pylist(), pa.string())
+        return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(mine))
+
+
+def write_already_marked(
+    ledger: "Ledger",
+    policies: Sequence[Policy],
+    datasets: pa.Table,
+    folder: str,
+    hidden_again: Collection[str] = (),
+    realms: Sequence[str] = (),
+) -> AlreadyMarked:
+    """Write what is known of datasets that a policy with limits is about, or that have something of these realms; what is to be
+    marked again is left out.
+    """
+    limited = [policy.datasets for policy in policies if policy.limits] + [of_realm(realm) for realm in realms]
+    about = [
+        row["dataset"]
+        for batch in (datasets.select(["dataset", "attributes"]).to_batches(_BATCH) if limited else ())
+        for row in batch.to_pylist()
+        if any(selects_dataset(scope, row["dataset"], dict(row["attributes"] or ())) for scope in limited)
+    ]
+    if not about:
+        return AlreadyMarked()
+    path = inside(folder, "known.parquet")
+    files, place = place_of(path)
+    files.create_dir(place.rpartition("/")[0], recursive=True)
+    with pq.ParquetWriter(place, KNOWN_ROWS, filesystem=files) as writer:
+        for batch in known_rows(ledger, about, hidden_again):
+            writer.write_batch(batch)
+    return AlreadyMarked(path)
+
+
+def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collection[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Read what is already marked or swept, with the columns of `KNOWN_ROWS`."""
+    return (_known(batch) for batch in ledger.marks.read(datasets, _STATUSES, hidden_again=hidden_again))
+
+
+def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
+    """Swept transactions come with their times, because another one may have their id since. An open mark keeps its id to
+    itself.
+    """
+    swept = pc.equal(marks["status"], "SWEPT")
+    times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
+    return pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)
+
+
+@dataclass(frozen=True)
+class LeftOfRealm:
+    """Transactions of a realm that are not swept, all for one reason."""
+
+    verdict: str
+    code: str
+    witness: str | None
+    transactions: int
+    bytes: int
+
+    @property
+    def why(self) -> str:
+        """Reason as words that follow a name; empty for transactions on their way out."""
+        if self.verdict == "mark":
+            return ""
+        if self.verdict == "open" or self.code == Reason.UNFINISHED.name:
+            return "still open"
+        return f"held by {self.witness}" if self.code == Reason.HOLD.name else f"kept ({self.witness or self.code})"
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
+    """Add up what is left of each realm, by reason, largest first."""
+    rows = pa.concat_tables([REALM_COUNTS.empty_table(), *(part.cast(REALM_COUNTS) for part in parts)])
+    sums = rows.group_by(_GROUPS).aggregate([("transactions", "sum"), ("bytes", "sum")])
+    found: dict[str, list[LeftOfRealm]] = {}
+    for row in sums.sort_by([("realm", "ascending"), ("transactions_sum", "descending"), ("witness", "ascending")]).to_pylist():
+        one = LeftOfRealm(row["verdict"], row["code"], row["witness"], row["transactions_sum"], int(row["bytes_sum"] or 0))
+        found.setdefault(row["realm"], []).append(one)
+    return found
+
+
+def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]:
+    """Add up the counts published by each dataset's newest evaluation, from its folder in `folders`."""
+    by_folder: dict[str, list[str]] = {}
+    for dataset, folder in folders.items():
+        by_folder.setdefault(folder, []).append(dataset)
+    parts = []
+    for folder, datasets in by_folder.items():
+        # an earlier release counted no realms
+        with suppress(FileNotFoundError):
+            parts.append(read_output(folder, REALMS, datasets))
+    return add_up(parts)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pyarrow.fs import FileSelector
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.tasks import SparkTasks
+from retention_assets.pipeline.stage import SparkTasks
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import Store, StoreFailed, call_store, error_text
 

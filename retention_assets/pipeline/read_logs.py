@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.statistics import column_statistics, largest_datasets
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.stage import write_log, write_part
-from retention_assets.pipeline.tasks import SparkTasks
+from retention_assets.pipeline.stage import SparkTasks, write_log, write_part
 from retention_assets.stores.logs import ChosenDatasets, read_share, shares_of
 from retention_assets.stores.protocol import Store
 

@@ -1,7 +1,7 @@
 """Scans of stores of objects in a run: begun under a lease, compared with brakes, published with everything else it has read.
 
 A run publishes all that it reads at once, so its scans end there. A scan that fails before is recorded at once; its store
-counts as one that is away, and the others go on.
+counts as one that is away, and the others go on. Tasks write the logs.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,18 +16,21 @@ import pyarrow.fs as pafs
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.ledger.leases import Lease
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log
-from retention_assets.pipeline.tasks import SparkTasks
+from retention_assets.pipeline.stage import SparkTasks, cut
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.logs import ChosenDatasets
+from retention_assets.stores.objects.classes import log_lines
+from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.scan_result import (
     ObjectClass,
     ScanFailed,
@@ -40,6 +43,10 @@ from retention_assets.stores.objects.scan_result import (
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
 from retention_assets.sweep.lease import hold_leases
+
+# rows of a log per task; a dataset is never split, so a giant one is a task of its own
+_LOG_ROWS = 500_000
+
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +82,6 @@ class ScanOrder:
     def run(self, tasks: Tasks, folder: str, opened: OpenPlace = open_local) -> ScanResult:
         """List, read the references, and write into a folder what each object is. Anything incomplete raises."""
         # loading definitions needs no code that lists and reads
-        from retention_assets.stores.objects.folder import ScanFolder
         from retention_assets.stores.objects.listings import open_listing
         from retention_assets.stores.objects.references import open_edges, open_references
         from retention_assets.stores.objects.scan import Scan, scan_in
@@ -108,9 +114,6 @@ class SparkScanner:
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
     ) -> int:
-        # as above
-        from retention_assets.pipeline.scan_stage import write_log
-
         return write_log(SparkTasks(self.session()), folder, result, settings, target, datasets, share)
 
 
@@ -357,3 +360,47 @@ def scan_totals(result: ScanResult) -> dict[str, int | float]:
         "effective_fpp": result.effective_fpp,
         "seconds": (result.finished_at - result.started_at).total_seconds(),
     }
+
+
+def write_log(
+    tasks: SparkTasks,
+    scan_folder: str,
+    result: ScanResult,
+    settings: ObjectsSettings,
+    target_folder: str,
+    datasets: Sequence[str],
+    first_share: int,
+) -> int:
+    """Write the log of datasets of a scan as parts of whole datasets, beside those of other stores.
+
+    Returns the number of parts, which are numbered from `first_share` on.
+    """
+    shares = log_shares(result, datasets)
+    work = _WriteLog(ScanFolder(scan_folder, place_of), result, settings, target_folder, shares, first_share)
+    return sum(tasks.run(work, len(shares)))
+
+
+def log_shares(result: ScanResult, datasets: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    rows = dict.fromkeys(datasets, 0) | {one.name: one.rows for one in result.datasets}
+    return tuple(cut(sorted(set(datasets)), rows, _LOG_ROWS))
+
+
+@dataclass(frozen=True)
+class _WriteLog:
+    """Payload of a task: names of datasets, never rows."""
+
+    scan: ScanFolder
+    result: ScanResult
+    settings: ObjectsSettings
+    target: str
+    shares: tuple[tuple[str, ...], ...]
+    first: int
+
+    def __call__(self, number: int) -> int:
+        """Returns the number of parts written."""
+        datasets = self.shares[number]
+        log = sound_log(log_lines(self.scan, self.result, self.settings, datasets))
+        empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
+        rows = [{"dataset": name, "transactions": 0} for name in empty]
+        every = pa.concat_tables([log.datasets, pa.Table.from_pylist(rows, DATASETS)]).sort_by("dataset")
+        return write_read_log(Log(log.transactions, every), self.target, self.first + number)

@@ -16,8 +16,7 @@ from retention_assets.frames.log import LINES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.scans import scan_lease
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.scan_stage import log_shares
-from retention_assets.pipeline.scans import ScanOrder, SparkScanner, accepted_scan, is_running, why_failed
+from retention_assets.pipeline.scans import ScanOrder, SparkScanner, accepted_scan, is_running, log_shares, why_failed
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold

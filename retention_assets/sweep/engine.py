@@ -1,36 +1,42 @@
-"""The engine of a sweep: reads datasets in the shares that each store reads best, and sweeps them in the shares that the ledger
-writes best.
+"""The engine of a sweep: reads datasets in the shares that each store reads best, sweeps them in the shares that the ledger
+writes best, and cuts large ones into parts for several tasks.
 
 A failing dataset or an unavailable store never stops the others. A ledger that is gone stops everything, because nothing may be
 deleted that can't be recorded.
 """
 
+import signal
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import FrameType
 
 import pyarrow as pa
 
-from retention_assets.datasets import by_store
+from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import ALL_NAMES, SECONDS, DatasetPart
+from retention_assets.ledger.leases import ALL_NAMES, SECONDS, DatasetPart, NameRange
+from retention_assets.policy.book import item_of
+from retention_assets.policy.model import Policy
 from retention_assets.stores.concurrency import set_aside_what_is_loaded
 from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, call_store, outside_times
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.lease import HeldLeases, LedgerFailed, hold_leases, hold_part
-from retention_assets.sweep.looks import DueHere, among_looked_at, looking
-from retention_assets.sweep.read import DatasetReading, StoreReading, Wanted, read_fresh
+from retention_assets.sweep.read import DatasetReading, DueHere, StoreReading, Wanted, among_looked_at, looking, read_fresh
 from retention_assets.sweep.recheck import Recheck
-from retention_assets.sweep.round import sweep_share
+from retention_assets.sweep.round import SLICE, sweep_share
 
 # limits of one share of the ledger: datasets, due marks, rows of their logs
 _MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 50_000, 500_000
+# marks; a part has at least as many as are checked and planned together, and a smaller dataset than two parts stays whole
+PART = SLICE
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass
@@ -186,3 +192,78 @@ def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> 
         or sum(amounts.get(one.dataset, 0) for one in readings) > _MOST_MARKS
         or sum(len(one.log.transactions) for one in readings) > _MOST_ROWS
     )
+
+
+@dataclass(frozen=True)
+class CutDatasets:
+    """Parts of the datasets that were cut, and for datasets that are locked, who sweeps them."""
+
+    parts: tuple[DatasetPart, ...] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def left_of(self, marks: Mapping[str, int]) -> dict[str, int]:
+        cut = {one.dataset for one in self.parts} | self.others.keys()
+        return {name: amount for name, amount in marks.items() if name not in cut}
+
+
+@contextmanager
+def cut_datasets(
+    ledger: Ledger, stores: Mapping[str, Store], marks: Mapping[str, int], tasks: int, as_of: datetime | None, holder: str
+) -> Iterator[CutDatasets]:
+    """Cut the datasets that have more due marks than one task's even share, and hold their leases meanwhile."""
+    fair = max(PART, sum(marks.values()) // max(1, tasks))
+    at, ranges = ledger.clock.due_by(as_of), dict[str, list[NameRange]]()
+    for name, amount in marks.items():
+        store = stores.get(store_of(name))
+        together = store.capabilities.parts_at if store is not None and amount >= 2 * PART and amount > fair else None
+        if together is None or (store is not None and not _may_be_shared(ledger, store, name, at)):
+            continue
+        found = ledger.parts.cut(name, at, amount, -(-amount // fair), together)
+        if len(found) > 1:
+            ranges[name] = found
+    if not ranges:
+        yield CutDatasets()
+        return
+    with hold_leases(ledger, ranges, holder) as held:
+        parts = [
+            DatasetPart(lease, number, names, marks[dataset] // len(ranges[dataset]))
+            for dataset, lease in held.leases.items()
+            for number, names in enumerate(ranges[dataset])
+        ]
+        yield CutDatasets(tuple(parts), held.others)
+
+
+def _may_be_shared(ledger: Ledger, store: Store, dataset: str, as_of: datetime) -> bool:
+    """False if a policy of its due marks may take anything out of a latest view: readers are told of that in the log, by one
+    sweep after the other. A store that guards its deletions has no readers to tell.
+    """
+    if store.capabilities.guards:
+        return True
+    for name, version in ledger.parts.policies(dataset, as_of):
+        stored = next((one for one in ledger.policy_book.versions(name) if one.version == version), None)
+        item = item_of(stored.name, stored.content) if stored else None
+        if not isinstance(item, Policy) or item.latest_view:
+            return False
+    return True
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """Yield an event that is set when a signal asks the program to end. Only the main thread hears signals."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def hear(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in _SIGNALS:
+        signal.signal(number, hear)
+    try:
+        yield stop
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

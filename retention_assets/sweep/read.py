@@ -2,10 +2,12 @@
 
 Reading one dataset costs as much as reading its file or its neighbours, so datasets are read in the shares that the store
 proposes. A sweep may reach the last of them an hour later, and asks for its token again before it relies on the reading. A
-store that need not be read whole is asked only for what is wanted.
+store that need not be read whole is asked only for what is wanted; one that must look at a lot before it can answer for any
+transaction looks once for the whole sweep.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
@@ -21,8 +23,10 @@ from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.leases import ALL_NAMES, NameRange
 from retention_assets.policy.globs import matching
 from retention_assets.policy.model import INDEPENDENT, Hold
+from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.logs import read_lines, read_some_lines
-from retention_assets.stores.protocol import Only, Store, call_store
+from retention_assets.stores.places.own_files import temporary_folder
+from retention_assets.stores.protocol import DueTransactions, LookingStore, Only, Store, call_store, never
 
 
 @dataclass(frozen=True)
@@ -212,3 +216,64 @@ def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
         name: table.slice(begin, end - begin)
         for name, begin, end in zip(names, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
     }
+
+
+@dataclass(frozen=True)
+class DueHere:
+    """Due transactions of datasets, in an open ledger."""
+
+    ledger: Ledger
+    datasets: Sequence[str]
+    as_of: datetime
+    parts: int = 1
+
+    def read(self, part: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - there is one
+        """Yield everything; there is one part."""
+        return self.ledger.sweeps.concerned_names(self.datasets, self.as_of)
+
+
+@contextmanager
+def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Iterator[None]:
+    """Have a store look once at what it needs to know of all that is due, unless it has; the results are removed afterwards."""
+    if not isinstance(store, LookingStore) or store.has_looked:
+        yield
+        return
+    with temporary_folder("look") as folder:
+        store.answer_by(take_look(store, due, due.ledger, due.as_of, TasksHere(), folder, is_stopped=is_stopped))
+        try:
+            yield
+        finally:
+            store.answer_by(None)
+
+
+def take_look(
+    store: LookingStore,
+    due: DueTransactions,
+    ledger: Ledger,
+    as_of: datetime,
+    tasks: Tasks,
+    folder: str,
+    opened: OpenPlace = open_local,
+    is_stopped: Callable[[], bool] = never,
+) -> object:
+    """Have a store look at what is due, with the ledger's present realms and holds. Raises StoreFailed."""
+    purging, last, holds = ledger.realms.purging(), ledger.scans.last_whole_result(store.name), ledger.holds.known(as_of)
+    return call_store(store, lambda: store.look(due, purging, last, tasks, folder, opened, is_stopped, holds))
+
+
+def answer_by(stores: Mapping[str, Store], looks: Mapping[str, object]) -> None:
+    """Make stores answer from the looks that their run has taken."""
+    for name, store in stores.items():
+        if isinstance(store, LookingStore) and name in looks:
+            store.answer_by(looks[name])
+
+
+def among_looked_at(store: Store, wanted: Wanted) -> Wanted:
+    """Restrict to what the look can answer for. What became due after it began is left to the next sweep."""
+    if not isinstance(store, LookingStore) or not store.has_looked:
+        return wanted
+    kept = {
+        name: asked.filter(call_store(store, lambda asked=asked: store.was_looked_at(asked, wanted.purging)))  # type: ignore[misc]
+        for name, asked in wanted.transactions.items()
+    }
+    return replace(wanted, transactions=kept)

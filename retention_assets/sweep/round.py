@@ -1,8 +1,8 @@
 """The rounds of a share: some datasets of one store under their leases, in the order that design section 7 gives.
 
 The intent is in the ledger before the act, the outcome right after it; before each batch the store, holds and realms are asked
-whether the re-check still stands. The ledger is read and written once for all datasets of the share; the store is asked dataset
-by dataset.
+whether the re-check still stands, and readers are told what goes. The ledger is read and written once for all datasets of the
+share; the store is asked dataset by dataset.
 
 A dataset of which a step fails, whose place moved or whose lease is lost is taken out of the share with its reason. It stops no
 other.
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import numpy as np
@@ -23,10 +23,13 @@ import pyarrow.compute as pc
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused, Withheld
-from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.arrays import flags, join_chunks, keys_of
 from retention_assets.frames.log import Log
+from retention_assets.frames.views.branch_views import view_ends
+from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Moved, Planned, Settlement
 from retention_assets.ledger.leases import Lease, LeaseLost
+from retention_assets.ledger.protections import Raise
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
@@ -35,8 +38,8 @@ from retention_assets.sweep.opening import openings_of
 from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_dataset, current, joined, read_fresh
 from retention_assets.sweep.recheck import RecheckResult
-from retention_assets.sweep.visibility import hide_swept
 
+_WHY = "what was current before is swept"
 _LOG = logging.getLogger(__name__)
 # a wait between batches is reported from here on
 _SAID_FROM = timedelta(seconds=5)
@@ -50,8 +53,36 @@ FIRST_SLICE, SLICE = 5_000, 50_000
 ASKED_LATELY = 1.0
 # seconds after which a reading is checked before anything is planned by it, although it is checked before anything goes
 READ_LATELY = 60.0
-
 Targets = Mapping[str, Mapping[int, Target]]
+
+
+def hide_swept(ledger: Ledger, holder: str, rows: pa.Table, going: pa.Table, as_of: datetime) -> None:
+    """Raise the marks of datasets past every instant that needs some of these transactions, before any of them goes."""
+    whole = oldest_whole_instants(rows, view_ends(rows, as_of), going)
+    if whole:
+        ledger.visibility.raise_to({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
+
+
+def oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
+    """Return, by dataset, the instant from which nothing current needs any of the transactions; without those that no state
+    ever needed.
+
+    `views` are the `view_ends` of the rows. For what is in a latest view, which only a policy that says so may take, the newest
+    transaction of its dataset is the bound: what is current is always visible.
+    """
+    if views["view"].null_count == len(views):
+        return {}
+    mine = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
+    if not mine.any():
+        return {}
+    names = rows["dataset"].cast(pa.string())
+    bounds = [pa.table({"dataset": names, "at": views["superseded_at"]}).filter(pa.array(mine))]
+    if (latest := mine & flags(pc.equal(views["view"], 0))).any():
+        here = pc.is_in(names, value_set=pc.unique(names.filter(pa.array(latest))))
+        committed = pc.and_(here, pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
+        bounds.append(pa.table({"dataset": names, "at": rows["closed_at"]}).filter(committed))
+    newest = pa.concat_tables(bounds).group_by("dataset").aggregate([("at", "max")])
+    return {row["dataset"]: row["at_max"] for row in newest.to_pylist() if row["at_max"] is not None}
 
 
 def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep], is_first: bool = True) -> None:

@@ -1,6 +1,6 @@
 """Folders of runs: which of them a run reads, which are removed, and what checks make of verdicts in several of them.
 
-Belongs here: `pipeline/warehouse.py`, `pipeline/already_marked.py` and the choice of datasets, asked without Spark. Runs that
+Belongs here: `pipeline/warehouse.py`, `pipeline/part_frames.py` and the choice of datasets, asked without Spark. Runs that
 fill folders are in test_runs.py and test_definitions.py.
 """
 
@@ -26,8 +26,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.ledger.marking import CANDIDATES
-from retention_assets.pipeline.already_marked import write_already_marked
-from retention_assets.pipeline.part_frames import NeededMarks
+from retention_assets.pipeline.part_frames import NeededMarks, write_already_marked
 from retention_assets.pipeline.stage import Source, write_log
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets_tests.ledger.states import write_past_ledger

@@ -21,7 +21,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.settings.model import Settings
-from retention_assets.sweep.confirmed import write_confirmed
+from retention_assets.sweep.preconditions import write_confirmed
 from retention_assets_tests.people.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_engine import begin

@@ -18,9 +18,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.scans import Scans
 from retention_assets.outcomes import Outcome
-from retention_assets.pipeline import look_stage, sweep_stage
-from retention_assets.pipeline.look_stage import DueInLedger, StopFile, looks_in_tasks
-from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
+from retention_assets.pipeline import sweep_stage
+from retention_assets.pipeline.sweep_stage import DueInLedger, StopFile, SweepTask, SweepWatch, looks_in_tasks, sweep_in_tasks
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import ShareEnd, open_references
@@ -112,7 +111,7 @@ def test_a_source_is_read_once_for_all_datasets_and_tasks(
     cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch, marks: int
 ) -> None:
     """Each task asks only the place, and none lists it. What is due is read in one task, or in one for each dataset."""
-    monkeypatch.setattr(look_stage, "_MARKS", marks)
+    monkeypatch.setattr(sweep_stage, "_MARKS", marks)
     monkeypatch.setattr(LocalListing, "read", lambda *_: pytest.fail("everything was listed"))
     results = run(cycle)
     assert len(results) == 3
@@ -182,7 +181,7 @@ def test_what_became_due_after_the_look_waits_for_the_next_run(cycle: ObjectsCyc
 
 
 def test_who_is_asked_to_end_while_it_looks_sweeps_nothing(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look_stage, "_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.0)
     monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
     stop = threading.Event()
     monkeypatch.setattr(Counted, "meanwhile", stop.set)
@@ -198,7 +197,7 @@ def test_the_word_to_stop_reaches_tasks_as_a_file(tmp_path: Path, monkeypatch: p
     StopFile(asked.folder).say()
     # Asked again at once it does not look.
     assert not asked()
-    monkeypatch.setattr(look_stage, "_SECONDS", 0.0)
+    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.0)
     assert asked()
 
 

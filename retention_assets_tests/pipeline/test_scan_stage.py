@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.frames.log import DATASETS, LOG
-from retention_assets.pipeline import scan_stage
+from retention_assets.pipeline import scans
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.scan_stage import write_log
+from retention_assets.pipeline.scans import write_log
 from retention_assets.pipeline.stage import Source as LogSource
-from retention_assets.pipeline.stage import read_datasets, read_output
-from retention_assets.pipeline.tasks import SparkTasks
+from retention_assets.pipeline.stage import SparkTasks, read_datasets, read_output
 from retention_assets.stores.objects.folder import ScanFolder, read_classes
 from retention_assets.stores.objects.scan import Scan, read_here, scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
@@ -102,7 +101,7 @@ def _listed() -> Listed:
 
 
 def test_the_log_of_a_scan_is_that_of_here_in_parts_of_whole_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_stage, "_LOG_ROWS", 25)
+    monkeypatch.setattr(scans, "_LOG_ROWS", 25)
     scan = _scan()
     result, transactions, datasets, parts = _written(scan, tmp_path, ["blobs/a", "blobs/b", "blobs/gone", "blobs/c"])
     assert parts == 3

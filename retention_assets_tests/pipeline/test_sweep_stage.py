@@ -1,4 +1,6 @@
-"""The sweep in tasks: who gets what, and that a task hears what its run hears. Tasks run here, one after the other, without Spark."""
+"""The sweep in tasks: who gets what, and that a task hears what its run hears. Tasks run here, one after the other, without
+Spark.
+"""
 
 import json
 import shutil
@@ -35,10 +37,10 @@ from retention_assets.pipeline.sweep_stage import (
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.sweep import cut_datasets as cutting
+from retention_assets.sweep import engine as cutting
 from retention_assets.sweep import lease
-from retention_assets.sweep.cut_datasets import cut_datasets
 from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.engine import cut_datasets
 from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF

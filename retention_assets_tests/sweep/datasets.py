@@ -21,7 +21,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import CANDIDATES
-from retention_assets.pipeline.already_marked import write_already_marked
+from retention_assets.pipeline.part_frames import write_already_marked
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper

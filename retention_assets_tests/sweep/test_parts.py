@@ -1,4 +1,6 @@
-"""The small parts of a sweep, each by itself: looks, batches and their pace, classes of a report, stopping, and the dry run's store."""
+"""The small parts of a sweep, each by itself: looks, batches and their pace, classes of a report, stopping, and the dry run's
+store.
+"""
 
 import os
 import signal
@@ -20,10 +22,10 @@ from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import Capabilities, Only, PreparedTarget, SweptTarget, Target
 from retention_assets.sweep import opening
+from retention_assets.sweep.engine import stop_on_signals
 from retention_assets.sweep.execute import cut_batches, pause
 from retention_assets.sweep.opening import classes_of, opening_of
 from retention_assets.sweep.read import StoreReading
-from retention_assets.sweep.signals import stop_on_signals
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
 

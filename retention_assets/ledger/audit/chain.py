@@ -39,6 +39,10 @@ _HEAD = (
 )
 _APPEND = insert(AUDIT)
 _MOVE_HEAD = update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1)
+# 128 bits: a forger needs the preimage of a given seal, and a million rows stay a third smaller.
+_SEAL = 32
+_PART = 500_000
+_COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
 class ActType(StrEnum):
@@ -146,12 +150,6 @@ def as_line(row: Mapping[str, Any]) -> str:
     except (TypeError, ValueError):
         detail = row["detail"]
     return json.dumps({**row, "at": _plain(row["at"]), "detail": detail}, ensure_ascii=False, default=repr)
-
-
-# 128 bits: a forger needs the preimage of a given seal, and a million rows stay a third smaller.
-_SEAL = 32
-_PART = 500_000
-_COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
 def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object, ...]], npt.NDArray[np.int64]]:

@@ -59,6 +59,8 @@ _OTHERS = text(
     "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'm', 'f', 'p')"
     " AND relname <> ALL (:names) AND relname !~ '^staged_[a-z]+_[0-9]+_[0-9a-f]{16}$' ORDER BY relname"
 ).bindparams(names=sorted(_TABLES))
+_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.PLAN, ActType.BEGIN, ActType.SETTLE})
+_SHOWN = 5
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
@@ -183,10 +185,6 @@ def other_tables(connection: Connection) -> list[str]:
     if connection.dialect.name == "sqlite":
         return []
     return [f"The table {name} in the ledger's schema is not the ledger's." for name in connection.execute(_OTHERS).scalars()]
-
-
-_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.PLAN, ActType.BEGIN, ActType.SETTLE})
-_SHOWN = 5
 
 
 class BulkAct(NamedTuple):

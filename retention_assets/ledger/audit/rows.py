@@ -52,6 +52,14 @@ from retention_assets.ledger.schema import (
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.transactions import insert_or_skip, insert_or_update, portions
 
+# Keys of an act's detail that only the verification reads.
+_FOR_VERIFICATION = frozenset({"rows", "published"})
+_LENGTH, _SHOWN = 32, 300
+RowKey = tuple[str, tuple[str, ...]]
+# NEW and CHANGED stand between a write and its seal in one transaction; STRANGE: the row did not match its seal before the
+# write.
+_NEW, _CHANGED, _STRANGE = "new", "changed", "strange"
+
 
 class Sealing(NamedTuple):
     """The acts that write a table. ACCEPT, by which a person vouches for rows, may hold seals of any table."""
@@ -79,11 +87,6 @@ SEALED: Mapping[Table, Sealing] = {
     SCANS: Sealing((ActType.SCAN, ActType.ACCEPT_SCAN)),
     PUBLISHED: Sealing((ActType.PUBLISH,)),
 }
-# Keys of an act's detail that only the verification reads.
-_FOR_VERIFICATION = frozenset({"rows", "published"})
-_LENGTH, _SHOWN = 32, 300
-
-RowKey = tuple[str, tuple[str, ...]]
 
 
 class Recorded(NamedTuple):
@@ -226,11 +229,6 @@ def text_in(connection: Connection, column: ColumnElement[Any]) -> ColumnElement
     return (
         text if connection.dialect.name != "sqlite" else case((func.typeof(column) == "blob", func.quote(column)), else_=text)
     )
-
-
-# NEW and CHANGED stand between a write and its seal in one transaction; STRANGE: the row did not match its seal before the
-# write.
-_NEW, _CHANGED, _STRANGE = "new", "changed", "strange"
 
 
 def _touched(table: Table) -> ColumnElement[str]:

@@ -1,5 +1,5 @@
 """One scan from beginning to end, in the order that keeps it safe: list first, then read every reference. Its steps are
-numbered tasks, which Spark (pipeline/scan_stage.py) or this process runs."""
+numbered tasks, which Spark (pipeline/scans.py) or this process runs."""
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
