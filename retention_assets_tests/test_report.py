@@ -15,7 +15,7 @@ from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.ledger.schema import REPORTS
 from retention_assets.outcomes import Outcome
 from retention_assets.render.html import page_of
-from retention_assets.render.report_tables import report_tables
+from retention_assets.render.tables import report_tables
 from retention_assets.report import (
     CLASSES,
     DayReport,

@@ -18,10 +18,9 @@ from retention_assets.dagster.sweeping import report_store_warnings
 from retention_assets.datasets import by_store
 from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
-from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import RulesInForce, holds_of_files, rules_digests
-from retention_assets.evaluation.visibility import raise_visibility
+from retention_assets.evaluation.readable import raise_visibility
+from retention_assets.evaluation.rules_in_force import RulesInForce, holds_of_files, load_rules, rules_digests, warn_of_unknown
 from retention_assets.frames.log import LOG, SUMMED, TIMES, faults_of, sums_by
 from retention_assets.frames.verdicts.candidate_marks import columns_for
 from retention_assets.frames.verdicts.reasons import Reason

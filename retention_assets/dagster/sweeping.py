@@ -17,9 +17,8 @@ from retention_assets.dagster.partitions import DatasetPage, few, retention_asse
 from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
-from retention_assets.evaluation.datahub_policies import LoadedRules, load_rules
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import Rulebook
+from retention_assets.evaluation.rules_in_force import LoadedRules, Rulebook, load_rules
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.states import Waiting
@@ -40,8 +39,8 @@ from retention_assets.render.dagster import (
 )
 from retention_assets.render.html import page_of
 from retention_assets.render.markdown import plain
-from retention_assets.render.plots import plots_of
 from retention_assets.render.summaries import report_summary, sweep_summary, swept_summary, waiting_numbers
+from retention_assets.render.svg import plots_of
 from retention_assets.render.terminal import console, status_text
 from retention_assets.report import day_report
 from retention_assets.stores.protocol import Store, call_store

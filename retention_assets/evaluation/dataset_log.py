@@ -19,7 +19,7 @@ from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import FindData, Only, Store, call_store, data_finder
 
 # more names than this take longer to compare than a person waits
-_MOST_COMPARED = 100_000
+MOST_COMPARED = 100_000
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def only_dataset(log: Log, dataset: str) -> Log:
     """One dataset of a log; refused where it is not sound."""
     described = log.datasets.filter(pc.equal(log.datasets["dataset"], dataset))
     if not len(described):
-        raise _not_there(dataset, "the log", log.datasets["dataset"].to_pylist()[:_MOST_COMPARED])
+        raise _not_there(dataset, "the log", log.datasets["dataset"].to_pylist()[:MOST_COMPARED])
     row = described.to_pylist()[0]
     if row["fault"]:
         where = f"transaction {row['fault_transaction']}"
@@ -113,7 +113,7 @@ def no_dataset(environment: Environment, dataset: str) -> BadInput:
     name = store_of(dataset)
     store = open_store_of(environment, dataset)
     if store is not None:
-        return _not_there(dataset, f"store {name}", call_store(store, store.datasets)[:_MOST_COMPARED])
+        return _not_there(dataset, f"store {name}", call_store(store, store.datasets)[:MOST_COMPARED])
     remedy = suggest(name, [one.name for one in environment.settings.stores])
     remedy = remedy or did_you_mean(dataset, _all_datasets(environment))
     what = f"the settings have no store named {name}"
@@ -126,7 +126,7 @@ def _all_datasets(environment: Environment) -> list[str]:
         with suppress(Refused, BadInput):
             (store,) = environment.stores([settings.name]).values()
             datasets += call_store(store, store.datasets)
-    return datasets[:_MOST_COMPARED]
+    return datasets[:MOST_COMPARED]
 
 
 def _not_there(dataset: str, where: str, known: Sequence[str]) -> BadInput:

@@ -1,12 +1,15 @@
-"""Answer to readers, such as query engines and catalogs: which history of a dataset may be read at an instant, and until
-when.
+"""History that readers may see: states as of an instant, what the visibility mark hides, and the lives of transactions.
 
-The ledger is read after the log, so that a sweep that began meanwhile is noticed.
+Visibility marks rise by the entries of the policy book. The longest retention that was in force at any time of the past week
+counts, and nothing rises while a part of that week had none: a new or shortened entry hides nothing for 7 days, while somebody
+may still take it back, and a longer one holds at once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import cached_property
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +18,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.environment import Environment
-from retention_assets.errors import Refused
-from retention_assets.evaluation.dataset_log import read_dataset
+from retention_assets.errors import BadInput, Problem, Refused, did_you_mean
+from retention_assets.evaluation.dataset_log import MOST_COMPARED, read_dataset
+from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import holds_about, holds_in_force
 from retention_assets.frames.arrays import Bools, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.log import is_in_log
+from retention_assets.frames.log import LOG, Log, is_in_log, selects_dataset
+from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.histories import TransactionLife, life_of
+from retention_assets.ledger.protections import Raise, raise_by
+from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration, micros, text_of
 from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import BRANCHED, Hold
+from retention_assets.policy.model import BRANCHED, VISIBILITY_PREFIX, Hold, VisibilityRule
+from retention_assets.stores.protocol import FindData
 
 READING = Duration(seconds=600)
-_MARKS = ("MARKED", "SWEEPING", "SWEPT")
+LIVING = ("MARKED", "SWEEPING", "SWEPT")
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,7 @@ def readable(
     lines = read_dataset(environment, dataset, log)
     with environment.ledger_if_any() as ledger:
         now = as_of or (ledger.clock.present() if ledger else environment.present())
-        marks = _KnownMarks.of(ledger.marks.table([dataset], _MARKS) if ledger else None, lines.transactions)
+        marks = _KnownMarks.of(ledger.marks.table([dataset], LIVING) if ledger else None, lines.transactions)
         # Read last: a sweep raises the visibility mark before it deletes.
         visible_from = ledger.visibility.of(dataset) if ledger else None
         holds, _ = holds_about(dataset, lines, holds_in_force(ledger, environment.settings, now), now)
@@ -280,3 +290,196 @@ def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
 
 def _is(column: pa.ChunkedArray, word: str) -> Bools:
     return flags(pc.equal(column.cast(pa.string()), word))
+
+
+WAIT = Duration(days=7)
+
+
+@dataclass(frozen=True)
+class RuleInTime:
+    """Version of an entry, and its time in force; without an end it still is."""
+
+    rule: VisibilityRule
+    begin: datetime
+    end: datetime | None
+
+
+@dataclass(frozen=True)
+class ReadableTime:
+    """Time for which a dataset's history stays readable. No mark rises by it before `waits_until`."""
+
+    rule: VisibilityRule
+    waits_until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class VisibilityRules:
+    """Visibility entries of the book at an instant and in the week before."""
+
+    versions: tuple[RuleInTime, ...]
+    at: datetime
+
+    @classmethod
+    def of(cls, ledger: Ledger, at: datetime) -> "VisibilityRules":
+        return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
+
+    def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
+        about = [one for one in self.versions if selects_dataset(one.rule.datasets, dataset, dict(attributes))]
+        since = self._in_force_since(about)
+        if since is None:
+            return None
+        begin = WAIT.before(self.at)
+        counting = [one for one in about if one.begin <= self.at and (one.end is None or one.end > begin)]
+        longest = min(counting, key=lambda one: one.rule.retention.before(self.at))
+        return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
+
+    def _in_force_since(self, about: Iterable[RuleInTime]) -> datetime | None:
+        since: datetime | None = None
+        for one in sorted(about, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
+            if one.begin > self.at:
+                continue
+            reaches = one.end is None or one.end > self.at if since is None else one.end is None or one.end >= since
+            if reaches:
+                since = one.begin if since is None else min(since, one.begin)
+        return since
+
+
+def _in_time(histories: Iterable[list[Stored]], at: datetime) -> Iterator[RuleInTime]:
+    # A version of after the instant counts as in force: the book knows no other present.
+    for versions in histories:
+        for stored, following in zip(versions, [*versions[1:], None], strict=True):
+            item = None if stored.revoked else item_of(stored.name, stored.content)
+            if isinstance(item, VisibilityRule):
+                yield RuleInTime(item, min(stored.written_at, at), min(following.written_at, at) if following else None)
+
+
+def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]], at: datetime, actor: str) -> int:
+    """Raise the marks of some datasets by the book's entries at an instant; return how many rose.
+
+    Each part is some datasets with their `newest_closes`. Nothing is read where the book has no entry.
+    """
+    rules = VisibilityRules.of(ledger, at)
+    proposed = (
+        one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest)
+    )
+    raises = {one.dataset: one.to for one in proposed if one.to is not None}
+    before = ledger.visibility.of_all(raises)
+    after = ledger.visibility.raise_to(raises, actor)
+    return sum(before.get(name) != visible_from for name, visible_from in after.items())
+
+
+@dataclass(frozen=True)
+class ProposedRaise:
+    """Raise of a dataset's mark that an entry allows; none while that waits."""
+
+    dataset: str
+    to: Raise | None
+    waits_until: datetime | None
+
+
+def propose_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table) -> Iterator[ProposedRaise]:
+    """Propose a raise for each dataset that an entry is about and that ever had something to read."""
+    if not rules.versions:
+        return
+    closes = dict(zip(newest["dataset"].to_pylist(), newest["closed_at_max"].to_pylist(), strict=True))
+    for row in datasets.select(["dataset", "attributes"]).to_pylist():
+        name = row["dataset"]
+        readable = rules.for_dataset(name, dict(row["attributes"] or ())) if closes.get(name) else None
+        if readable is not None:
+            to = raise_by(readable.rule.retention, rules.at, closes[name], f" ({readable.rule.name})")
+            yield ProposedRaise(name, None if readable.waits_until else to, readable.waits_until)
+
+
+# lives in memory at a time
+_AT_ONCE = 5_000
+_COLUMNS = ("transaction", "type", "status", "opened_at", "closed_at", "bytes")
+
+
+@dataclass
+class TransactionLives:
+    """Lives of the transactions of one dataset, in batches. Without a log, those that the ledger knows."""
+
+    dataset: str
+    log: Log | None
+    ledger: Ledger | None
+    holds: Sequence[Hold]
+    as_of: datetime
+    # None: words for marks go by their own state and the holds.
+    fates: Fates | None = None
+    # None: nobody looks for data of deleted transactions.
+    find_data: FindData | None = None
+    # number that the visibility mark left out, once all were read
+    hidden: int = 0
+
+    def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
+        """Lives of the named transactions, in the order of the names."""
+        listed = self._listed()
+        table = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
+        rows = {row["transaction"]: row for row in table.to_pylist()}
+        lives = {life.transaction: life for life in self._lives(rows.get(name, {"transaction": name}) for name in names)}
+        unknown = [name for name, life in lives.items() if name not in rows and not life.marks]
+        if unknown:
+            known = listed["transaction"].slice(0, MOST_COMPARED).to_pylist()
+            raise BadInput([self._unknown(name, known) for name in unknown])
+        return iter(lives.values())
+
+    def all(self, visible_from: datetime | None) -> Iterator[TransactionLife]:
+        """Yield what the log lists, in its order, then what only the ledger knows."""
+        listed = self._listed()
+        marked = self.ledger.histories.transactions(self.dataset) if self.ledger else pa.array([], pa.string())
+        unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
+        sure: Bools = np.ones(len(listed), dtype=bool)
+        if visible_from is not None:
+            # The ledger's transactions are listed unless they were over before the mark: a sweep raises it past all that it
+            # deletes.
+            # What a hold keeps can be read by name.
+            visible = visible_rows(self._rows, self._views, visible_from) | held_rows(self._rows, self.holds)
+            seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
+            self.hidden = int((~seen).sum())
+            listed, sure = listed.filter(pa.array(seen)), visible[seen]
+        for start in range(0, len(listed), _AT_ONCE):
+            lives = self._lives(listed.slice(start, _AT_ONCE).to_pylist())
+            if visible_from is None:
+                yield from lives
+            else:
+                yield from self._recent(zip(lives, sure[start : start + _AT_ONCE].tolist(), strict=True), visible_from)
+        lives = self._lives({"transaction": name} for name in unlisted.to_pylist())
+        yield from lives if visible_from is None else self._recent(zip(lives, repeat(False)), visible_from)
+
+    def _recent(self, lives: Iterable[tuple[TransactionLife, bool]], visible_from: datetime) -> Iterator[TransactionLife]:
+        for life, is_sure in lives:
+            if is_sure or (life.mark is not None and not (life.ended_at and life.ended_at < visible_from)):
+                yield life
+            else:
+                self.hidden += 1
+
+    def _listed(self) -> pa.Table:
+        return self._rows.select(_COLUMNS).append_column("protected_by", self._views["protected_by"])
+
+    @cached_property
+    def _rows(self) -> pa.Table:
+        return self.log.transactions if self.log else LOG.empty_table()
+
+    @cached_property
+    def _views(self) -> pa.Table:
+        return branch_views(self._rows, self.as_of)
+
+    def _lives(self, rows: Iterable[dict[str, Any]]) -> Iterator[TransactionLife]:
+        left = iter(rows)
+        while batch := list(islice(left, _AT_ONCE)):
+            names = [row["transaction"] for row in batch]
+            histories = self.ledger.histories.of(self.dataset, names) if self.ledger else {}
+            swept = [name for name, marks in histories.items() if marks[-1].is_deleted]
+            there = frozenset(self.find_data(swept)) if self.find_data else ()
+            for row in batch:
+                life = TransactionLife(**row, in_log="type" in row, marks=histories.get(row["transaction"], ()))
+                again = life.in_log and life.mark is not None and life.transaction in there
+                life = replace(life, there_again=again)
+                fate = self.fates.of({**vars(life.mark), "dataset": self.dataset}) if self.fates and life.mark else None
+                if fate and life.mark:
+                    life = replace(life, marks=(*life.marks[:-1], replace(life.mark, due_at=fate.at)))
+                yield life_of(self.dataset, life, self.holds, self.as_of, fate.spared if fate else None)
+
+    def _unknown(self, name: str, known: Sequence[str]) -> Problem:
+        where = f"the log of {self.dataset}" if self.log else "any log that was named"
+        return Problem(f"transaction '{name}' was never marked, and is not in {where}", remedy=did_you_mean(name, known))

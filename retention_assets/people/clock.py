@@ -14,7 +14,7 @@ from retention_assets.people.command import command, group
 from retention_assets.people.operation import Flags, Instant, Kind, ReasonedRequest, RecordedRequest, Request, Result, operation
 from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.durations import text_of
-from retention_assets.render.ledger_tables import clock_table
+from retention_assets.render.tables import clock_table
 
 _SIMULATED = "The present, where the settings have a simulated clock."
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem
-from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDays
+from retention_assets.evaluation.days import IN_FORCE, Forecast, ForecastDays
 from retention_assets.evaluation.rules_in_force import rulebook_of_files
 from retention_assets.frames.log import refusals_of
 from retention_assets.people.command import command

@@ -26,9 +26,9 @@ from retention_assets.evaluation.dataset_log import (
     read_dataset,
     read_if_any,
 )
-from retention_assets.evaluation.dataset_summary import DatasetSummary, summarize_dataset
-from retention_assets.evaluation.explain import ExplainedTransaction, explain_with_ledger
-from retention_assets.evaluation.fates import Fates
+from retention_assets.evaluation.explain import DatasetSummary, ExplainedTransaction, explain_with_ledger, summarize_dataset
+from retention_assets.evaluation.fates import Fates, Upcoming, upcoming
+from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
     files_of,
@@ -38,8 +38,6 @@ from retention_assets.evaluation.rules_in_force import (
     read_policies,
     rules_for,
 )
-from retention_assets.evaluation.transaction_lives import TransactionLives
-from retention_assets.evaluation.upcoming import Upcoming, upcoming
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.histories import TransactionLife
@@ -63,10 +61,9 @@ from retention_assets.people.operation import (
 from retention_assets.people.sources import policies_of, rules_of, what_is_missing
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
-from retention_assets.render.answers import dataset_answer, history_answer, transaction_answer, upcoming_answer
-from retention_assets.render.ledger_tables import history_table
 from retention_assets.render.markdown import Answer, plain
-from retention_assets.render.verdict_tables import explained_transaction
+from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer, upcoming_answer
+from retention_assets.render.tables import explained_transaction, history_table
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 

@@ -28,7 +28,7 @@ from retention_assets.policy.errors import problems_of
 from retention_assets.policy.globs import is_literal, protecting
 from retention_assets.policy.model import Glob, Hold
 from retention_assets.policy.sentences import hold_sentence
-from retention_assets.render.ledger_tables import hold_table
+from retention_assets.render.tables import hold_table
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import Document
 

@@ -20,7 +20,7 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.evaluation.dataset_log import UnsoundLog, no_dataset, read_if_any
-from retention_assets.evaluation.transaction_lives import TransactionLives
+from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.unmarking import KeptMarks
@@ -48,7 +48,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, matching
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import count
-from retention_assets.render.ledger_tables import mark_tables
+from retention_assets.render.tables import mark_tables
 from retention_assets.stores.protocol import StoreFailed
 
 _SHOWN = (

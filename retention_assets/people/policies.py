@@ -13,8 +13,7 @@ from pydantic import Field
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.changes import list_datasets
-from retention_assets.evaluation.datahub_policies import warn_of_unknown
-from retention_assets.evaluation.rules_in_force import items_of, load_rulebook, read_policies
+from retention_assets.evaluation.rules_in_force import items_of, load_rulebook, read_policies, warn_of_unknown
 from retention_assets.ledger.policy_book import Orphaned
 from retention_assets.people.command import command, examples, group
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, RecordedRequest, Request, Result, Text, operation
@@ -25,7 +24,7 @@ from retention_assets.policy.book import BookDecision, Stored, as_loaded, compar
 from retention_assets.policy.language import Policies, may_be_about, policy_schema
 from retention_assets.policy.model import INDEPENDENT, visibility_sentence
 from retention_assets.policy.sentences import count, hold_sentence, sentence
-from retention_assets.render.ledger_tables import book_tables, load_table, version_table
+from retention_assets.render.tables import book_tables, load_table, version_table
 from retention_assets.settings.model import Settings
 from retention_assets.stores.protocol import call_store
 

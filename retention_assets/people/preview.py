@@ -15,7 +15,7 @@ from retention_assets.people.command import command
 from retention_assets.people.operation import AsOf, Flags, Kind, LogFile, Only, PolicyFiles, Request, Result, Strict, operation
 from retention_assets.people.policies import store_warnings
 from retention_assets.people.sources import policies_of, read_all, rules_of
-from retention_assets.render.verdict_tables import compare_tables, preview_tables
+from retention_assets.render.tables import compare_tables, preview_tables
 
 
 class PreviewRequest(Request):

@@ -25,7 +25,7 @@ from retention_assets.pipeline.part_frames import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, read_datasets
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import is_realm_name, is_within
-from retention_assets.render.ledger_tables import realm_table
+from retention_assets.render.tables import realm_table
 from retention_assets.report import ReportedRealm
 from retention_assets.stores.logs import choose_datasets, read_share, shares_of
 

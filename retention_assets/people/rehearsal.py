@@ -17,10 +17,8 @@ import pyarrow.compute as pc
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused, did_you_mean
-from retention_assets.evaluation.datahub_policies import load_rules
-from retention_assets.evaluation.days import RecheckAt, WalkTerms, walk
-from retention_assets.evaluation.forecast import ForecastDays
-from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files
+from retention_assets.evaluation.days import ForecastDays, RecheckAt, WalkTerms, walk
+from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rules
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import DATASETS, Log, bounds_of, is_in_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks

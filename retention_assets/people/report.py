@@ -11,8 +11,8 @@ from pydantic import Field
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused
+from retention_assets.evaluation.days import Forecast
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.forecast import Forecast
 from retention_assets.ledger import Ledger
 from retention_assets.people.command import command
 from retention_assets.people.forecast import ForecastRequest, forecast_environment
@@ -20,10 +20,9 @@ from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Re
 from retention_assets.people.realms import reported_realms
 from retention_assets.people.sources import what_is_missing
 from retention_assets.render.html import page_of
-from retention_assets.render.plots import plots_of
-from retention_assets.render.report_tables import report_tables
 from retention_assets.render.summaries import looks_words
-from retention_assets.render.svg import Plot
+from retention_assets.render.svg import Plot, plots_of
+from retention_assets.render.tables import report_tables
 from retention_assets.report import DayReport, as_json, day_report, days_report
 from retention_assets.settings.prices import Prices
 

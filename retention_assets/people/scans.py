@@ -24,7 +24,7 @@ from retention_assets.ledger.scans import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
 from retention_assets.people.output import ExitCode
-from retention_assets.render.ledger_tables import scan_table
+from retention_assets.render.tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 

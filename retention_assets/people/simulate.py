@@ -14,7 +14,7 @@ from rich.table import Table
 from retention_assets.datasets import store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.evaluation.forecast import IN_FORCE, ForecastDays
+from retention_assets.evaluation.days import IN_FORCE, ForecastDays
 from retention_assets.frames.log import faults_of
 from retention_assets.people.amounts import NOTHING, Amount
 from retention_assets.people.command import command

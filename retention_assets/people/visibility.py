@@ -17,10 +17,9 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.dataset_log import read_dataset
+from retention_assets.evaluation.readable import ProposedRaise, VisibilityRules, propose_raises, refuse_hidden, views_at
 from retention_assets.evaluation.readable import readable as evaluate
-from retention_assets.evaluation.readable import refuse_hidden, views_at
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.evaluation.visibility import ProposedRaise, VisibilityRules, propose_raises
 from retention_assets.frames.log import Log, is_in_log
 from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.statistics import newest_closes
@@ -45,7 +44,7 @@ from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.language import rules_reaching
-from retention_assets.render.ledger_tables import advance_table, as_of_tables, readable_tables
+from retention_assets.render.tables import advance_table, as_of_tables, readable_tables
 from retention_assets.stores.logs import read_lines
 from retention_assets.stores.protocol import Store, call_store
 

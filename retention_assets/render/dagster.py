@@ -20,9 +20,8 @@ from retention_assets.ledger.states import PendingGroup, SparedGroup, Totals, Wa
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.render.markdown import readable
-from retention_assets.render.plots import FreedDays, freed_words
 from retention_assets.render.summaries import waiting_numbers
-from retention_assets.render.svg import Plot, data_uri, strip
+from retention_assets.render.svg import FreedDays, Plot, data_uri, freed_words, strip
 from retention_assets.render.text import cell_size, visible_line
 
 # Longest table of a page: what matters stands first, and all of it is in the warehouse or the ledger.

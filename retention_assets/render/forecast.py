@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from retention_assets.evaluation.forecast import IN_FORCE, Forecast, ForecastDay, ForecastDays
+from retention_assets.evaluation.days import IN_FORCE, Forecast, ForecastDay, ForecastDays
 from retention_assets.policy.sentences import count
 from retention_assets.render.svg import Plot, Series
 from retention_assets.render.text import day_of_month, money_of, period_of, size_of, visible_line

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import tostring
 
 from jinja2 import Environment, StrictUndefined, Template
 
-from retention_assets.evaluation.forecast import Forecast
+from retention_assets.evaluation.days import Forecast
 from retention_assets.policy.durations import text_of
 from retention_assets.render.forecast import ASSUMPTION, forecast_plot, periods_of, policies_words, summary
 from retention_assets.render.summaries import looks_words, money_rows

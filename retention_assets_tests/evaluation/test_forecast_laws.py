@@ -19,7 +19,7 @@ import pytest
 from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF as DEMO
 from retention_assets.environment import Environment
-from retention_assets.evaluation.forecast import Forecast
+from retention_assets.evaluation.days import Forecast
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.exchange import ADDED
 from retention_assets.frames.soundness import sound_log

@@ -10,7 +10,7 @@ import pytest
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
-from retention_assets.evaluation.forecast import Forecast, ForecastDay
+from retention_assets.evaluation.days import Forecast, ForecastDay
 from retention_assets.people.forecast import ForecastRequest, forecast_environment
 from retention_assets.policy.model import Hold
 from retention_assets.settings.model import load_settings

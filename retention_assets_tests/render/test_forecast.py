@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from retention_assets.evaluation.forecast import Forecast, ForecastDay, ForecastDays
+from retention_assets.evaluation.days import Forecast, ForecastDay, ForecastDays
 from retention_assets.render.forecast import blocks, forecast_plot, periods_of, summary
 from retention_assets.render.html import page_of
 from retention_assets.render.svg import data_uri, draw

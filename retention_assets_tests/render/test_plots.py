@@ -1,6 +1,6 @@
 """Plots: the title says the answer, bars are as high as their values, names do no harm, and pictures stay small.
 
-Belongs here: render/plots.py and render/svg.py, read back as SVG by an XML parser. How they look is seen in docs/pictures.
+They are read back as SVG by an XML parser. How they look is seen in docs/pictures.
 """
 
 import base64
@@ -15,18 +15,24 @@ import pytest
 from retention_assets.ledger.states import FreedGroup, PendingGroup
 from retention_assets.render.dagster import plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
-from retention_assets.render.plots import DAYS, age_of, ages_plot, freed_days, freed_plot, freed_words, since
 from retention_assets.render.svg import (
     COLOURS,
+    DAYS,
     NARROW,
     STRIP_LIMIT,
     Plot,
     Series,
+    age_of,
+    ages_plot,
     binary_ticks,
     data_uri,
     decimal_ticks,
     draw,
+    freed_days,
+    freed_plot,
+    freed_words,
     largest,
+    since,
     strip,
 )
 from retention_assets.report import DayReport

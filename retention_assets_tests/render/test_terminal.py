@@ -18,10 +18,8 @@ from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.language import load_policies
-from retention_assets.render.ledger_tables import hold_table
-from retention_assets.render.report_tables import report_tables
+from retention_assets.render.tables import compare_tables, explanation, hold_table, preview_tables, report_tables
 from retention_assets.render.terminal import ResultConsole, console, status_text, table
-from retention_assets.render.verdict_tables import compare_tables, explanation, preview_tables
 from retention_assets.report import DayReport, ReportLine
 from retention_assets.settings.model import Settings
 from retention_assets_tests.histories import AS_OF, history, to_lines

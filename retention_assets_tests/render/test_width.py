@@ -17,9 +17,9 @@ from retention_assets.ledger.policy_book import Orphaned
 from retention_assets.ledger.protections import Realm
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.durations import Duration
-from retention_assets.render import ledger_tables, report_tables, verdict_tables
+from retention_assets.render import tables
+from retention_assets.render.tables import explanation
 from retention_assets.render.terminal import console, fit, table
-from retention_assets.render.verdict_tables import explanation
 from retention_assets.report import DayReport, ReportLine
 from retention_assets_tests.render.test_terminal import explained
 from retention_assets_tests.render.test_terminal import printed as printed_text
@@ -66,34 +66,34 @@ LINE = ReportLine(
     DATASET, dict.fromkeys(COUNTERS, 123_456), classes={"due": 2, "kept": 7}, policies={POLICY: (1, 2)}, started_at=NOW
 )
 TABLES = {
-    "marks": (ledger_tables.mark_tables({"MARKED": (1, 10**9), "SWEPT": (1, 1)}, [mark(), mark(status="SWEPT")], NOW), (DATASET, TRANSACTION, POLICY)),
+    "marks": (tables.mark_tables({"MARKED": (1, 10**9), "SWEPT": (1, 1)}, [mark(), mark(status="SWEPT")], NOW), (DATASET, TRANSACTION, POLICY)),
     "history": (
-        [ledger_tables.history_table(DATASET, [{"transaction": TRANSACTION, "in_log": False, "type": "SNAPSHOT", "status": "ABORTED", "closed_at": NOW, "bytes": 10**9, "mark": "MARKED", "message": "This transaction has been scheduled for deletion.", "words": f"marked by {POLICY}, and held by {HOLD}"}], 9)],
+        [tables.history_table(DATASET, [{"transaction": TRANSACTION, "in_log": False, "type": "SNAPSHOT", "status": "ABORTED", "closed_at": NOW, "bytes": 10**9, "mark": "MARKED", "message": "This transaction has been scheduled for deletion.", "words": f"marked by {POLICY}, and held by {HOLD}"}], 9)],
         (DATASET, TRANSACTION, POLICY, HOLD),
     ),
     "as-of": (
-        ledger_tables.as_of_tables(DATASET, NOW, [{"branch": BRANCH, "current": True, "transactions": [{"transaction": TRANSACTION, "type": "SNAPSHOT", "closed_at": NOW, "bytes": 9, "swept": True}]}]),
+        tables.as_of_tables(DATASET, NOW, [{"branch": BRANCH, "current": True, "transactions": [{"transaction": TRANSACTION, "type": "SNAPSHOT", "closed_at": NOW, "bytes": 9, "swept": True}]}]),
         (DATASET, BRANCH, TRANSACTION),
     ),
     "holds": (
-        [ledger_tables.hold_table([{"name": HOLD, "source": "ledger", "scope": SCOPE, "reason": "because of the audit", "owner": "the legal department", "until": NOW}])],
+        [tables.hold_table([{"name": HOLD, "source": "ledger", "scope": SCOPE, "reason": "because of the audit", "owner": "the legal department", "until": NOW}])],
         (HOLD, DATASET, TRANSACTION),
     ),
-    "realms": ([ledger_tables.realm_table([(Realm(HOLD, "INACTIVE", Duration(days=7)), "")])], (HOLD,)),
-    "clock": ([ledger_tables.clock_table({"newest_mark_at": NOW, "newest_seen_at": None})], ()),
+    "realms": ([tables.realm_table([(Realm(HOLD, "INACTIVE", Duration(days=7)), "")])], (HOLD,)),
+    "clock": ([tables.clock_table({"newest_mark_at": NOW, "newest_seen_at": None})], ()),
     "policies": (
-        ledger_tables.book_tables(
+        tables.book_tables(
             [{"name": POLICY, "version": 12, "written_by": BRANCH, "written_at": NOW, "system": True, "revoked": True, "files": "DRIFTED", "orphaned_marks": 7, "why": f"the files differ: {HOLD}"}],
             [Orphaned(POLICY, 1, 1_000)],
         ),
         (POLICY, BRANCH, HOLD),
     ),
     "versions": (
-        [ledger_tables.version_table(POLICY, [{"version": 1, "written_by": BRANCH, "written_at": NOW, "system": False, "revoked": False, "sentence": f"Marks transactions of {DATASET}."}])],
+        [tables.version_table(POLICY, [{"version": 1, "written_by": BRANCH, "written_at": NOW, "system": False, "revoked": False, "sentence": f"Marks transactions of {DATASET}."}])],
         (POLICY, BRANCH, DATASET),
     ),
-    "report": (report_tables.report_tables(DayReport(date(2026, 3, 1), (LINE,)), 5), (DATASET, POLICY)),
-    "compare": (verdict_tables.compare_tables([Change(DATASET, POLICY, "newly marked", 3_000, 2_048)]), (DATASET, POLICY)),
+    "report": (tables.report_tables(DayReport(date(2026, 3, 1), (LINE,)), 5), (DATASET, POLICY)),
+    "compare": (tables.compare_tables([Change(DATASET, POLICY, "newly marked", 3_000, 2_048)]), (DATASET, POLICY)),
 }  # fmt: skip
 
 

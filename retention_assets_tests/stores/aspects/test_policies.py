@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.evaluation.datahub_policies import load_rules, warn_of_unknown
+from retention_assets.evaluation.rules_in_force import load_rules, warn_of_unknown
 from retention_assets.policy.book import Stored
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.settings.model import load_settings
