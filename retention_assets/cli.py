@@ -31,13 +31,13 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "Look ahead": {
         "plan": ("people.plan:plan", "Show what a run would do now"),
-        "simulate": ("people.simulate:simulate", "Live through the next days on a copy"),
+        "simulate": ("people.forecast:simulate", "Live through the next days on a copy"),
         "forecast": (
             "people.forecast:forecast",
             "Foresee, day by day, what will be stored, marked and deleted, and what it costs",
         ),
-        "preview": ("people.preview:preview", "Show what policies would decide about a log"),
-        "compare": ("people.preview:compare", "Show what another set of policies would newly mark and no longer mark"),
+        "preview": ("people.policies:preview", "Show what policies would decide about a log"),
+        "compare": ("people.policies:compare_command", "Show what another set of policies would newly mark and no longer mark"),
     },
     "Look": {
         "explain": (

@@ -175,7 +175,7 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_320,
     "sweep": 2_730,
     "pipeline": 2_650,
-    "people": 5_120,
+    "people": 5_140,
     "render": 2_320,
     "dagster": 3_380,
     "demo": 770,

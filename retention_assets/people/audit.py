@@ -23,10 +23,19 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead
 from retention_assets.ledger.places import LedgerHead, NotedPlace, head_of, noted_places, remember_places
-from retention_assets.people.command import command, examples
-from retention_assets.people.operation import Flags, Kind, Only, ReasonedRequest, RecordedRequest, Result, Text, operation
+from retention_assets.people.command import command, examples, find_environment
+from retention_assets.people.operation import (
+    Flags,
+    Kind,
+    Only,
+    ReasonedRequest,
+    RecordedRequest,
+    Result,
+    Text,
+    operation,
+    what_is_missing,
+)
 from retention_assets.people.output import echo_json, say
-from retention_assets.people.sources import find_environment, what_is_missing
 from retention_assets.pipeline.head_file import HeadFile, head_file_of, other_place, place_of_store
 
 _EXPECTED = 'what --save-head wrote: {"position": N, "hash": "…"}'

@@ -11,8 +11,17 @@ from retention_assets.errors import BadInput, Problem
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.people.command import command, group
-from retention_assets.people.operation import Flags, Instant, Kind, ReasonedRequest, RecordedRequest, Request, Result, operation
-from retention_assets.people.sources import what_is_missing
+from retention_assets.people.operation import (
+    Flags,
+    Instant,
+    Kind,
+    ReasonedRequest,
+    RecordedRequest,
+    Request,
+    Result,
+    operation,
+    what_is_missing,
+)
 from retention_assets.policy.durations import text_of
 from retention_assets.render.tables import clock_table
 

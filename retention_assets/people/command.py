@@ -1,6 +1,7 @@
 """Makes a command of an operation: an option for each field of its request, and its result as sentences, tables or JSON."""
 
 import getpass
+import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -11,10 +12,12 @@ from typing import Any, TypeVar
 
 import click
 
+from retention_assets.environment import Environment
+from retention_assets.errors import BadInput, Problem
 from retention_assets.people.operation import Only, Operation, Request, RequestField, Result, fields_of
-from retention_assets.people.output import ExitCode, echo_json, print_parts, progress, say
-from retention_assets.people.sources import find_environment
+from retention_assets.people.output import CONFIG_NOTE, ExitCode, echo_json, print_parts, progress, say
 from retention_assets.policy.durations import Duration
+from retention_assets.settings.model import FILE, VARIABLE, load_settings
 
 C = TypeVar("C", bound=click.Command)
 # values as they are typed; the request reads them
@@ -46,6 +49,16 @@ def examples(*lines: str) -> Callable[[C], C]:
         return command
 
     return add
+
+
+def find_environment(*, needed: bool = True) -> Environment:
+    """Environment of --config, or of the settings where the program runs; of the defaults where none are needed."""
+    context = click.get_current_context(silent=True)
+    named: Path | None = context.meta.get(CONFIG_NOTE) if context else None
+    if needed and named is None and not os.environ.get(VARIABLE) and not Path(FILE).exists():
+        remedy = "`retention init` writes some; --config FILE names those of another place."
+        raise BadInput(Problem("there are no settings here", file=FILE, expected="a settings file", remedy=remedy))
+    return Environment(load_settings(named))
 
 
 def command(operation: Operation[Any], name: str) -> click.Command:

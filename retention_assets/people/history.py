@@ -57,8 +57,9 @@ from retention_assets.people.operation import (
     Rows,
     json_rows,
     operation,
+    what_is_missing,
 )
-from retention_assets.people.sources import policies_of, rules_of, what_is_missing
+from retention_assets.people.policies import policies_of, rules_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.render.markdown import Answer, plain

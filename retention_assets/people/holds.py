@@ -18,9 +18,19 @@ from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.frames.log import holds_dataset
 from retention_assets.ledger import Ledger
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, missing, options
-from retention_assets.people.operation import Flags, Instant, Kind, Only, ReasonedRequest, Request, Result, Text, operation
+from retention_assets.people.operation import (
+    Flags,
+    Instant,
+    Kind,
+    Only,
+    ReasonedRequest,
+    Request,
+    Result,
+    Text,
+    operation,
+    what_is_missing,
+)
 from retention_assets.people.output import ExitCode
-from retention_assets.people.sources import what_is_missing
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of

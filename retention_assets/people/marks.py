@@ -40,9 +40,9 @@ from retention_assets.people.operation import (
     Text,
     json_rows,
     operation,
+    what_is_missing,
 )
 from retention_assets.people.output import ExitCode
-from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, matching

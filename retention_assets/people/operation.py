@@ -29,6 +29,8 @@ from retention_assets.settings.yaml import Document
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from retention_assets.ledger import Ledger
+
 _SYSTEM = "::"
 # sentences of an answer, and rows of a table, in a run
 MOST_SHOWN = 1_000
@@ -330,6 +332,16 @@ def fields_of(request: type[Request]) -> list[RequestField]:
             )
         )
     return sorted(fields, key=lambda field: field.name == "reason")
+
+
+def what_is_missing(environment: Environment, ledger: "Ledger | None", *, policies: bool = False) -> tuple[str, ...]:
+    """Notes for who only reads: no ledger yet, and, if asked, no policy files."""
+    paths = environment.settings.policies
+    absent = policies and not any(path.exists() for path in paths)
+    return (
+        *((f"no policy files at {', '.join(map(str, paths))}",) if absent else ()),
+        *(() if ledger else (environment.no_ledger,)),
+    )
 
 
 def json_text(value: object, indent: int | None = None) -> str:

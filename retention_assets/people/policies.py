@@ -1,32 +1,103 @@
-"""Checks policy files, and shows and changes the policy book: loads the files, takes one entry from them, revokes one."""
+"""Checks policy files, previews and compares what they would decide about a log, and shows and changes the policy book."""
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any
 
 import click
-from pydantic import Field
+import pyarrow as pa
+from pydantic import AfterValidator, Field
 
+from retention_assets.clock import now
 from retention_assets.environment import Environment
-from retention_assets.errors import BadInput, Problem, Refused, suggest
+from retention_assets.errors import BadInput, InvalidValue, Problem, Refused, suggest
+from retention_assets.evaluation import preview as evaluation
 from retention_assets.evaluation.changes import list_datasets
-from retention_assets.evaluation.rules_in_force import items_of, load_rulebook, read_policies, warn_of_unknown
+from retention_assets.evaluation.preview import as_json
+from retention_assets.evaluation.rules_in_force import (
+    RulesInForce,
+    items_of,
+    load_rulebook,
+    read_policies,
+    rules_for,
+    warn_of_unknown,
+)
+from retention_assets.frames.log import LINES, Log
+from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger.policy_book import Orphaned
 from retention_assets.people.command import command, examples, group
-from retention_assets.people.operation import Flags, Kind, ReasonedRequest, RecordedRequest, Request, Result, Text, operation
+from retention_assets.people.operation import (
+    AsOf,
+    Flags,
+    Kind,
+    LogFile,
+    Only,
+    PolicyFiles,
+    ReasonedRequest,
+    RecordedRequest,
+    Request,
+    Result,
+    Strict,
+    Text,
+    operation,
+    what_is_missing,
+)
 from retention_assets.people.output import echo
-from retention_assets.people.sources import policies_of, what_is_missing
 from retention_assets.policy import datahub
 from retention_assets.policy.book import BookDecision, Stored, as_loaded, compare, item_of, sentence_of
-from retention_assets.policy.language import Policies, may_be_about, policy_schema
+from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
 from retention_assets.policy.model import INDEPENDENT, visibility_sentence
 from retention_assets.policy.sentences import count, hold_sentence, sentence
-from retention_assets.render.tables import book_tables, load_table, version_table
+from retention_assets.render.tables import book_tables, compare_tables, load_table, preview_tables, version_table
 from retention_assets.settings.model import Settings
-from retention_assets.stores.protocol import call_store
+from retention_assets.stores.logs import read_lines
+from retention_assets.stores.protocol import Store, call_store
+
+
+def policies_of(paths: Sequence[Path], settings: Settings, branches: Mapping[str, bool | None] | None = None) -> Policies:
+    """Load the policies of the paths given, or those of the settings. Only the latter have to fit stores that exist."""
+    return load_policies(paths, branches=branches) if paths else read_policies(settings)
+
+
+def rules_of(policies: Policies, log: Log, settings: Settings) -> tuple[RulesInForce, tuple[str, ...]]:
+    """Rules in force for the datasets of a log, with a note where they were guessed."""
+    rules = rules_for(policies, log.datasets["dataset"].to_pylist(), settings)
+    if not rules.guessed:
+        return rules, ()
+    note = (
+        f"DataHub entries were applied to {len(rules.guessed)} datasets by their names ({', '.join(rules.guessed[:3])} …): "
+        "their stores are not in the settings, where `kind: aspects` would say so."
+    )
+    return rules, (note,)
+
+
+def read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[str, ...]]:
+    """Read the log of a path, or of all stores of the settings; and say why a store can't be read."""
+    if path is not None:
+        # DuckDB takes longer to import than all of this, and only a file needs it.
+        from retention_assets.exchange import read_log
+
+        return read_log(path), ()
+    if not environment.settings.stores:
+        what = "no log was named, and the settings have no log of a store"
+        raise BadInput(Problem(what, remedy="Name one with --log FILE."))
+    lines, away = [LINES.empty_table()], list[str]()
+    for settings in environment.settings.stores:
+        try:
+            lines += [_lines_of(store) for store in environment.stores([settings.name]).values()]
+        except Refused as fault:
+            away.append(str(fault))
+    if len(lines) == 1:
+        raise Refused("\n".join(away))
+    return sound_log(pa.concat_tables(lines).combine_chunks()), tuple(away)
+
+
+def _lines_of(store: Store) -> pa.Table:
+    return call_store(store, lambda: read_lines(store, store.datasets()))
+
 
 # --- files ---
 
@@ -302,3 +373,102 @@ policies = group(
     command(policy_overwrite, "overwrite"),
     command(policy_revoke, "revoke"),
 )
+
+
+# --- what policies would decide ---
+
+
+class PreviewRequest(Request):
+    """Log and policies by which to judge it."""
+
+    log: LogFile = None
+    policies: PolicyFiles = ()
+    as_of: AsOf = None
+    most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
+        default=20, ge=0, description="How many marks the table lists."
+    )
+    strict: Strict = False
+
+    @property
+    def needs_settings(self) -> bool:
+        return not (self.log and self.policies)
+
+
+@operation(
+    Kind.LOOK,
+    "retention preview",
+    "retention preview -t 'in 30d'",
+    "retention preview -l log.jsonl -p policies -f json",
+    progress="reading and judging",
+)
+def make_preview(request: PreviewRequest, environment: Environment) -> Result:
+    """Show what policies would decide about a log. Writes nothing, deletes nothing."""
+    settings = environment.settings
+    policies = policies_of(request.policies, settings)
+    log, away = read_all(request.log, environment)
+    rules, notes = rules_of(policies, log, settings)
+    warnings = () if request.log else store_warnings(environment)
+    found = evaluation.preview(log, rules, request.as_of or now())
+    return Result(
+        tables=lambda: preview_tables(found, request.most),
+        pieces=lambda: as_json(found),
+        notes=(*(f"{store}: {text}" for store, text in warnings), *notes),
+        failures=away,
+        refusals=_refusals(log),
+    )
+
+
+def _refusals(log: Log) -> tuple[str, ...]:
+    refused = len(log.datasets) - log.datasets["fault"].null_count
+    words = f"{refused} of {len(log.datasets)} datasets were refused: their logs are not sound."
+    return (words,) if refused else ()
+
+
+preview = command(make_preview, "preview")
+
+
+def _two(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    if len(paths) != 2:
+        raise InvalidValue(f"is given {len(paths)} times", "--policies exactly twice: before and after")
+    return paths
+
+
+class CompareRequest(Request):
+    """Log, and two sets of policies by which to judge it."""
+
+    log: LogFile = None
+    policies: Annotated[PolicyFiles, AfterValidator(_two)] = Field(
+        description="Give it twice: first the policies in force, then those to compare them with."
+    )
+    as_of: AsOf = None
+    transactions: Annotated[bool, Only.COMMAND] = Field(
+        default=False, description="With --format json, list every transaction as well as the sums."
+    )
+    strict: Strict = False
+
+    @property
+    def needs_settings(self) -> bool:
+        return self.log is None
+
+
+@operation(Kind.LOOK, "retention compare -p policies -p new-policies", progress="reading, and judging twice")
+def make_comparison(request: CompareRequest, environment: Environment) -> Result:
+    """Show what another set of policies would newly mark and no longer mark."""
+    settings, at = environment.settings, request.as_of or now()
+    before, after = (policies_of((path,), settings) for path in request.policies)
+    log, away = read_all(request.log, environment)
+    (old, notes), (new, more) = rules_of(before, log, settings), rules_of(after, log, settings)
+    changes, rows = evaluation.compare(log, old, new, at)
+    data: dict[str, Any] = {"changes": [vars(change) for change in changes]}
+    if request.transactions:
+        data["transactions"] = rows.to_pylist()
+    return Result(
+        tables=lambda: compare_tables(changes),
+        notes=(*notes, *more),
+        failures=away,
+        refusals=_refusals(log),
+        data=data,
+    )
+
+
+compare_command = command(make_comparison, "compare")

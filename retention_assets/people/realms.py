@@ -17,10 +17,19 @@ from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.frames.log import realms_of
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.protections import INITIAL, Realm
-from retention_assets.people.command import FORMAT, ask_and_show, examples, given_fields, options
-from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Span, Text, operation
+from retention_assets.people.command import FORMAT, ask_and_show, examples, find_environment, given_fields, options
+from retention_assets.people.operation import (
+    Flags,
+    Kind,
+    ReasonedRequest,
+    Request,
+    Result,
+    Span,
+    Text,
+    operation,
+    what_is_missing,
+)
 from retention_assets.people.output import ExitCode, confirm, say
-from retention_assets.people.sources import find_environment, what_is_missing
 from retention_assets.pipeline.part_frames import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, read_datasets
 from retention_assets.policy.durations import Duration

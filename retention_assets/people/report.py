@@ -16,9 +16,8 @@ from retention_assets.evaluation.fates import Fates
 from retention_assets.ledger import Ledger
 from retention_assets.people.command import command
 from retention_assets.people.forecast import ForecastRequest, forecast_environment
-from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Request, Result, operation
+from retention_assets.people.operation import DatasetGlobs, Day, Flags, Kind, Request, Result, operation, what_is_missing
 from retention_assets.people.realms import reported_realms
-from retention_assets.people.sources import what_is_missing
 from retention_assets.render.html import page_of
 from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import Plot, plots_of

@@ -13,11 +13,10 @@ from pydantic import Field
 from rich.table import Table
 
 from retention_assets.evaluation.rules_in_force import read_policies
-from retention_assets.people.command import FORMAT, ask_and_show, examples, given_fields, options, show
+from retention_assets.people.command import FORMAT, ask_and_show, examples, find_environment, given_fields, options, show
 from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
-from retention_assets.people.sources import find_environment
 from retention_assets.render.terminal import table
 from retention_assets.render.text import size_of
 from retention_assets.sweep.preconditions import write_confirmed

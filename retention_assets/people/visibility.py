@@ -39,8 +39,8 @@ from retention_assets.people.operation import (
     Result,
     Span,
     operation,
+    what_is_missing,
 )
-from retention_assets.people.sources import what_is_missing
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.policy.globs import is_literal, matches
 from retention_assets.policy.language import rules_reaching

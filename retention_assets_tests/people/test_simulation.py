@@ -15,7 +15,7 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.people.simulate import SimulatedDay, Simulation, SimulationRequest, make_simulation
+from retention_assets.people.forecast import SimulatedDay, Simulation, SimulationRequest, make_simulation
 from retention_assets.stores.files.store import FilesStore
 from retention_assets_tests.people.test_made_plans import AT_ONCE, ELSEWHERE, HISTORY, content
 from retention_assets_tests.sweep.lakes import MARKED, Lake
