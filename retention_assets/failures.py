@@ -85,8 +85,8 @@ def _of_words(text: str) -> str | None:
 
 
 def _first_line(fault: BaseException) -> str:
+    from retention_assets.settings.places import mask_secrets
     from retention_assets.settings.secrets import masked
-    from retention_assets.settings.urls import mask_secrets
     from retention_assets.sql.errors import driver_message
 
     # The number of such an error is part of its message.

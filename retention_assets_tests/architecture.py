@@ -27,25 +27,23 @@ IMPORTS: Mapping[str, set[str]] = {
     "errors": set(),
     "outcomes": set(),
     # Codes of databases are told apart where statements are; loaded only once something has failed.
-    "failures": {"errors", "settings.secrets", "settings.urls", "sql"},
-    "settings.yaml": {"errors"},
-    "settings.places": {"settings.urls"},
+    "failures": {"errors", "settings.secrets", "settings.places", "sql"},
+    "settings.yaml": {"errors", "settings.places"},
     "settings.secrets": set(),
     "silence": {"errors"},
-    "settings.urls": {"errors", "settings.secrets"},
+    "settings.places": {"errors", "settings.secrets"},
     "policy": {"errors", "settings.yaml"},
     "clock": {"errors", "policy"},
     "datasets": {"policy"},
     "frames": {"errors", "policy"},
     "exchange": {"errors", "frames", "policy"},
-    "sql": {"clock", "errors", "frames", "outcomes", "policy", "settings.secrets", "settings.urls", "silence"},
-    "ledger": {"clock", "errors", "outcomes", "policy", "settings.urls", "sql"},
+    "sql": {"clock", "errors", "frames", "outcomes", "policy", "settings.secrets", "settings.places", "silence"},
+    "ledger": {"clock", "errors", "outcomes", "policy", "settings.places", "sql"},
     # A removal stops at what other settings name.
     "stores": {
-        "clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.places", "settings.secrets", "settings.urls",
-        "silence", "sql",
+        "clock", "datasets", "errors", "exchange", "frames", "outcomes", "policy", "settings.places", "settings.secrets", "silence", "sql",
     },
-    "settings": {"errors", "policy", "settings.places", "settings.secrets", "silence", "settings.urls", "settings.yaml", "stores"},
+    "settings": {"errors", "policy", "settings.places", "settings.secrets", "silence", "settings.yaml", "stores"},
     "environment": {"errors", "ledger", "pipeline", "policy", "settings", "silence", "stores"},
     "evaluation": {"datasets", "environment", "errors", "exchange", "frames", "ledger", "policy", "settings", "settings.yaml", "stores"},
     "sweep": {"clock", "datasets", "errors", "evaluation", "frames", "ledger", "outcomes", "policy", "settings", "settings.secrets", "stores"},
@@ -53,7 +51,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "report": {"datasets", "ledger", "policy", "settings"},
     "render": {"errors", "evaluation", "frames", "ledger", "outcomes", "policy", "report"},
     # Places are remembered without passwords.
-    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.secrets", "settings.urls", "stores"},
+    "pipeline": {"clock", "datasets", "errors", "frames", "ledger", "policy", "settings.secrets", "settings.places", "stores"},
     # A task opens what it works on where it runs.
     "pipeline.preflight": {"environment", "errors", "pipeline", "settings", "stores"},
     "pipeline.sweep_stage": {
@@ -74,7 +72,7 @@ IMPORTS: Mapping[str, set[str]] = {
     "dagster": {
         "clock", "datasets", "environment", "errors", "evaluation", "failures", "frames", "ledger", "outcomes", "people",
         "pipeline", "pipeline.preflight", "pipeline.scans", "pipeline.sweep_stage", "policy", "render", "report", "settings", "settings.secrets",
-        "settings.urls",
+        "settings.places",
         "settings.yaml", "stores", "sweep",
     },
     "definitions": {"dagster"},
@@ -87,7 +85,7 @@ ALONE: Mapping[str, set[str]] = {
     "outcomes": set(),
     "errors": set(),
     "datasets": set(),
-    "policy": {"lark", "pydantic", "pydantic_core"},
+    "policy": {"lark", "pydantic"},
     "frames": {"numpy", "pyarrow"},
 }
 # What a frame would read or write with.
@@ -159,14 +157,14 @@ GIVEN_NAMES = {
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
-    "settings": 1_520,
-    "policy": 2_890,
+    "settings": 1_630,
+    "policy": 2_760,
     "frames": 3_660,
     "exchange": 660,
     "sql": 2_340,
     "ledger": 6_570,
     "stores": 1_140,
-    "stores.places": 2_040,
+    "stores.places": 2_030,
     "stores.files": 1_450,
     "stores.iceberg": 2_380,
     "stores.aspects": 1_170,
@@ -175,7 +173,7 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_320,
     "sweep": 2_730,
     "pipeline": 2_650,
-    "people": 5_140,
+    "people": 5_130,
     "render": 2_320,
     "dagster": 3_380,
     "demo": 770,

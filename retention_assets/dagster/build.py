@@ -20,7 +20,7 @@ from retention_assets.pipeline.spark import spark_conf
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.render.text import visible
 from retention_assets.settings.model import AutomationSettings, Settings, load_settings
-from retention_assets.settings.urls import mask_text
+from retention_assets.settings.places import mask_text
 
 
 def resources(

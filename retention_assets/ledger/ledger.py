@@ -50,7 +50,7 @@ from retention_assets.ledger.schema import (
 )
 from retention_assets.ledger.states import PendingMarks, States
 from retention_assets.ledger.unmarking import Keeping, Unmarking
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.engines import OpenedFile, ledger_engine, sqlite_file, too_wide
 from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry

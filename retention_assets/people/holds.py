@@ -34,13 +34,12 @@ from retention_assets.people.output import ExitCode
 from retention_assets.pipeline.stage import read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.errors import problems_of
 from retention_assets.policy.globs import is_literal, protecting
 from retention_assets.policy.model import Glob, Hold
 from retention_assets.policy.sentences import hold_sentence
 from retention_assets.render.tables import hold_table
 from retention_assets.settings.model import Settings
-from retention_assets.settings.yaml import Document
+from retention_assets.settings.yaml import Document, problems_of
 
 
 class HoldRequest(ReasonedRequest):

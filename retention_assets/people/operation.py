@@ -22,9 +22,8 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue
 from retention_assets.policy.durations import EXPECTED_MOMENT, LONGEST_YEARS, Duration, as_duration, parse_moment, text_of
-from retention_assets.policy.errors import problems_of
 from retention_assets.render.markdown import Answer, with_code
-from retention_assets.settings.yaml import Document
+from retention_assets.settings.yaml import Document, problems_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -34,7 +34,7 @@ from retention_assets.ledger.places import (
     remember_places,
 )
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
-from retention_assets.settings.urls import mask_secrets, mask_text
+from retention_assets.settings.places import mask_secrets, mask_text
 from retention_assets.stores.places import IDENTITY
 from retention_assets.stores.protocol import KNOWN_BY, PlacedStore, Store, StoreFailed, call_store, is_same_place
 

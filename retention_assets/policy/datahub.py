@@ -12,9 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.policy.durations import Duration
-from retention_assets.policy.errors import problems_of
 from retention_assets.policy.model import Beyond, Datasets, KeepAll, OlderThan, Policy, Selection, Value
-from retention_assets.settings.yaml import Document
+from retention_assets.settings.yaml import Document, problems_of
 
 ALL = "*"
 PREFIX = "datahub:"

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from retention_assets.errors import BadInput, Problem, suggest
 from retention_assets.policy.datahub import PREFIX, AspectEntry, looks_like_datahub, overlay, read_entries
-from retention_assets.policy.errors import empty_values, mapping_expected, problems_of
 from retention_assets.policy.globs import is_literal, matches, matching, protecting
 from retention_assets.policy.model import (
     DEFAULT_GRACE,
@@ -26,7 +25,7 @@ from retention_assets.policy.model import (
     Value,
     VisibilityRule,
 )
-from retention_assets.settings.yaml import Document, read_document, yaml_files
+from retention_assets.settings.yaml import Document, empty_values, mapping_expected, problems_of, read_document, yaml_files
 
 _RESERVED = {PREFIX: "in DataHub's own format", VISIBILITY_PREFIX: "of visibility"}
 

@@ -1,7 +1,7 @@
 """`retention.yaml`: reads and checks it, and reports all faults at once.
 
 `load_settings`, `settings_of` and `Settings` are loaded on first use: policies and databases need only `settings.yaml` and
-`settings.urls`, without every kind of store.
+`settings.places`, without every kind of store.
 """
 
 from typing import TYPE_CHECKING

@@ -23,9 +23,8 @@ from pydantic import (
 
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
 from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
-from retention_assets.policy.errors import dotted, empty_values, mapping_expected, problems_of
 from retention_assets.settings.dagster import DagsterSettings
-from retention_assets.settings.environment import Expansion, expand
+from retention_assets.settings.places import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
 from retention_assets.settings.prices import Prices
 from retention_assets.settings.reach import (
     Claim,
@@ -37,8 +36,17 @@ from retention_assets.settings.reach import (
     out_of_reach,
 )
 from retention_assets.settings.secrets import remember_secrets, secrets_in
-from retention_assets.settings.urls import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
-from retention_assets.settings.yaml import Document, Path_, read_document
+from retention_assets.settings.yaml import (
+    Document,
+    Expansion,
+    Path_,
+    dotted,
+    empty_values,
+    expand,
+    mapping_expected,
+    problems_of,
+    read_document,
+)
 from retention_assets.silence import bound_silence
 from retention_assets.stores.registry import kind_named, known_kinds
 from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings

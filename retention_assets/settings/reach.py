@@ -14,8 +14,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.places import place_of
-from retention_assets.settings.urls import Url, has_scheme, mask_secrets
+from retention_assets.settings.places import Url, has_scheme, mask_secrets, place_of
 from retention_assets.stores.settings import StoreSettings
 
 

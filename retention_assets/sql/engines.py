@@ -24,7 +24,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.pool import NullPool
 
 from retention_assets.errors import Refused
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.silence import silence_bound, silence_text
 from retention_assets.sql.errors import RETRY_CONFLICTS
 from retention_assets.sql.retry import retry

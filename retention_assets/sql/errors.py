@@ -5,8 +5,8 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
+from retention_assets.settings.places import mask_secrets
 from retention_assets.settings.secrets import masked
-from retention_assets.settings.urls import mask_secrets
 from retention_assets.silence import is_silence
 from retention_assets.sql.retry import RetryPolicy
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SAWarning, SQLAlchemyError
 from sqlalchemy.types import NullType
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.engines import close_engine, foreign_engine, identity_of
 from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed, driver_message, hides_rows, is_lost, is_transient

@@ -26,7 +26,7 @@ import pyarrow.csv as pa_csv
 from sqlalchemy import Column, Connection, Engine, Table, select
 from sqlalchemy.exc import DBAPIError
 
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.engines import ledger_engine
 

@@ -18,7 +18,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import SweptTarget as SweptTarget
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Hold
-from retention_assets.settings.urls import mask_text
+from retention_assets.settings.places import mask_text
 from retention_assets.silence import ForeignThread, is_silence, silence_text
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 

@@ -16,7 +16,7 @@ from retention_assets.ledger import ledger as opening
 from retention_assets.ledger.ledger import create_tables
 from retention_assets.ledger.schema import METADATA, REVISION
 from retention_assets.policy.model import Hold
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.engines import CACHE, ledger_engine
 from retention_assets.sql.transactions import reading
 from retention_assets_tests.databases import give_back, new_schema

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import InvalidValue, Problem
-from retention_assets.settings.environment import expand_text
+from retention_assets.settings.yaml import expand_text
 from retention_assets_tests.settings.settings_files import problems, read
 
 

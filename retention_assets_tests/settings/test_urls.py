@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import BadInput, InvalidValue
-from retention_assets.settings.urls import Url, database_url, locate, mask_secrets, mask_text
+from retention_assets.settings.places import Url, database_url, locate, mask_secrets, mask_text
 from retention_assets_tests.settings.settings_files import LAKE, problems, read
 
 SECRETS = """

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, text
 
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase
 
 

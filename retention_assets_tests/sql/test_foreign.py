@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from retention_assets.errors import Refused, Withheld
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql import engines, foreign
 from retention_assets.sql.errors import RETRY_TRANSIENT, WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase

@@ -8,7 +8,7 @@ import pymysql
 import pytest
 from sqlalchemy import Connection, make_url, text
 
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets.sql.references import References, references_of
 from retention_assets_tests.databases import new_database, new_schema

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select, text
 
 from retention_assets.errors import Refused
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase, indexes_of, table_of
 
 

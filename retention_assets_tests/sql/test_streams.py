@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import BigInteger, Connection, column, func, select, text
 
 from retention_assets.frames.log import INSTANT
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql import streams
 from retention_assets.sql.engines import ledger_engine
 from retention_assets.sql.foreign import ForeignDatabase, table_of

@@ -14,7 +14,7 @@ from retention_assets.stores.registry import BUILT_IN, GROUP, kind_named, known_
 # What a package outside would write: a place, a URL and a key of its own, with the base's strictness.
 LANCE = """
 from typing import Literal
-from retention_assets.settings.urls import DatabaseUrl, Location
+from retention_assets.settings.places import DatabaseUrl, Location
 from retention_assets.stores.registry import StoreKind
 from retention_assets.stores.settings import StoreSettings
 

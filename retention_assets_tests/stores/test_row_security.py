@@ -12,7 +12,7 @@ from sqlalchemy import Engine, make_url, text
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.objects.references import SourceNotWhole

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.urls import StoreUrl
+from retention_assets.settings.places import StoreUrl
 from retention_assets.stores.settings import Cascading, RowPolicies, StoreSettings
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.files.log import FilesLog, LogIndex
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.places import IDENTITY, Folder, Place

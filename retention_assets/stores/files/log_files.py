@@ -29,7 +29,7 @@ from retention_assets.clock import now
 from retention_assets.errors import BadInput, Problem, Refused, irregular
 from retention_assets.exchange import SMALL, datasets_in, ids_in, is_log, is_plain, read_file
 from retention_assets.frames.arrays import Ints, join_chunks
-from retention_assets.settings.urls import has_scheme, mask_secrets
+from retention_assets.settings.places import has_scheme, mask_secrets
 from retention_assets.silence import is_silence
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.urls import Location, folder_of, has_scheme, locate, without_scheme
+from retention_assets.settings.places import Location, folder_of, has_scheme, locate, without_scheme
 from retention_assets.stores.places import is_on_s3
 from retention_assets.stores.settings import StoreSettings
 

@@ -21,7 +21,7 @@ from retention_assets.errors import BadInput, Refused, Withheld, quote
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.files.folders import FolderLayout, FolderOwnership, RootSigns
 from retention_assets.stores.files.log import FilesLog

@@ -16,7 +16,7 @@ from retention_assets.errors import Refused
 from retention_assets.exchange import ADDED, is_log, is_plain
 from retention_assets.frames.log import BRANCH, PROVENANCE, Log
 from retention_assets.policy.durations import text_of
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.places.file_systems import FileSystem, is_local, is_s3, open_file_system
 from retention_assets.stores.places.own_files import write_file
 

@@ -20,7 +20,7 @@ from pyiceberg.typedef import Identifier
 from requests import Response, Session
 from sqlalchemy import Engine, bindparam, create_engine, event, literal_column, select
 
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.silence import silence_bound
 from retention_assets.sql.engines import bound_waiting, identity_of
 from retention_assets.sql.streams import ALL_ROWS

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.urls import database_url, folder_of, has_scheme, locate
+from retention_assets.settings.places import database_url, folder_of, has_scheme, locate
 from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
 
 

@@ -23,8 +23,8 @@ from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
 from retention_assets.policy.globs import matching
+from retention_assets.settings.places import Url, mask_secrets
 from retention_assets.settings.secrets import masked
-from retention_assets.settings.urls import Url, mask_secrets
 from retention_assets.sql.engines import GONE
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.iceberg.catalog import (

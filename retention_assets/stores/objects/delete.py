@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.sql.foreign import ForeignDatabase, has_rows, table_of
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
 from retention_assets.sql.guarded_delete import SEVERAL, Attempt, GuardedDelete

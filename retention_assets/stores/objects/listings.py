@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.objects.notes import ObjectCondition, stat_conditions, tagged_conditions
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing

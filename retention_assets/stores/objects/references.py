@@ -4,7 +4,7 @@
 import pyarrow as pa
 
 from retention_assets.errors import Refused
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.objects.settings import ObjectsSettings

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, mod
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, Length, is_always_longer
-from retention_assets.settings.urls import mask_text
+from retention_assets.settings.places import mask_text
 from retention_assets.stores.objects.source_settings import (
     EdgeSettings,
     Listing,

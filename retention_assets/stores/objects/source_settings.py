@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.model import Instant
-from retention_assets.settings.urls import Location, StoreUrl
+from retention_assets.settings.places import Location, StoreUrl
 from retention_assets.stores.iceberg.settings import CatalogProperties
 from retention_assets.stores.records.settings import ColumnName, TableName
 from retention_assets.stores.settings import Cascading, RowPolicies, SettingsPart, StoreSettings, tuple_of

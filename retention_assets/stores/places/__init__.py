@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from retention_assets.settings.places import identities_of
-from retention_assets.settings.urls import has_scheme
+from retention_assets.settings.places import has_scheme, identities_of
 from retention_assets.stores.places.protocol import (
     IDENTITY,
     DeletionPace,

@@ -17,7 +17,7 @@ from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-
 from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]
 
 from retention_assets.errors import InvalidValue, Refused, nearest
-from retention_assets.settings.urls import has_scheme, mask_secrets, mask_text
+from retention_assets.settings.places import has_scheme, mask_secrets, mask_text
 from retention_assets.silence import silence_bound
 
 # s3fs repeats a call and botocore each request within it; all attempts together wait for `timeout`

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_secrets, mask_text
+from retention_assets.settings.places import mask_secrets, mask_text
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.places.file_systems import FileSystem, open_file_system

@@ -20,7 +20,7 @@ from datetime import timedelta
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.places import IDENTITY, open_place
 from retention_assets.stores.places.file_systems import FileSystem, is_local, open_file_system
 from retention_assets.stores.protocol import KNOWN_BY, error_text

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.sql.retry import RetryPolicy, retry
 from retention_assets.stores.places.file_systems import FileSystem, open_file_system, server_time, without_retries
 from retention_assets.stores.places.fsspec import FOLDER_PATIENCE, LASTING, check_not_empty, time_in_ns

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, is_always_longer, some_time
-from retention_assets.settings.urls import StoreUrl
+from retention_assets.settings.places import StoreUrl
 from retention_assets.stores.settings import Cascading, RealmColumn, RowPolicies, SettingsPart, StoreSettings, tuple_of
 
 

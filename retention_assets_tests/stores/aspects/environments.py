@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import text
 
 from retention_assets.policy.durations import parse_instant
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore

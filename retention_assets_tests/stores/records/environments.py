@@ -32,7 +32,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import TypeEngine
 
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.histories import history

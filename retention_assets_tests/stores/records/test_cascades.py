@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.urls import Url
+from retention_assets.settings.places import Url
 from retention_assets.stores.protocol import CascadingStore, SweptTarget, Target
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema

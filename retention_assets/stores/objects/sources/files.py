@@ -18,7 +18,7 @@ import pyarrow.json as pa_json
 
 from retention_assets.errors import BadInput, Refused, quote, suggest
 from retention_assets.exchange.compression import unpacked
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.files.log_files import LogFile, files_matching, local_copy
 from retention_assets.stores.objects.sources import ShareEnd, SourceNotWhole
 

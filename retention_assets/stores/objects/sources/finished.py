@@ -16,7 +16,7 @@ from retention_assets.errors import Refused
 from retention_assets.exchange.attributes import attribute_texts
 from retention_assets.frames.log import INSTANT
 from retention_assets.policy.durations import from_micros
-from retention_assets.settings.urls import mask_text
+from retention_assets.settings.places import mask_text
 from retention_assets.sql.streams import instant_columns
 from retention_assets.stores.iceberg.catalog import open_catalog
 from retention_assets.stores.objects.notes import tagged_conditions

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from retention_assets.errors import Refused, nearest
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.files.log_files import LogFile, files_matching
 from retention_assets.stores.objects.source_settings import ParquetFiles
 from retention_assets.stores.objects.sources import SourceNotWhole

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from retention_assets.errors import Refused, nearest, quote
-from retention_assets.settings.urls import mask_text
+from retention_assets.settings.places import mask_text
 from retention_assets.silence import ForeignThread
 from retention_assets.stores.objects.sources import ShareEnd, SourceNotWhole, shards_of
 from retention_assets.stores.objects.tables import REFERENCES

@@ -28,7 +28,7 @@ from sqlalchemy.types import NullType
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, suggest
-from retention_assets.settings.urls import Url, mask_secrets
+from retention_assets.settings.places import Url, mask_secrets
 from retention_assets.sql.errors import driver_message
 from retention_assets.sql.foreign import ForeignDatabase, indexes_of, place_on, table_of
 from retention_assets.sql.streams import are_datetimes, stream

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.settings.urls import mask_secrets
+from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.files.folders import TRANSACTION, FolderLayout
 from retention_assets.stores.files.log import FilesLog
