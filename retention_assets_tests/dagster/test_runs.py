@@ -166,7 +166,7 @@ def test_a_run_that_failed_goes_on_with_what_it_had_read(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(assets, "run_stage", full)
+        patch.setattr(assets, "write_already_marked", full)
         first = executed(instance, MARKED)
     assert not first.success
     assert steps(first) == ["cycle_retention_policies", "cycle_transaction_log", "cycle_branch_views"]
