@@ -8,10 +8,9 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeAlias
 
 import fsspec  # type: ignore[import-untyped]
-from fsspec import AbstractFileSystem as FileSystem
 from fsspec.config import conf  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped]
@@ -22,10 +21,7 @@ from retention_assets.silence import silence_bound
 
 # s3fs repeats a call and botocore each request within it; all attempts together wait for `timeout`
 _S3_CALLS, _S3_ATTEMPTS = 2, 3
-
-__all__ = [
-    "FileSystem", "check_scheme", "is_local", "is_s3", "open_file_system", "s3_endpoint", "server_time", "without_retries",
-]  # fmt: skip
+FileSystem: TypeAlias = fsspec.AbstractFileSystem
 
 
 def check_scheme(place: str) -> None:
@@ -42,24 +38,22 @@ def check_scheme(place: str) -> None:
                 f"begins with {scheme}:, which no file system is known by", "a path, or a URI such as s3://…", remedy
             )
         if missing := _missing_driver(scheme):
-            raise InvalidValue(f"is on a file system whose driver is not installed: {missing}", remedy=_how_to_install(missing))
+            extra = "pip install 'retention-assets[s3]'"
+            remedy = extra if "s3fs" in missing else "Install that package where retention runs."
+            raise InvalidValue(f"is on a file system whose driver is not installed: {missing}", remedy=remedy)
 
 
 def _missing_driver(scheme: str) -> str | None:
-    """Return fsspec's message for a driver that is not installed. A driver in another package is looked for, not imported."""
     known = known_implementations.get(scheme, {})
     package = known.get("class", "fsspec").partition(".")[0]
     if package != "fsspec":
+        # looked for, not imported
         return None if find_spec(package) else f"{known.get('err') or f'{package} is needed'}."
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as fault:
         return f"{fault}."
     return None
-
-
-def _how_to_install(missing: str) -> str:
-    return "pip install 'retention-assets[s3]'" if "s3fs" in missing else "Install that package where retention runs."
 
 
 def open_file_system(place: str) -> tuple[FileSystem, str]:
@@ -77,7 +71,10 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
             raise Refused("s3fs is not installed, which speaks with S3: pip install 'retention-assets[s3]'.") from fault
         raise Refused(f"The driver for this place is not installed: {fault}. Install it where retention runs.") from fault
     except Exception as fault:
-        _refuse_unknown(place)
+        try:
+            check_scheme(place)
+        except InvalidValue as unknown:
+            raise Refused(f"The place {mask_secrets(place)} {unknown.what}. {unknown.remedy}") from None
         # some drivers connect in their constructor and raise anything
         [said, *_] = str(fault).splitlines() or [""]
         raise Refused(
@@ -117,7 +114,6 @@ def parse_time(value: Any) -> datetime:
 
 
 def _bound_waiting(fs: FileSystem) -> None:
-    """Make drivers that retry for long give up after `timeout`, unless they are configured."""
     if is_s3(fs):
         each = silence_bound() / (_S3_CALLS * _S3_ATTEMPTS)
         bounds: dict[str, Any] = {"connect_timeout": each, "read_timeout": each}
@@ -139,14 +135,6 @@ def without_retries(fs: FileSystem, process: int) -> FileSystem:  # noqa: ARG001
     own.config_kwargs = {**fs.config_kwargs, "retries": {"total_max_attempts": 1}}
     own.retries = 1
     return own
-
-
-def _refuse_unknown(place: str) -> None:
-    try:
-        check_scheme(place)
-    except InvalidValue as fault:
-        text = f"The place {mask_secrets(place)} {fault.what}. {fault.remedy}"
-        raise Refused(text) from None
 
 
 def is_local(fs: FileSystem) -> bool:

@@ -193,11 +193,11 @@ class FsspecPlace:
         return fs, SEPARATOR.join((path.rstrip(SEPARATOR), *folder, ""))
 
     def _top(self, fs: FileSystem, root: str, missing_is_empty: bool = False) -> list[tuple[str, Info]]:
-        """Names in a folder, without the file that identifies a root."""
         fs.invalidate_cache()
         with self._refusing():
             try:
-                infos = _with_patience(lambda: {_path(info): info for info in fs.ls(root.rstrip(SEPARATOR), detail=True)})
+                listed = _with_patience(lambda: fs.ls(root.rstrip(SEPARATOR), detail=True))
+                infos = {str(info["name"]).rstrip(SEPARATOR): info for info in listed}
             except FileNotFoundError:
                 if missing_is_empty:
                     return []
@@ -206,7 +206,7 @@ class FsspecPlace:
         return [(path[len(root) :], info) for path, info in infos.items() if path[len(root) :] not in ("", IDENTITY)]
 
     def _tree(self, fs: FileSystem, root: str) -> dict[str, Info]:
-        """Everything below a folder, and the folder itself; paths of folders end in a separator. Empty if it is not there."""
+        # also the folder itself; paths of folders end in a separator
         fs.invalidate_cache()
         folder = root.rstrip(SEPARATOR)
         try:
@@ -225,7 +225,7 @@ class FsspecPlace:
         return infos
 
     def _check_below(self, paths: Mapping[str, Info], root: str) -> None:
-        """Raises Refused for a driver that names what it was not asked for."""
+        # a driver may name what it was not asked for
         if stray := next((path for path in paths if not f"{path}{SEPARATOR}".startswith(root)), None):
             raise Refused(
                 f"The file system names {quote(stray, 200)} among what is below {root}, so nothing there is listed or deleted."
@@ -240,10 +240,6 @@ class FsspecPlace:
         except OSError as fault:
             text = mask_text(str(fault)) or type(fault).__name__
             raise Refused(f"{mask_secrets(self.location)} can't be listed: {text}. Look at its permissions.") from fault
-
-
-def _path(info: Info) -> str:
-    return str(info["name"]).rstrip(SEPARATOR)
 
 
 def _entry(key: str, info: Info) -> Entry:
@@ -265,7 +261,7 @@ def _with_patience(request: Callable[[], Result]) -> Result:
 
 
 def _delete_one(fs: FileSystem, path: str, permit: Permit) -> None:
-    """Delete a file or an empty folder by its literal name, never as a pattern."""
+    # by its literal name, never as a pattern
     permit()
     with suppress(FileNotFoundError):
         if not path.endswith(SEPARATOR):

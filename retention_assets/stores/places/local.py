@@ -137,8 +137,8 @@ class LocalPlace:
             while folders:
                 names, below = 0, list[str]()
                 for prefix in folders:
-                    with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(prefix), home) as (here, _):
-                        for entry in self._scan(here, prefix):
+                    with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(prefix), home) as (opened, _):
+                        for entry in self._scan(opened[-1], prefix):
                             names += 1
                             if entry.is_dir(follow_symlinks=False):
                                 below.append(f"{prefix}{entry.name}{SEPARATOR}")
@@ -172,10 +172,10 @@ class LocalPlace:
         with self._opened() as root:
             home = mount_of(root)
             for folder, inside in _by_folder(plain).items():
-                with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(folder), home) as (here, _):
+                with suppress(FileNotFoundError, _NoFolder), self._below(root, _segments(folder), home) as (opened, _):
                     for key in inside:
                         with suppress(FileNotFoundError), self._naming(key):
-                            status = os.stat(key.rpartition(SEPARATOR)[2], dir_fd=here, follow_symlinks=False)
+                            status = os.stat(key.rpartition(SEPARATOR)[2], dir_fd=opened[-1], follow_symlinks=False)
                             if stat.S_ISREG(status.st_mode):
                                 yield _entry(key, status)
 
@@ -183,9 +183,9 @@ class LocalPlace:
         with (
             self._opened() as root,
             suppress(FileNotFoundError, _NoFolder),
-            self._below(root, folder, mount_of(root), disks=True) as (here, _),
+            self._below(root, folder, mount_of(root), len(folder)) as (opened, _),
         ):
-            for entry in self._scan(here, _prefix(folder)):
+            for entry in self._scan(opened[-1], _prefix(folder)):
                 if entry.is_dir(follow_symlinks=False):
                     yield f"{entry.name}{SEPARATOR}"
                 elif entry.is_file(follow_symlinks=False) and (folder or not _is_ours(entry.name)):
@@ -206,7 +206,7 @@ class LocalPlace:
                 with ExitStack() as opened:
                     here: int | None = None
                     with suppress(FileNotFoundError):
-                        here, _ = opened.enter_context(self._below(root, _segments(folder), home))
+                        (*_, here), _ = opened.enter_context(self._below(root, _segments(folder), home))
                     return [self._delete_file(here, key, check, permit, pace) for key in keys]
             except (OSError, Refused) as fault:
                 return [SweptTarget(key, Outcome.FAILED, error=error_text(fault)) for key in keys]
@@ -234,14 +234,15 @@ class LocalPlace:
         return os.path.isdir(path) and not os.path.islink(path)
 
     def measure(self, folder: Folder) -> FolderNote | None:
-        with self._opened_tree(folder) as (_, here, home):
-            return None if here is None else self._look(folder, here, home)[0]
+        with self._opened_tree(folder) as tree:
+            return None if tree is None else self._look(folder, *tree[1:])[0]
 
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
         """Delete a folder. Everything is looked at before anything goes."""
-        with self._opened_tree(folder) as (above, top, home):
-            if top is None:
+        with self._opened_tree(folder) as tree:
+            if tree is None:
                 return None
+            above, top, home = tree
             note, listed = self._look(folder, top, home)
             check(note)
             for here, entry in self._walk(top, home, _prefix(folder), listed=listed):
@@ -262,7 +263,6 @@ class LocalPlace:
         return RemovedFolder(note.freed)
 
     def _look(self, folder: Folder, top: int, home: Mount) -> tuple[FolderNote, _OpenFolder]:
-        """Return the state of an open folder, and what is in it. Raises Refused for what is mounted or guarded in it."""
         # hard links seen inside the folder, per inode
         seen: Counter[Identity] = Counter()
         freed = files = size = newest = 0
@@ -335,41 +335,30 @@ class LocalPlace:
                 raise Refused(f"The root {self.root} is empty. {_NOT_MOUNTED} on it.")
 
     @contextmanager
-    def _opened_tree(self, folder: Folder) -> Iterator[tuple[int, int | None, Mount]]:
-        """Open the folder above and the folder itself, which is None if it is not there; also give the mount it must be on."""
-        with self._opened() as root:
+    def _opened_tree(self, folder: Folder) -> Iterator[tuple[int, int, Mount] | None]:
+        # the folder above, the folder itself and the mount it is on; None if it is not there
+        with self._opened() as root, ExitStack() as stack:
             self._check_holds(root, lambda name: not is_own_file(name))
-            opened, home = [root], mount_of(root)
-            try:
-                with suppress(FileNotFoundError):
-                    for number, name in enumerate(folder):
-                        is_above = number < len(folder) - 1
-                        here, home = self._enter(opened[-1], name, _prefix(folder[:number]), home, disks=is_above)
-                        opened.append(here)
-                is_there = len(opened) > len(folder)
-                yield (opened[-2], opened[-1], home) if is_there else (opened[-1], None, home)
-            finally:
-                for descriptor in opened[1:]:
-                    os.close(descriptor)
+            tree = None
+            with suppress(FileNotFoundError):
+                (*_, above, here), home = stack.enter_context(self._below(root, folder, mount_of(root), len(folder) - 1))
+                tree = above, here, home
+            yield tree
 
     @contextmanager
-    def _below(self, top: int, folder: Folder, home: Mount, disks: bool = False) -> Iterator[tuple[int, Mount]]:
-        """Open a folder below another, with the mount that it is on. Raises FileNotFoundError if it is not there.
-
-        With `disks`, a disk of its own may be mounted on the way.
-        """
-        here = os.dup(top)
+    def _below(self, top: int, folder: Folder, home: Mount, disks: int = 0) -> Iterator[tuple[list[int], Mount]]:
+        # Disks of their own may be mounted at the first `disks` folders. Raises FileNotFoundError if one is not there.
+        opened = [top]
         try:
             for number, name in enumerate(folder):
-                below, home = self._enter(here, name, _prefix(folder[:number]), home, disks)
-                os.close(here)
-                here = below
-            yield here, home
+                here, home = self._enter(opened[-1], name, _prefix(folder[:number]), home, number < disks)
+                opened.append(here)
+            yield opened, home
         finally:
-            os.close(here)
+            for descriptor in opened[1:]:
+                os.close(descriptor)
 
     def _enter(self, above: int, name: str, prefix: str, home: Mount, disks: bool = False) -> tuple[int, Mount]:
-        """Open a folder in another one. Raises Refused if it is guarded, on another mount or no folder."""
         try:
             here = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
         except FileNotFoundError:
@@ -395,7 +384,6 @@ class LocalPlace:
         return here, mount
 
     def _check_guarded(self, name: str, status: os.stat_result) -> None:
-        """Raises Refused for a file or folder of retention itself or of another store, whatever path led to it."""
         if (status.st_dev, status.st_ino) in self.guarded:
             raise Refused(
                 f"{quote(name)} is a place of retention itself or of another store, which the settings name, so nothing is"
@@ -411,11 +399,8 @@ class LocalPlace:
         strictly: bool = True,
         listed: _OpenFolder | None = None,
     ) -> Iterator[tuple[_OpenFolder, os.DirEntry[str] | None]]:
-        """Walk down from an open folder: every entry, and each folder with None once everything below it was walked.
-
-        Unless `strictly`, a folder that is gone or is none any more is left out. The entries of `listed`, which an earlier walk
-        has gone through, are not listed again.
-        """
+        # Every entry, and each folder with None once all below it was walked. Unless `strictly`, a folder that is gone or that
+        # something else replaced is left out. The entries of `listed`, known from an earlier walk, are not listed again.
         first = _OpenFolder(os.dup(top), prefix, 0)
         pending = [replace(listed, descriptor=first.descriptor, entered=0) if listed else first]
         try:
@@ -447,13 +432,8 @@ class LocalPlace:
                 os.close(folder.descriptor)
 
     def _scan(self, folder: int, prefix: str) -> Iterator[os.DirEntry[str]]:
-        try:
-            with os.scandir(folder) as entries:
-                yield from entries
-        except FileNotFoundError:
-            raise
-        except OSError as fault:
-            raise self._unreadable(prefix, fault) from None
+        with self._naming(prefix), os.scandir(folder) as entries:
+            yield from entries
 
     @contextmanager
     def _naming(self, path: str) -> Iterator[None]:
@@ -495,7 +475,7 @@ def _is_ours(key: str) -> bool:
 
 
 def _time_of_nameless(folder: int) -> int | None:
-    """mtime of an unnamed file just written, in nanoseconds; None if unnamed files are not supported."""
+    # mtime in nanoseconds; None where unnamed files are not supported
     if _NAMELESS is None:
         return None
     try:

@@ -67,19 +67,14 @@ def holds_anything(place: str) -> bool:
 
 def read_notes(place: str) -> str | None:
     """Read the notes in a root; None where it has no identity. Raises OSError where that can't be told."""
-    try:
+    with _as_os_errors():
         content = _content(*open_file_system(place))
-    except OSError:
-        raise
-    except Exception as fault:
-        # drivers raise anything
-        raise OSError(error_text(fault)) from fault
     return None if content is None else content.partition(b"\n")[2].decode(errors="replace")
 
 
 def write_notes(place: str, text: str) -> bool:
     """Replace the notes in a root; False where the root is still empty. Raises OSError where they can't be written."""
-    try:
+    with _as_os_errors():
         fs, root = open_file_system(place)
         content = _content(fs, root)
         if content is None and not holds_anything(place):
@@ -91,11 +86,18 @@ def write_notes(place: str, text: str) -> bool:
             write_file(_file_of(root), new)
         else:
             fs.pipe_file(_file_of(root), new)
+    return True
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    try:
+        yield
     except OSError:
         raise
     except Exception as fault:
+        # drivers raise anything
         raise OSError(error_text(fault)) from fault
-    return True
 
 
 def identity_of(place: str) -> str | None:
@@ -157,15 +159,14 @@ def _remove_left(form: re.Pattern[str]) -> None:
     latest = (now() - _LEFT).timestamp()
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            if form.fullmatch(entry.name):
-                # what can't be removed is left to the next program
-                with suppress(OSError):
+            # what can't be removed is left to the next program
+            with suppress(OSError):
+                if form.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                     _remove_unless_in_use(entry, latest)
 
 
 def _remove_unless_in_use(entry: os.DirEntry[str], latest: float) -> None:
-    """A folder of an older release has no file to lock, and stays."""
-    if not entry.is_dir(follow_symlinks=False) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+    if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
         return
     with open(os.open(f"{entry.path}/{_LOCK}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as lock:
         if os.fstat(lock.fileno()).st_mtime <= latest:

@@ -48,6 +48,8 @@ Result = tuple[DueObject, Outcome, str | None]
 Look = Callable[[Sequence[DueObject]], Iterator[Result]]
 
 PAGE = KEYS_PER_REQUEST = 1_000
+# requests that list objects, and their versions, with the key of the answer
+_LISTINGS = {False: ("list_objects_v2", "Contents"), True: ("list_object_versions", "Versions")}
 _AT_ONCE = 16
 # most requests for finding splits, and candidate prefixes per share
 _PROBES, _SPLITS = 400, 8
@@ -215,8 +217,7 @@ class S3Place:
         """Tell whether anything is in a folder; an entry for the folder itself and a root's identity file don't count."""
         bucket = self._bucket(folder, FOLDER_PATIENCE)
         # where every version goes, versions alone may be left below a root
-        versions = self._deletes_versions
-        request, kind = ("list_object_versions", "Versions") if versions else ("list_objects_v2", "Contents")
+        request, kind = _LISTINGS[self._deletes_versions]
         answer = bucket.ask(request, Prefix=bucket.prefix, MaxKeys=_FEW)
         return any(bucket.key_of(item) not in ("", IDENTITY) for item in answer.get(kind, ())) or bool(
             answer.get("IsTruncated")
@@ -276,7 +277,6 @@ class S3Place:
         return FolderNote.of_files(freed, ((file.size or 0, file.time) for file in files))
 
     def _hidden_bytes(self, bucket: "_Bucket", otherwise: int | None) -> int | None:
-        """Count the bytes of versions still readable; None without versions, `otherwise` where listing them is forbidden."""
         try:
             versions = bucket.files(versions=True, markers=False)
         except OSError as fault:
@@ -348,29 +348,32 @@ class _Bucket:
 
     def files(self, versions: bool, markers: bool = True) -> list[Entry]:
         """Everything below the prefix, or every version of it; delete markers have no bytes."""
-        if not versions:
-            pages = self.answers("list_objects_v2", Prefix=self.prefix, MaxKeys=PAGE)
-            return [self._entry(item, grain=1) for page in pages for item in page.get("Contents", ())]
+        request, kind = _LISTINGS[versions]
         entries: list[Entry] = []
-        for page in self.answers("list_object_versions", Prefix=self.prefix, MaxKeys=PAGE):
-            entries += [self._entry(item, grain=1) for item in page.get("Versions", ())]
-            hiding = page.get("DeleteMarkers", ()) if markers else ()
+        for page in self.answers(request, Prefix=self.prefix, MaxKeys=PAGE):
+            entries += [self._entry(item, grain=1) for item in page.get(kind, ())]
+            hiding = page.get("DeleteMarkers", ()) if versions and markers else ()
             entries += [self._entry({**item, "Size": 0}, grain=1) for item in hiding]
         return entries
 
     def pages(self, after: str | None, up_to: str | None, versions: bool) -> Iterator[_Page]:
         """Objects after a key and up to another, both with the prefix."""
-        for page in self._version_pages(after) if versions else self._key_pages(after):
-            is_last = page.last is None or (up_to is not None and page.last >= up_to)
-            # The placeholder of the root itself is not below it.
-            entries = [
-                entry
-                for entry in page.entries
-                if entry.key not in ("", IDENTITY) and _is_between(after, self.prefix + entry.key, up_to)
-            ]
-            yield _Page(entries, None if is_last else page.last)
+        request, kind = _LISTINGS[versions]
+        first = {} if after is None else {"KeyMarker" if versions else "StartAfter": after}
+        for answer in self.answers(request, first, Prefix=self.prefix, MaxKeys=PAGE):
+            items, last = answer.get(kind, ()), None
+            if answer.get("IsTruncated"):
+                last = answer["NextKeyMarker"] if versions else items[-1]["Key"] if items else after or ""
+            entries = [self._entry(item) for item in items if not versions or item["IsLatest"]]
+            is_last = last is None or (up_to is not None and last >= up_to)
+            yield _Page([entry for entry in entries if self._is_between(after, entry.key, up_to)], None if is_last else last)
             if is_last:
                 return
+
+    def _is_between(self, after: str | None, key: str, up_to: str | None) -> bool:
+        # The placeholder of the root itself is not below it. Some servers include the key to start after.
+        whole = self.prefix + key
+        return key not in ("", IDENTITY) and (after is None or whole > after) and (up_to is None or whole <= up_to)
 
     def head(self, key: str, versions: bool) -> Entry | None:
         whole = self.prefix + key
@@ -403,14 +406,13 @@ class _Bucket:
         return sorted({edges[len(edges) * number // wanted] for number in range(1, wanted)}) if edges else []
 
     def _longer(self, prefix: str) -> tuple[list[str], int]:
-        """Longer prefixes below a prefix, by separators or else by single characters, and the number of requests made. Empty if
-        one page holds all keys."""
+        # longer prefixes, by separators or else by single characters, and the number of requests made; none if one page has all
         page = self.ask("list_objects_v2", Prefix=prefix, Delimiter=SEPARATOR, MaxKeys=PAGE)
         folders = [item["Prefix"] for item in page.get("CommonPrefixes", ())]
         if not page.get("IsTruncated"):
             return folders, 1
         names = sorted([*folders, *(item["Key"] for item in page.get("Contents", ()))])
-        common, requests = _common(names[0], names[-1]), 2
+        common, requests = os.path.commonprefix([names[0], names[-1]]), 2  # noqa: RUF071 - keys are no paths
         if len(common) > len(prefix) and self._next(prefix, common + _LAST) is None:
             prefix = common
         longer: list[str] = []
@@ -425,21 +427,8 @@ class _Bucket:
         page = self.ask("list_objects_v2", Prefix=prefix, StartAfter=after, MaxKeys=1)
         return next((str(item["Key"]) for item in page.get("Contents", ())), None)
 
-    def _key_pages(self, after: str | None) -> Iterator[_Page]:
-        first = {"StartAfter": after} if after is not None else {}
-        for answer in self.answers("list_objects_v2", first, Prefix=self.prefix, MaxKeys=PAGE):
-            contents = answer.get("Contents", ())
-            last = contents[-1]["Key"] if contents else after or ""
-            yield _Page([self._entry(item) for item in contents], last if answer.get("IsTruncated") else None)
-
-    def _version_pages(self, after: str | None) -> Iterator[_Page]:
-        first = {"KeyMarker": after} if after is not None else {}
-        for answer in self.answers("list_object_versions", first, Prefix=self.prefix, MaxKeys=PAGE):
-            latest = [self._entry(item) for item in answer.get("Versions", ()) if item["IsLatest"]]
-            yield _Page(latest, answer["NextKeyMarker"] if answer.get("IsTruncated") else None)
-
     def _entry(self, item: Answer, size: str = "Size", grain: int = _SECOND) -> Entry:
-        """Times are whole seconds, the precision of an answer about one object, unless only listings are compared."""
+        # times are whole seconds, the precision of an answer about one object, unless only listings are compared
         time = time_in_ns(item.get("LastModified"))
         etag = str(item.get("ETag") or "").strip('"') or None
         return Entry(
@@ -488,7 +477,11 @@ class _Request:
         self.permit()
         names = [self._name(due) for due in self.left.values()]
         try:
-            answer = self._delete_alone(names[0]) if _NOT_IN_XML.search(names[0]["Key"]) else self._delete_together(names)
+            if _NOT_IN_XML.search(names[0]["Key"]):
+                answer = self._delete_alone(names[0])
+            else:
+                objects = {"Objects": names, "Quiet": False}
+                answer = self.bucket.fs.call_s3("delete_objects", Bucket=self.bucket.name, Delete=objects)
         except Exception as fault:
             if not _may_pass(fault):
                 raise
@@ -512,18 +505,12 @@ class _Request:
         return {**name, "ETag": due.etag} if due.etag else name
 
     def _named(self, answer: Answer) -> list[DueObject]:
-        """Objects that an answer is about. Some servers leave versions out of it."""
+        # some servers leave versions out of an answer
         key = self.bucket.key_of(answer)
         for version in (answer.get("VersionId"), None):
             if due := self.left.get((key, version)):
                 return [due]
         return [due for due in self.left.values() if due.key == key]
-
-    def _delete_together(self, names: Sequence[Mapping[str, str]]) -> Answer:
-        answer: Answer = self.bucket.fs.call_s3(
-            "delete_objects", Bucket=self.bucket.name, Delete={"Objects": list(names), "Quiet": False}
-        )
-        return answer
 
     def _delete_alone(self, name: Mapping[str, str]) -> Answer:
         if not _DOTS.isdisjoint(name["Key"].split(SEPARATOR)):
@@ -557,7 +544,7 @@ def _refusal(error: Answer) -> tuple[Outcome, str | None]:
 
 
 def _parts(objects: Sequence[DueObject]) -> list[Sequence[DueObject]]:
-    """Split into what one request can name: keys that XML can't hold go alone."""
+    # keys that XML can't hold go alone
     together = [due for due in objects if not _NOT_IN_XML.search(due.key)]
     parts: list[Sequence[DueObject]] = [
         together[at : at + KEYS_PER_REQUEST] for at in range(0, len(together), KEYS_PER_REQUEST)
@@ -566,7 +553,7 @@ def _parts(objects: Sequence[DueObject]) -> list[Sequence[DueObject]]:
 
 
 def _code_of(fault: Exception) -> str:
-    """Code of a failed request; the driver keeps the response behind its own exception."""
+    # the driver keeps the response behind its own exception
     answer = getattr(fault.__cause__, "response", None) or {}
     return str(answer.get("Error", {}).get("Code", ""))
 
@@ -579,18 +566,8 @@ def _may_pass(fault: Exception) -> bool:
     )
 
 
-def _common(first: str, last: str) -> str:
-    length = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[:length]
-
-
-def _is_between(after: str | None, key: str, up_to: str | None) -> bool:
-    """Tell whether a key is in a range. Needed because some servers include the key to start after."""
-    return (after is None or key > after) and (up_to is None or key <= up_to)
-
-
 def _just_before(key: str) -> str:
-    """A string shortly before a key, with few strings between the two."""
+    # with few strings between the two
     number = ord(key[-1])
     if number == 0:
         return key[:-1]
