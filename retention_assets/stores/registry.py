@@ -45,6 +45,17 @@ class StoreKind:
     open: "Callable[[Any], Store]"
 
 
+def opens(path: str) -> "Callable[[Any], Store]":
+    """Open stores by their class, `module:Class`, which is imported only then."""
+
+    def open_settings(settings: StoreSettings) -> "Store":
+        module, _, name = path.partition(":")
+        store: Store = getattr(import_module(module), name)(settings)
+        return store
+
+    return open_settings
+
+
 def open_store(settings: StoreSettings) -> "Store":
     store = kind_named(settings.kind).open(settings)
     if settings.realm is not None and getattr(store, "settings", None) is not settings:
