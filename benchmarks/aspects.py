@@ -132,10 +132,7 @@ class Hub:
         """Every row once, and forgotten."""
         store = self.store()
         keys = [key_of("meta", name) for name in store.datasets()]
-        assert (
-            sum(len(batch) for batch in store._database.batches(store._table().rows(store._table().among(keys)), ROWS))
-            == self.rows
-        )
+        assert sum(len(batch) for batch in store.database.batches(store.table.rows(store.table.among(keys)), ROWS)) == self.rows
         store.close()
 
     def due(self, entity: str, aspect: str, most: int) -> list[str]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.realms import NAME_RULE, RESERVED, SYSTEM, may_own_datasets
+from retention_assets.settings.places import StoreUrl
 from retention_assets.settings.secrets import known_secrets, remember_secrets
 from retention_assets.silence import bound_silence, silence_bound
 
@@ -45,7 +46,6 @@ def tuple_of(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-# whether a database may delete or change, by its foreign keys, rows that a store did not name
 Cascading = Annotated[
     Literal["refused", "accepted"],
     Field(description="Whether the database may delete or change other rows together with those that are swept."),
@@ -212,6 +212,18 @@ class StoreSettings(SettingsPart):
     def addresses(self) -> tuple[str, ...] | None:
         """Every path and URL at which the store reads or deletes; None if its kind does not tell."""
         return None
+
+
+class DatabaseSettings(StoreSettings):
+    """The database of a store whose data is rows."""
+
+    url: StoreUrl
+    cascades: Cascading = "refused"
+    row_security: RowPolicies = "off"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return (self.url,)
 
 
 OwnSettings = TypeVar("OwnSettings", bound=StoreSettings)

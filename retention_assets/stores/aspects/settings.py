@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from retention_assets.errors import InvalidValue
-from retention_assets.settings.places import StoreUrl
-from retention_assets.stores.settings import Cascading, RowPolicies, StoreSettings
+from retention_assets.stores.settings import DatabaseSettings
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}", re.ASCII)
 
@@ -19,15 +18,12 @@ def _table_name(name: str) -> str:
     return name
 
 
-class AspectsSettings(StoreSettings):
+class AspectsSettings(DatabaseSettings):
     """Kind `aspects`: the table in which DataHub keeps its aspects."""
 
     kind: Literal["aspects"] = "aspects"
-    url: StoreUrl
     table: Annotated[str, AfterValidator(_table_name)] = "metadata_aspect_v2"
     current_counts: Annotated[bool, Field(description="Whether the current row is one of maxVersions.")] = False
-    cascades: Cascading = "refused"
-    row_security: RowPolicies = "off"
     datahub_policies: Annotated[
         Literal["off", "read"],
         Field(description="Whether the retention policies that people made in DataHub itself are respected."),
@@ -36,7 +32,3 @@ class AspectsSettings(StoreSettings):
     @property
     def reads_policies(self) -> bool:
         return self.datahub_policies == "read"
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        return (self.url,)

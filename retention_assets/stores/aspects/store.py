@@ -6,9 +6,8 @@ a time in it is impossible. Where people's policies are read, `datasets` and `re
 """
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from functools import cached_property
 
 import pyarrow as pa
 from sqlalchemy import ColumnElement
@@ -17,14 +16,15 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.book import OutsideEntry
-from retention_assets.sql.foreign import ForeignDatabase, has_rows, indexes_of, location_of, writes_ahead
-from retention_assets.sql.foreign_keys import Cascades, DeletedTable
+from retention_assets.sql.foreign import has_rows, indexes_of, writes_ahead
+from retention_assets.sql.foreign_keys import DeletedTable
 from retention_assets.stores.aspects.delete import delete_versions
 from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
 from retention_assets.stores.aspects.policies import read_policies
 from retention_assets.stores.aspects.rows import VERSION_AT, Key, Row, RowNote, dataset_of, key_of, prepared_of, row_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
+from retention_assets.stores.database import DatabaseStore
 from retention_assets.stores.protocol import (
     Capabilities,
     Only,
@@ -35,7 +35,6 @@ from retention_assets.stores.protocol import (
     Target,
     always,
 )
-from retention_assets.stores.settings import LazyStore
 
 ROWS_PER_SHARE = 1_000_000
 # urns whose chains are read at once
@@ -45,14 +44,11 @@ _URNS = 5_000
 _CAPABILITIES = Capabilities(log_is_complete=True, guards=True, reads_chains=True, parts_at=VERSION_AT)
 
 
-class AspectsStore(LazyStore[AspectsSettings]):
+class AspectsStore(DatabaseStore[AspectsSettings]):
     """A store over DataHub's table. Travels as its settings; reads the table's definition on first use."""
 
     def __init__(self, settings: AspectsSettings) -> None:
         super().__init__(settings)
-        self._database = ForeignDatabase(settings.url, settings.name, settings.row_security)
-        self._opening = threading.Lock()
-        self._opened: AspectsTable | None = None
         # rows per dataset when they were last counted
         self._counts: dict[str, int] = {}
 
@@ -60,9 +56,14 @@ class AspectsStore(LazyStore[AspectsSettings]):
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
 
+    @cached_property
+    def table(self) -> AspectsTable:
+        """The table as first inspected. Raises Refused if it is not DataHub's."""
+        return AspectsTable.of(self.database, self.settings.table)
+
     def datasets(self) -> list[str]:
         """Return every entity and aspect with rows, unless a sweep would be refused."""
-        self._cascades().check()
+        self.cascades().check()
         self.policies()
         self._counts = self._count_rows()
         return sorted(self._counts)
@@ -84,28 +85,24 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
         """Read in one database snapshot, which blocks no writer; or all versions of the urns of some transactions."""
+        lines = [LINES.empty_table()]
         if only is not None:
-            return pa.concat_tables(
-                [LINES.empty_table(), *(self._read_urns(name, only.transactions[name]) for name in datasets)]
-            )
+            for name in datasets:
+                key = key_of(self.name, name)
+                rows = (row_of(transaction, key[0]) for transaction in only.transactions[name])
+                urns = sorted({row[0] for row in rows if row is not None})
+                pieces = (urns[at : at + _URNS] for at in range(0, len(urns), _URNS))
+                lines += [self._lines(self.table.of_urns(piece, key[1]), {key: name}) for piece in pieces]
+            return pa.concat_tables(lines)
         self.policies()
         keys = {key_of(self.name, name): name for name in datasets}
         wanted = {key: name for key, name in keys.items() if key[0]}
-        found = [LINES.empty_table()]
         if wanted:
-            found.append(self._lines(self._table().among(wanted), wanted))
+            lines.append(self._lines(self.table.among(wanted), wanted))
         if len(wanted) < len(keys):
-            there = self._count_rows()
-            found += [fault_table(name) for key, name in keys.items() if not key[0] and name in there]
-        return pa.concat_tables(found)
-
-    def _read_urns(self, dataset: str, transactions: Sequence[str]) -> pa.Table:
-        key = key_of(self.name, dataset)
-        rows = (row_of(name, key[0]) for name in transactions)
-        urns = sorted({row[0] for row in rows if row is not None})
-        pieces = (urns[first : first + _URNS] for first in range(0, len(urns), _URNS))
-        found = [self._lines(self._table().of_urns(some, key[1]), {key: dataset}) for some in pieces]
-        return pa.concat_tables(found or [LINES.empty_table()])
+            counts = self._count_rows()
+            lines += [fault_table(name) for key, name in keys.items() if not key[0] and name in counts]
+        return pa.concat_tables(lines)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Hash the number of rows, their versions, and a checksum over identities and times."""
@@ -113,25 +110,23 @@ class AspectsStore(LazyStore[AspectsSettings]):
         if not wanted:
             return {}
         numbers_of: dict[str, list[str]] = {}
-        with self._database.reading() as connection:
-            for entity, aspect, *numbers in connection.execute(self._table().fingerprints(wanted)):
+        with self.database.reading() as connection:
+            for entity, aspect, *numbers in connection.execute(self.table.fingerprints(wanted)):
                 numbers_of.setdefault(dataset_of(self.name, entity, aspect), []).append(repr([entity, *numbers]))
-        return {name: _digest(numbers_of[name]) for name in datasets if name in numbers_of}
+        texts = {name: "\n".join(sorted(numbers_of[name])) for name in datasets if name in numbers_of}
+        return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
     def policies(self) -> list[OutsideEntry]:
         """Return policies that people made in DataHub, if the settings ask for it. Raises Refused if one can't be read."""
         if not self.settings.reads_policies:
             return []
-        with self._database.reading() as connection:
-            return read_policies(connection, self._table(), self.name)
-
-    def present(self) -> datetime | None:
-        return self._database.present()
+        with self.database.reading() as connection:
+            return read_policies(connection, self.table, self.name)
 
     def warnings(self) -> list[str]:
         try:
-            found = self._cascades().warnings()
-            indexes = indexes_of(self._database, self.settings.table)
+            found = self.cascades().warnings()
+            indexes = indexes_of(self.database, self.settings.table)
         except Refused as fault:
             return [str(fault)]
         if not any(set(index[: len(KEY)]) == set(KEY) for index in indexes):
@@ -144,7 +139,7 @@ class AspectsStore(LazyStore[AspectsSettings]):
                 f"No index of the table {self.settings.table} of the store {self.name} begins with urn: each share is read by a"
                 " look at all rows."
             )
-        if not writes_ahead(self._database):
+        if not writes_ahead(self.database):
             found.append(
                 f"The SQLite file of the store {self.name} is not in WAL mode, so that whoever writes to it waits for those who"
                 " read it. PRAGMA journal_mode = WAL changes that for good."
@@ -153,14 +148,14 @@ class AspectsStore(LazyStore[AspectsSettings]):
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Record each row's present state, so that another row in its place is not deleted, and its bytes."""
-        self._cascades().check()
+        self.cascades().check()
         entity, aspect = key_of(self.name, dataset)
         rows = {name: row for name in transactions if (row := row_of(name, entity)) is not None}
         planned: dict[str, set[int]] = {}
         for urn, version in rows.values():
             planned.setdefault(urn, set()).add(version)
-        with self._database.reading() as connection:
-            urns = self._table().read_versions(connection, sorted(planned), aspect)
+        with self.database.reading() as connection:
+            urns = self.table.read_versions(connection, sorted(planned), aspect)
         notes: dict[Row, RowNote] = {}
         for urn, present in urns.items():
             newest = max((version for version in present.versions if version not in planned[urn]), default=0)
@@ -168,32 +163,23 @@ class AspectsStore(LazyStore[AspectsSettings]):
                 notes[urn, version] = RowNote(*present.versions[version], newest)
         return [prepared_of(name, notes.get(rows[name]) if name in rows else None) for name in transactions]
 
-    def accepted_cascades(self) -> str | None:
-        return self._cascades().accepted_paths
-
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete rows by key that match their notes."""
         try:
-            cascades, key = self._cascades().check(), key_of(self.name, dataset)
-            return delete_versions(self._database, self._table(), key, targets, parallelism, permit, cascades)
+            cascades, key = self.cascades().check(), key_of(self.name, dataset)
+            return delete_versions(self.database, self.table, key, targets, parallelism, permit, cascades)
         except Refused as fault:
             # more would go, or the table can't be inspected: all targets fail
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
-
-    def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
-        return location_of(self._database, self._table().table)
-
-    def store_place(self, claim: bool = False) -> str:
-        return self.place("", claim)
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """In an empty table the state is unknown."""
         entity, aspect = key_of(self.name, dataset)
         rows = {one.transaction: row for one in targets if (row := row_of(one.transaction, entity)) is not None}
-        with self._database.reading() as connection:
-            if not has_rows(connection, self._table().table):
+        with self.database.reading() as connection:
+            if not has_rows(connection, self.table.table):
                 return {}
-            urns = self._table().read_versions(connection, sorted({urn for urn, _ in rows.values()}), aspect)
+            urns = self.table.read_versions(connection, sorted({urn for urn, _ in rows.values()}), aspect)
         there = {(urn, version) for urn, one in urns.items() for version in one.versions}
         noted = {one.transaction for one in targets if one.note}
         return {
@@ -201,33 +187,20 @@ class AspectsStore(LazyStore[AspectsSettings]):
             for name, row in rows.items()
         }
 
-    def close(self) -> None:
-        self._database.close()
-
     def _lines(self, which: ColumnElement[bool], wanted: Mapping[Key, str]) -> pa.Table:
         try:
-            return lines_of(self._database.batches(self._table().rows(which), ROWS), wanted)
+            return lines_of(self.database.batches(self.table.rows(which), ROWS), wanted)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             # one impossible time ends the whole stream; a second one, of texts, shows whose it is
-            return lines_of_texts(self._database.batches(self._table().texts(which), TEXTS), wanted)
+            return lines_of_texts(self.database.batches(self.table.texts(which), TEXTS), wanted)
 
-    def _cascades(self) -> Cascades:
-        return Cascades.of(self._database, self.settings.cascades, [DeletedTable(self._table().table)])
-
-    def _table(self) -> AspectsTable:
-        with self._opening:
-            if self._opened is None:
-                self._opened = AspectsTable.of(self._database, self.settings.table)
-            return self._opened
+    def deleted_tables(self) -> Sequence[DeletedTable]:
+        return [DeletedTable(self.table.table)]
 
     def _count_rows(self) -> dict[str, int]:
         counts: dict[str, int] = {}
-        with self._database.reading() as connection:
-            for entity, aspect, count in connection.execute(self._table().counts()):
+        with self.database.reading() as connection:
+            for entity, aspect, count in connection.execute(self.table.counts()):
                 name = dataset_of(self.name, entity, aspect)
                 counts[name] = counts.get(name, 0) + count
         return counts
-
-
-def _digest(numbers: list[str]) -> str:
-    return hashlib.sha256("\n".join(sorted(numbers)).encode()).hexdigest()

@@ -6,8 +6,12 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from retention_assets.errors import InvalidValue
 from retention_assets.policy.durations import Duration, is_always_longer, some_time
-from retention_assets.settings.places import StoreUrl
-from retention_assets.stores.settings import Cascading, RealmColumn, RowPolicies, SettingsPart, StoreSettings, tuple_of
+from retention_assets.stores.settings import (
+    DatabaseSettings,
+    RealmColumn,
+    SettingsPart,
+    tuple_of,
+)
 
 
 def _name(name: str) -> str:
@@ -69,19 +73,16 @@ class TtlSettings(SettingsPart):
         return self
 
 
-class RecordsSettings(StoreSettings):
+class RecordsSettings(DatabaseSettings):
     """Kind `records`: independent records in a database, each a root row with rows in other tables."""
 
     has_realm_column: ClassVar[bool] = True
     has_branches: ClassVar[bool | None] = False
 
     kind: Literal["records"] = "records"
-    url: StoreUrl
     root: RootTable
     children: Annotated[tuple[ChildTable, ...], BeforeValidator(tuple_of)] = ()
     ttl: TtlSettings | None = None
-    cascades: Cascading = "refused"
-    row_security: RowPolicies = "off"
 
     @model_validator(mode="after")
     def _children_are_others(self) -> Self:
@@ -95,7 +96,3 @@ class RecordsSettings(StoreSettings):
         if isinstance(self.realm, RealmColumn):
             return dataset.removeprefix(f"{self.name}/{self.root.table}").removeprefix("/") or None
         return super().realm_of(dataset)
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        return (self.url,)

@@ -16,8 +16,8 @@ import pyarrow as pa
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.outcomes import Outcome
-from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.foreign_keys import Cascades, DeletedTable
+from retention_assets.stores.database import DatabaseStore
 from retention_assets.stores.protocol import (
     Capabilities,
     ExpiryCount,
@@ -46,18 +46,14 @@ from retention_assets.stores.records.delete import (
 from retention_assets.stores.records.log import dataset_of, lines_of, lines_of_some, read_pages, realms_of, tokens_of
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.tables import RecordTables, missing_indexes, tables_of
-from retention_assets.stores.settings import LazyStore, RealmColumn
+from retention_assets.stores.settings import RealmColumn
 
 _PIECE = 1_000
 _AT_ONCE = 4
 
 
-class RecordsStore(LazyStore[RecordsSettings]):
+class RecordsStore(DatabaseStore[RecordsSettings]):
     """A store over tables. Travels as its settings; inspects the tables on first use."""
-
-    def __init__(self, settings: RecordsSettings) -> None:
-        super().__init__(settings)
-        self.database = ForeignDatabase(settings.url, settings.name, settings.row_security)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -102,9 +98,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
             tokens[name] = f"{tokens[name]} {token}" if name in tokens else token
         return {name: token for name, token in tokens.items() if name in datasets}
 
-    def present(self) -> datetime | None:
-        return self.database.present()
-
     def warnings(self) -> list[str]:
         """Describe what a sweep is refused for, or would do besides, and missing indexes with their statements."""
         try:
@@ -130,12 +123,8 @@ class RecordsStore(LazyStore[RecordsSettings]):
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit, deletes=True)
 
-    def accepted_cascades(self) -> str | None:
-        return self.cascades().accepted_paths
-
-    def cascades(self) -> Cascades:
-        tables = [DeletedTable(rows.table, rows.key.column.name) for rows in (self.tables.root, *self.tables.children)]
-        return Cascades.of(self.database, self.settings.cascades, tables)
+    def deleted_tables(self) -> Sequence[DeletedTable]:
+        return [DeletedTable(rows.table, rows.key.column.name) for rows in (self.tables.root, *self.tables.children)]
 
     def expire(
         self, dataset: str, targets: Sequence[Target], at: datetime | None, parallelism: int, permit: Permit = always
@@ -178,12 +167,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
             rows = connection.execute(count_expiring(self.tables, self._realm_of(dataset), begin, end, archived_types)).all()
         return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
 
-    def place(self, dataset: str, claim: bool = False) -> str:  # noqa: ARG002 - a table has a place of its own
-        return location_of(self.database, self.tables.root.table)
-
-    def store_place(self, claim: bool = False) -> str:
-        return self.place("", claim)
-
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """The root goes last."""
         if not self._has(dataset):
@@ -209,9 +192,6 @@ class RecordsStore(LazyStore[RecordsSettings]):
 
     def _is_of(self, dataset: str, realm: str | None) -> bool:
         return dataset_of(self.dataset, realm) == dataset
-
-    def close(self) -> None:
-        self.database.close()
 
     def _apply(
         self,

@@ -322,11 +322,11 @@ def test_no_statement_deletes_a_current_version_even_if_somebody_asks_it_to(tabl
     store = table.store()
     deletion = VersionDeletion(
         database=table.database,
-        table=store._table().table,
-        cascades=store._cascades(),
+        table=store.table.table,
+        cascades=store.cascades(),
         permit=always,
         items={one.transaction: one for one in (current, history)},
-        rows=store._table(),
+        rows=store.table,
         aspect="status",
     )
     found = deletion.run([[current.transaction, history.transaction]], 1)
