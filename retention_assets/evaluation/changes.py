@@ -70,10 +70,8 @@ def list_datasets(retention: Environment, stores: Collection[str] | None = None,
 
 
 def _names(retention: Environment, store: Store, retry: timedelta | None = None) -> Sequence[str]:
-    """A scanned store is listed by its newest whole scan, as listing it anew may take hours.
-
-    Raises where the newest scan failed; with `retry` only until that long has passed.
-    """
+    # A scanned store is listed by its newest whole scan, as listing it anew may take hours. Raises where the newest scan
+    # failed; with `retry` only until that long has passed.
     settings = retention.settings.store(store.name)
     with retention.ledger_if_any() if isinstance(settings, ObjectsSettings) else nullcontext() as ledger:
         newest = ledger.scans.newest_ended(store.name) if ledger else None

@@ -28,10 +28,8 @@ def read_parquet(file: Path) -> pa.Table:
 
 
 def _read_whole(file: Path) -> pa.Table:
-    """Read all rows, compare page checksums where written, and compare what the file says twice.
-
-    The footer has no checksum: one flipped bit turns microseconds into nanoseconds or empties a row group.
-    """
+    # Read all rows, compare page checksums where written, and compare what the file says twice. The footer has no checksum: one
+    # flipped bit turns microseconds into nanoseconds or empties a row group.
     with pq.ParquetFile(file, page_checksum_verification=True) as source:
         known = source.metadata
         written = (known.metadata or {}).get(_WRITTEN)

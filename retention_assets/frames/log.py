@@ -214,7 +214,7 @@ def datasets_chosen_by(
 
 
 def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
-    """Literal names are looked up, so a policy about one dataset costs one look-up."""
+    # Literal names are looked up, so a policy about one dataset costs one look-up.
     rows = [place[glob] for glob in globs if glob in place]
     patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
     if patterns:
@@ -260,7 +260,7 @@ def move_heads(lines: pa.Table) -> pa.Table:
 
 
 def _added(lines: pa.Table) -> dict[tuple[str, str, str], str]:
-    """DELETEs of sweeps, by dataset, branch and parent; of two in one place the first."""
+    # DELETEs of sweeps, by dataset, branch and parent; of two in one place the first.
     here = pc.and_(pc.equal(lines["type"], "DELETE"), pc.equal(lines["status"], "COMMITTED"))
     here = pc.and_(here, pc.and_(pc.is_valid(lines["attributes"]), pc.is_valid(lines["parent"])))
     found: dict[tuple[str, str, str], str] = {}

@@ -75,7 +75,7 @@ def sound_log(lines: pa.Table) -> Log:
 
 
 def _taken(table: pa.Table, rows: Ints) -> pa.Table:
-    """Neighbours are cut out; only interleaved rows are copied one by one."""
+    # Neighbours are cut out; only interleaved rows are copied one by one.
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     if len(rows) == len(table) and not len(breaks):
         # A single array is not copied.
@@ -215,7 +215,6 @@ def _check_times(table: pa.Table, code: Ints, faults: _Faults) -> None:
 
 
 def _parents(table: pa.Table, code: Ints, ids: _Ids) -> tuple[Ints, Bools]:
-    """The row of each row's parent, -1 for none; and flags of rows whose parent is missing."""
     n = len(code)
     given = flags(table["parent_given"])
     follows = np.zeros(n, dtype=bool)
@@ -239,7 +238,6 @@ def _repeated_names(codes: Ints, names: pa.Array, among: Bools) -> Bools:
 
 
 def _dataset_attributes(lines: pa.Table, codes: Ints, kinds: _Kinds, count: int, faults: _Faults) -> pa.Array:
-    """Two lines that contradict each other are a fault."""
     attributes: list[dict[str, str]] = [{} for _ in range(count)]
     contradicts = np.zeros(len(codes), dtype=bool)
     rows = np.flatnonzero(kinds.dataset)
@@ -259,10 +257,8 @@ def _dataset_attributes(lines: pa.Table, codes: Ints, kinds: _Kinds, count: int,
 
 
 def _take_realms(lines: pa.Table, codes: Ints, rows: Ints, attributes: list[dict[str, str]], faults: _Faults) -> None:
-    """A dataset whose transactions name a realm is of that realm; it has one, so all of them name the same.
-
-    A DELETE owns no data, and sweeps add some: it need not name one.
-    """
+    # A dataset whose transactions name a realm is of that realm; it has one, so all of them name the same. A DELETE owns no
+    # data, and sweeps add some: it need not name one.
     if not _is_a_key(REALM, lines["attributes"]):
         return
     realms = realms_of(lines).dictionary_encode()

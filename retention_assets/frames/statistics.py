@@ -263,7 +263,7 @@ def _row(number: int, counts: Ints, high: Ints, low: Ints, examples: list[dict[s
 
 
 def _examples(batch: pa.RecordBatch, lengths: Counts, witness: pa.Array, there: Bools) -> list[dict[str, Any]]:
-    """The first and the last transaction with a reason: mostly of different datasets."""
+    # The first and the last transaction with a reason: mostly of different datasets.
     if not there.any():
         return []
     ends = {int(np.argmax(there)), len(there) - 1 - int(np.argmax(there[::-1]))}

@@ -125,7 +125,7 @@ def column_schema(schema: pa.Schema) -> dg.TableSchema:
 
 
 def _type_name(kind: pa.DataType) -> str:
-    """The encoding of a type does not matter to readers of the page."""
+    # The encoding of a type does not matter to readers of the page.
     if pa.types.is_dictionary(kind):
         return _type_name(kind.value_type)
     if pa.types.is_list(kind):
@@ -267,7 +267,7 @@ def totals_metadata(totals: Totals) -> dict[str, Any]:
 
 
 def _by_policy(counts: Iterable[VerdictCount]) -> Rows:
-    """Marks first, by policy; last what was swept before and is still in the log."""
+    # Marks first, by policy; last what was swept before and is still in the log.
     order = [*VERDICTS, SWEPT_BEFORE]
     rows = sorted(counts, key=lambda one: (order.index(one.verdict), -one.transactions, one.policy))
     return [{**one._asdict(), "size": cell_size(one.bytes)} for one in rows[:MOST_SHOWN]]

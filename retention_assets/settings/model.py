@@ -82,7 +82,7 @@ class SparkSettings(SettingsPart):
 
     @model_validator(mode="after")
     def _no_task_runs_twice(self) -> Self:
-        """A second copy of a sweeping task finds its datasets leased by the first and only does harm."""
+        # A second copy of a sweeping task finds its datasets leased by the first and only does harm.
         if self.conf.get("spark.speculation", "").strip().lower() == "true":
             raise InvalidValue(
                 "has spark.speculation: true: a task that deletes must not be started twice",
@@ -217,7 +217,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _prices_are_of_stores(self) -> Self:
-        """A price for an unknown store would be ignored silently."""
+        # A price for an unknown store would be ignored silently.
         known = [store.name for store in self.stores]
         for name in self.prices.stores:
             if name not in known:
@@ -227,7 +227,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _places_are_their_own(self, info: ValidationInfo) -> Self:
-        """A store knows only its own log: in a shared folder one store would delete what readers of the other need."""
+        # A store knows only its own log: in a shared folder one store would delete what readers of the other need.
         claims = self._claims((info.context or {}).get("file"))
         if conflict := next(conflicts_of(claims), None):
             raise conflict.as_invalid_value()
@@ -237,7 +237,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _a_cluster_reaches_everything(self) -> Self:
-        """A task on another machine would create a ledger of its own, or take its machine's folder for ours."""
+        # A task on another machine would create a ledger of its own, or take its machine's folder for ours.
         spark = self.spark
         if not is_local_master(spark.master):
             places = [(one.name, mask_secrets("".join(place))) for one in self.stores for place in one.places.values()]
@@ -248,7 +248,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _made_up_days_delete_nothing_real(self, info: ValidationInfo) -> Self:
-        """With simulated days grace protects nothing, so the environment may reach only its own folder."""
+        # With simulated days grace protects nothing, so the environment may reach only its own folder.
         folder = folder_of(info)
         for store in self.stores if self.clock.simulated else ():
             outside = None if store.addresses is None else [one for one in store.addresses if not is_confined(one, folder)]
@@ -265,7 +265,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _the_loop_keeps_the_clock_known(self) -> Self:
-        """If nothing changes for long, the ledger sees the time only in the loop's own runs."""
+        # If nothing changes for long, the ledger sees the time only in the loop's own runs.
         loop, most = self.automation, self.clock.max_ahead
         if loop.evaluate and not is_always_longer(most, loop.everything, loop.evaluate):
             raise InvalidValue(
@@ -279,7 +279,7 @@ class Settings(SettingsPart):
 
     @model_validator(mode="after")
     def _policies_come_from_one_store(self) -> Self:
-        """A policy in the book is about every store of a kind: people of one store must not delete in another."""
+        # A policy in the book is about every store of a kind: people of one store must not delete in another.
         reading = [store for store in self.stores if store.reads_policies]
         if reading and len([store for store in self.stores if store.kind == reading[0].kind]) > 1:
             raise InvalidValue(
@@ -424,7 +424,6 @@ class _Reading:
         self._add(Problem(what, self.document.file, line, key=dotted(at), value=value, expected=expected, remedy=remedy))
 
     def _add(self, problem: Problem) -> None:
-        """Add a problem unless its value could not be expanded or is missing."""
         if problem.key in self.settled:
             return
         if problem.what == "has the wrong type" and problem.key in {dotted(path) for path in self.expansion.substituted}:

@@ -145,7 +145,7 @@ def database_url(
 
 
 def _sqlite_file(rest: str, folder: Path) -> str:
-    """Path and query of a SQLite URL, made absolute. A database in memory would be lost with the program."""
+    # Path and query of a SQLite URL, made absolute. A database in memory would be lost with the program.
     path, question, query = rest.removeprefix("/").partition("?")
     if not rest.startswith("/") or not path.strip() or path.startswith((":memory:", "file:")):
         remedy = "Three slashes begin a relative path, four an absolute one."
@@ -231,10 +231,8 @@ def _parts(path: str) -> tuple[str, ...]:
 
 
 def _local(path: str) -> Place:
-    """The path with all folders above by inode: two paths to one folder share them, whatever links are used.
-
-    A bind mount has other parents; the location on disk is the same.
-    """
+    # The path with all folders above by inode: two paths to one folder share them, whatever links are used. A bind mount has
+    # other parents; the location on disk is the same.
     real = PurePosixPath(os.path.realpath(path))
     roots: list[tuple[object, tuple[str, ...]]] = []
     for above in (real, *real.parents):
@@ -247,7 +245,7 @@ def _local(path: str) -> Place:
 
 
 def _on_disk(real: PurePosixPath) -> list[tuple[object, tuple[str, ...]]]:
-    """The disk of a path, and the path from its top; empty if the system does not tell."""
+    # The disk of a path, and the path from its top; empty if the system does not tell.
     mounts = [line.split(" ", 5)[2:5] for line in mount_lines()]
     points = [PurePosixPath(_OCTAL.sub(lambda code: chr(int(code[1], 8)), point)) for _, _, point in mounts]
     above = [number for number, point in enumerate(points) if real.is_relative_to(point)]

@@ -77,7 +77,7 @@ def guarded_places(store: StoreSettings, claims: Sequence[Claim]) -> tuple[str, 
 
 
 def _may_hold(outer: Claim, inner: Claim) -> bool:
-    """A store may keep its log in its data; some kinds may refer to another store, but only to its data."""
+    # A store may keep its log in its data; some kinds may refer to another store, but only to its data.
     one, other = outer.store, inner.store
     if one is None or other is None:
         return False
@@ -126,7 +126,7 @@ def out_of_reach(
 
 
 def _is_local(place: str) -> bool:
-    """fsspec reads a chain at its last part; the others are copies."""
+    # fsspec reads a chain at its last part; the others are copies.
     last = place.rpartition("::")[2]
     return last.lower().startswith(_HERE) or not has_scheme(last)
 

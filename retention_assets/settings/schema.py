@@ -22,7 +22,7 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _store_schema() -> dict[str, Any]:
-    """A store: its kind determines its keys. Kinds of other packages are not checked."""
+    # A store: its kind determines its keys. Kinds of other packages are not checked.
     kinds = [
         {
             "if": {"properties": {"kind": {"const": name}}, "required": ["kind"]},
@@ -41,7 +41,7 @@ def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(part: Any, parts: dict[str, Any]) -> Any:
-    """Inline references. A key of the file may have the name of a schema keyword."""
+    # Inline references. A key of the file may have the name of a schema keyword.
     if isinstance(part, list):
         return [_inlined(item, parts) for item in part]
     if not isinstance(part, dict):

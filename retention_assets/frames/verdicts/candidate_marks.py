@@ -195,7 +195,6 @@ def _fresh(log: pa.Table, known: pa.Table) -> Bools:
 
 
 def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
-    """The verdicts of a group's rows, and when to evaluate its datasets again."""
     policies, holds = group.policies, evaluation.holds
     history = History(group.log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
@@ -250,7 +249,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
 def _witnesses(
     history: History, found: Protection, then: Protection, hold: Ranks, referenced: ScannedReferences
 ) -> tuple[Ranks, ...]:
-    """Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone."""
+    # Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone.
     branch = np.where(then.branch < FAR, then.branch, found.branch)
     tag = np.where(then.tag < FAR, then.tag, found.tag)
     over = np.where((found.branch < FAR) & (then.branch == FAR), found.branch, tag + np.int32(len(history.branches.names)))
@@ -260,14 +259,13 @@ def _witnesses(
 
 
 def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
-    """Datasets whose attribute is not `true`, if they have it: a typo shall not delete."""
+    # Datasets whose attribute is not `true`, if they have it: a typo shall not delete.
     value = join_chunks(pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(key), "first"))
     denies = pc.fill_null(pc.not_equal(pc.utf8_lower(pc.utf8_trim_whitespace(value)), "true"), False)
     return frozenset(datasets["dataset"].filter(denies).to_pylist())
 
 
 def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Ranks:
-    """For each row the first hold that keeps it, -1 if none."""
     first = np.full(len(history), -1, dtype=np.int32)
     for number, hold in enumerate(holds):
         rows = history.per_dataset(held[:, number]) & (first < 0)
@@ -318,7 +316,7 @@ def combinations(
 
 
 def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) -> tuple[list[tuple[int, ...]], Counts]:
-    """The combinations that occur, each with the values that its key stands for; and for each row the place of its own."""
+    # The combinations that occur, each with the values that its key stands for; and for each row the place of its own.
     there = np.zeros(len(members) * math.prod(widths), dtype=bool)
     there[key] = True
     present = np.flatnonzero(there)
@@ -349,7 +347,6 @@ def over_limit(limits: Limits, history: History, may: Bools) -> Bools:
 
 
 def _most(limits: Limits, history: History) -> Ints | None:
-    """How many transactions of each dataset are within the limits."""
     most = None if limits.transactions is None else np.full(len(history.starts), limits.transactions, dtype=np.int64)
     if limits.fraction is not None:
         # Exact: 0.29 of 100 is 29, which no float product of the two is.
@@ -360,7 +357,7 @@ def _most(limits: Limits, history: History) -> Ints | None:
 
 
 def _halves(history: History, may: Bools) -> tuple[Ints, Ints]:
-    """Bytes in two halves: a sum that overflows would pass for a small one."""
+    # Bytes in two halves: a sum that overflows would pass for a small one.
     size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
     return size >> 32, size & _LOW
 

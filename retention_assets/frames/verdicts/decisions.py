@@ -213,7 +213,7 @@ class VerdictTable:
 
 
 def _words(index: Counts, words: pa.Array) -> pa.DictionaryArray:
-    """A dictionary column; a negative index is null."""
+    # A dictionary column; a negative index is null.
     return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), words)
 
 
@@ -243,7 +243,7 @@ def new_marks(verdicts: pa.Table, log: pa.Table, policies: Sequence[Policy], ver
 
 
 def _code(rows: pa.Table) -> pa.Array:
-    """The last reason of a mark says more than that the policy selects it."""
+    # The last reason of a mark says more than that the policy selects it.
     lists = join_chunks(rows["reasons"])
     ends = lists.offsets.to_numpy()[1:] - 1
     codes = join_chunks(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))

@@ -120,7 +120,7 @@ def lines(policy: Policy, scopes: ScopeTable, as_of: datetime, windows: Windows)
 
 
 def _place(policy: Policy, scopes: ScopeTable, scope: ScopeColumns) -> Iterator[SelectorLine]:
-    """Where a transaction lies. Of what lies on no branch only `reach` is asked: every other line about branches refuses it."""
+    # Where a transaction lies. Of what lies on no branch only `reach` is asked: every other line about branches refuses it.
     history, branches = scopes.history, policy.branches
     live = scopes.everywhere.branches > 0
     if branches.reach == "live":
@@ -139,7 +139,7 @@ def _place(policy: Policy, scopes: ScopeTable, scope: ScopeColumns) -> Iterator[
 
 
 def _finished(select: Selection, history: History) -> Iterator[SelectorLine]:
-    """An unfinished record can only go by the time of its opening, so some line has to look at that."""
+    # An unfinished record can only go by the time of its opening, so some line has to look at that.
     line = select.older_than
     by_opening = line is not None and (
         line.of in ("opened", "closed_or_opened") or (line.of == "closed" and select.terminal_only is False)
@@ -149,7 +149,7 @@ def _finished(select: Selection, history: History) -> Iterator[SelectorLine]:
 
 
 def _windows(policy: Policy, scopes: ScopeTable, as_of: datetime) -> Iterator[SelectorLine]:
-    """Each group of branches judges by its own window; a row goes only if every group that holds it agrees."""
+    # Each group of branches judges by its own window; a row goes only if every group that holds it agrees.
     history = scopes.history
     nowhere = scopes.everywhere.branches == 0
     for window, scope in scopes.groups(policy.branches):
@@ -161,7 +161,7 @@ def _windows(policy: Policy, scopes: ScopeTable, as_of: datetime) -> Iterator[Se
 
 
 def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: datetime) -> Iterator[SelectorLine]:
-    """Both lines of the window that the dataset carries, on each branch by its own numbers, on a line by the dataset's."""
+    # Both lines of the window that the dataset carries, on each branch by its own numbers, on a line by the dataset's.
     history, answer = scope.history, window_answer(windows, scope, as_of)
     yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
     yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
@@ -176,7 +176,6 @@ def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: dateti
 def _lines(
     part: Selection | Window, select: Selection, scope: ScopeColumns, line: Line, history: History, as_of: datetime
 ) -> Iterator[SelectorLine]:
-    """The lines that a window can replace: older_than, beyond, window."""
     at = "" if isinstance(part, Window) else "select."
     if part.older_than:
         age, align = part.older_than.age, part.older_than.align
@@ -194,7 +193,6 @@ def _lines(
 
 
 def _time(line: OlderThan, select: Selection, scope: ScopeColumns, history: History) -> Ints:
-    """The time of each row that an age is measured from; NEVER where it has none."""
     if line.of == "opened":
         return history.time("opened_at")
     if line.of == "archived":
@@ -209,7 +207,7 @@ def _time(line: OlderThan, select: Selection, scope: ScopeColumns, history: Hist
 
 
 def _beyond(beyond: Beyond, scope: ScopeColumns, line: Line, history: History, at: str) -> Iterator[SelectorLine]:
-    """Counts apply to what is in a view of a branch in scope, and to lines; everything else is beyond them."""
+    # Counts apply to what is in a view of a branch in scope, and to lines; everything else is beyond them.
     if beyond.views is not None:
         yield SelectorLine(f"{at}beyond.views", Reason.WITHIN_VIEWS, scope.held & (scope.view < beyond.views))
     if beyond.transactions:
@@ -222,7 +220,7 @@ def _beyond(beyond: Beyond, scope: ScopeColumns, line: Line, history: History, a
 
 
 def _along(line: Line, counted: Bools, newest: int | Ints, history: History, key: str) -> Iterator[SelectorLine]:
-    """A count along lines. What is open, or of a class that is on no line, is never beyond it."""
+    # A count along lines. What is open, or of a class that is on no line, is never beyond it.
     yield SelectorLine(key, Reason.UNFINISHED, history.independent & (history.status == OPEN))
     yield SelectorLine(key, Reason.REFERENCED, history.independent & (history.status == COMMITTED) & ~line.committed)
     if np.any(newest):
@@ -243,14 +241,13 @@ def _attribute(history: History, key: str) -> pa.Array:
 
 
 def _of_types(history: History, types: tuple[str, ...]) -> Bools:
-    """RECORDs whose `type` attribute is one of those."""
     named = flags(pc.is_in(_attribute(history, "type"), pa.array(types, pa.string())))
     records: Bools = history.column(named) & (history.type == RECORD)
     return records
 
 
 def _unreferenced(history: History) -> Bools:
-    """OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference."""
+    # OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference.
     said = flags(pc.equal(_attribute(history, "referenced"), "false"))
     objects: Bools = history.column(said) & (history.type == OBJECT)
     return objects

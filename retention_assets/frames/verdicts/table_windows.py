@@ -159,7 +159,7 @@ def _count(window: TableWindow) -> int:
 
 
 def _of_branches(said: Sequence[TableWindows | None], refs: Refs) -> Iterator[tuple[int, TableWindow]]:
-    """The refs whose branch has a window of its own, by their place."""
+    # The refs whose branch has a window of its own, by their place.
     if not any(windows and windows.branches for windows in said):
         return
     places = {key: place for place, key in enumerate(zip(refs.dataset.tolist(), refs.rank.tolist(), strict=True))}
@@ -172,7 +172,7 @@ def _of_branches(said: Sequence[TableWindows | None], refs: Refs) -> Iterator[tu
 
 
 def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
-    """The least bound of the branches that hold each transaction: all of them have to agree that it is old enough."""
+    # The least bound of the branches that hold each transaction: all of them have to agree that it is old enough.
     history, refs = scope.history, scope.refs
     forest = history.chains
     at_end = np.full(len(forest.first), FOREVER)
@@ -189,11 +189,8 @@ def _least_bound(scope: ScopeColumns, of_ref: Ints, of_dataset: Ints) -> Ints:
 
 
 def _among_newest(scope: ScopeColumns, of_ref: Ints) -> Bools:
-    """Tell whether fewer than a branch's number of committed transactions follow each on that branch, for any branch in
-    scope.
-
-    Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
-    """
+    # Tell whether fewer than a branch's number of committed transactions follow each on that branch, for any branch in scope.
+    # Iceberg counts snapshots, whatever they did, so a DELETE counts here like any other and is kept like any other.
     history = scope.history
     forest, so_far = history.chains, np.cumsum(history.committed, dtype=np.int32)
     total = in_chain(so_far, history.committed, forest)

@@ -64,7 +64,7 @@ class _Rows:
                 return _OPERATORS[op](self.value(first), *map(self._operand, others))
 
     def _operand(self, term: Term) -> Any:
-        """A literal need not be spread over the rows where the operand before it is."""
+        # A literal need not be spread over the rows where the operand before it is.
         return _scalar(term) if isinstance(term, Literal) else self.value(term)
 
     def _column(self, column: Column) -> pa.Array:
@@ -92,7 +92,7 @@ def _bits(truths: pa.Array) -> Bits:
 
 
 def _numbers(operand: Any) -> tuple[Any, Any]:
-    """The values of an operand, anything where it is null, and where it is not null."""
+    # The values of an operand, anything where it is null, and where it is not null.
     if isinstance(operand, pa.Scalar):
         return np.asarray(operand.as_py(), dtype=operand.type.to_pandas_dtype()), np.True_
     values = operand.fill_null(pa.scalar(0, operand.type)).to_numpy(zero_copy_only=False)
@@ -100,7 +100,7 @@ def _numbers(operand: Any) -> tuple[Any, Any]:
 
 
 def _array(values: Any, known: Any) -> pa.Array:
-    """The values where they are known; infinity and not-a-number are unknown, and there is one zero."""
+    # The values where they are known; infinity and not-a-number are unknown, and there is one zero.
     if values.dtype.kind == "f":
         known = known & np.isfinite(values)
         values = values + 0.0
@@ -126,7 +126,7 @@ def _multiply(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _remain(a: Any, b: Any) -> tuple[Any, Any]:
-    """The remainder has the sign of what is divided."""
+    # The remainder has the sign of what is divided.
     return np.where(b == -1, 0, np.fmod(a, np.where((b == 0) | (b == -1), 1, b))), b != 0
 
 
@@ -149,7 +149,7 @@ def _arithmetic(op: str) -> Callable[[pa.Array, Any], pa.Array]:
 
 
 def _unsigned(change: Callable[[Any], Any]) -> Callable[[pa.Array], pa.Array]:
-    """A change of sign, which the smallest integer alone does not survive."""
+    # A change of sign, which the smallest integer alone does not survive.
 
     def apply(array: pa.Array) -> pa.Array:
         values, known = _numbers(array)
@@ -188,7 +188,6 @@ def _like(array: pa.Array, pattern: pa.Scalar) -> pa.Array:
 
 
 def _wildcards(pattern: str) -> Iterator[str]:
-    """A pattern of LIKE as a regular expression."""
     rest = iter(pattern)
     for char in rest:
         if char in "%_":
@@ -239,7 +238,7 @@ _TRUE, _FALSE = ("t", "true", "y", "yes", "1"), ("f", "false", "n", "no", "0")
 
 
 def _of_form(array: pa.Array, pattern: str) -> pa.Array:
-    """The texts of this form, without the space around them; null for the others."""
+    # The texts of this form, without the space around them; null for the others.
     array = pc.ascii_trim_whitespace(array)
     return pc.if_else(pc.match_substring_regex(array, pattern), array, pa.scalar(None, pa.string()))
 
@@ -264,9 +263,7 @@ def _text_to_truth(array: pa.Array) -> pa.Array:
 
 
 def _text_to_instant(array: pa.Array) -> pa.Array:
-    """Read instants as `parse_instant` does: with a zone, or a plain date, which is its midnight in UTC; cut to
-    microseconds.
-    """
+    # Read instants as `parse_instant` does: with a zone, or a plain date, which is its midnight in UTC; cut to microseconds.
     array = _of_form(array, _INSTANT)
     array = pc.replace_substring_regex(array, r"(\.[0-9]{6})[0-9]+", r"\1")
     midnight = pc.binary_join_element_wise(array, "T00:00Z", "")

@@ -119,7 +119,6 @@ def branch_ends(history: History, most: int = MOST) -> pa.Table:
 
 
 def _carry(history: History) -> Any:
-    """Carry what is known before some chains to their ends."""
     forest, total = history.chains, history.snapshots_in_chain.astype(np.int64)
     so_far = np.cumsum(history.committed, dtype=np.int32)
     committed = in_chain(so_far, history.committed, forest).astype(np.int64)
@@ -145,7 +144,7 @@ def _carry(history: History) -> Any:
 
 
 def _committed_before_snapshot(history: History, so_far: npt.NDArray[np.int32]) -> Ints:
-    """Committed transactions of each chain before its first SNAPSHOT; meaningless where it has none."""
+    # Committed transactions of each chain before its first SNAPSHOT; meaningless where it has none.
     forest = history.chains
     number = history.snapshots_so_far[forest.first] - history.snapshots[forest.first]
     places = history.snapshot_positions

@@ -121,7 +121,6 @@ def chains(parent: Ints, ends: Bools) -> Chains:
 
 
 def _chain_order(parent: Ints, starts: Bools, run_starts: Ints) -> Ints:
-    """Rows sorted so that each chain stands together, where chains were interleaved in the log."""
     n = len(parent)
     run_of = np.repeat(np.arange(len(run_starts)), np.diff(np.append(run_starts, n)))
     continues = ~starts[run_starts]
@@ -136,7 +135,6 @@ def _chain_order(parent: Ints, starts: Bools, run_starts: Ints) -> Ints:
 
 
 def _levels(link: Ints) -> tuple[Ints, ...]:
-    """The chains below the roots by depth, deepest first."""
     depth, jump = (link >= 0).astype(np.int64), link.copy()
     while True:
         up = np.flatnonzero(jump >= 0)

@@ -164,7 +164,7 @@ class History:
 
 
 def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Sequence[str]]:
-    """The row, the rank of the name, and the names of what a list column points with; tags only while they live."""
+    # The row, the rank of the name, and the names of what a list column points with; tags only while they live.
     lists = join_chunks(log[column])
     rows = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     encoded = pc.list_flatten(lists).dictionary_encode()

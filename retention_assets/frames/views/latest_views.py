@@ -137,5 +137,5 @@ def _needed(views: pa.Table, marks: pa.Table, allowed: Collection[tuple[str, int
 
 
 def _keys(table: pa.Table) -> pa.ChunkedArray:
-    """Dataset and transaction as one text. No name holds the character between them."""
+    # Dataset and transaction as one text. No name holds the character between them.
     return pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0")

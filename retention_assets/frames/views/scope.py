@@ -83,7 +83,6 @@ class ScopeColumns:
 
     @cached_property
     def _heads(self) -> Ints:
-        """Heads at or below the end of each chain."""
         forest = self.history.chains
         here = np.bincount(self._chain, minlength=len(forest.first))
         return forest.fold(here, lambda _, value: value, np.add).astype(np.int64)
@@ -193,7 +192,7 @@ class ScopeColumns:
 
     @cached_property
     def _tips(self) -> Ints:
-        """The last committed position of each branch, -1 where it has none."""
+        # The last committed position of each branch, -1 where it has none.
         history = self.history
         tip = self.refs.position.copy()
         among = np.searchsorted(history.loose, tip)
@@ -202,10 +201,8 @@ class ScopeColumns:
         return tip
 
     def _newest_open(self, positions: Ints, anchors: Ints) -> Ints:
-        """The row of the newest OPEN transaction on each branch, by the order of the log; -1 if there is none.
-
-        It is on every branch that holds its nearest committed ancestor, and without one on every branch of the dataset.
-        """
+        # The row of the newest OPEN transaction on each branch, by the order of the log; -1 if there is none. It is on every
+        # branch that holds its nearest committed ancestor, and without one on every branch of the dataset.
         history, forest = self.history, self.history.chains
         rows, rootless = history.rows[positions], anchors < 0
         anywhere = np.full(len(history.starts), -1, dtype=np.int64)
@@ -270,7 +267,7 @@ def _some(refs: Refs, chosen: Bools) -> Refs:
 
 
 def _fewest(forest: Chains, heads: Ints, total: Counts) -> Counts:
-    """The least sum of chain totals between each chain's end and a head at or below it."""
+    # The least sum of chain totals between each chain's end and a head at or below it.
     at_end = np.full(len(forest.first), FAR, dtype=np.int64)
     at_end[heads] = 0
     best = forest.fold(at_end, lambda at, value: np.minimum(value + total[at], FAR), np.minimum)
@@ -289,7 +286,7 @@ def in_latest_view(history: History, refs: Refs) -> Ints:
 
 
 def _next_snapshot(history: History, before: Ints, there: Counts) -> Ints:
-    """The position of the first SNAPSHOT after each position, where `there` says that the chain has one; else 0."""
+    # The position of the first SNAPSHOT after each position, where `there` says that the chain has one; else 0.
     if not len(history.snapshot_positions):
         return np.zeros(len(before), dtype=np.int64)
     so_far = np.where(before < 0, 0, history.snapshots_so_far[np.maximum(before, 0)])
@@ -298,7 +295,7 @@ def _next_snapshot(history: History, before: Ints, there: Counts) -> Ints:
 
 
 def _first_committed(history: History, forest: Chains, so_far: Counts) -> Ints:
-    """The position of each chain's first committed row; meaningless where it has none."""
+    # The position of each chain's first committed row; meaningless where it has none.
     positions = np.flatnonzero(history.committed)
     if not len(positions):
         return np.full(len(forest.first), -1, dtype=np.int64)
@@ -344,7 +341,7 @@ def _owns_a_current_file(scope: ScopeColumns, history: History, current: Bools) 
 
 
 def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
-    """The (position, file) pairs of the transactions that some latest view in scope holds, each once."""
+    # The (position, file) pairs of the transactions that some latest view in scope holds, each once.
     lists = join_chunks(history.log["file_names"])
     row = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     encoded = pc.list_flatten(lists).dictionary_encode()
@@ -357,7 +354,7 @@ def _pairs(history: History, current: Bools) -> tuple[Ints, Ints]:
 
 
 def _view_roots(history: History) -> Ints:
-    """For each position the SNAPSHOT that began its view (or its root): the same number, the same tree of views."""
+    # For each position the SNAPSHOT that began its view (or its root): the same number, the same tree of views.
     forest = history.chains
     here = np.maximum.accumulate(np.where(history.snapshots, np.arange(len(history)), -1))
     last = here[forest.last]
@@ -367,7 +364,7 @@ def _view_roots(history: History) -> Ints:
 
 
 def _heads_in_view(scope: ScopeColumns) -> Ints:
-    """How many heads in scope see each position in their latest view."""
+    # How many heads in scope see each position in their latest view.
     history, forest = scope.history, scope.history.chains
     here = np.bincount(forest.at(scope.refs.position), minlength=len(forest.first))
     whole = history.snapshots_in_chain == 0
@@ -376,7 +373,7 @@ def _heads_in_view(scope: ScopeColumns) -> Ints:
 
 
 def _enclosing(begin: Ints, end: Ints, new_group: Bools) -> Ints:
-    """For nested intervals sorted by begin in groups: the nearest earlier one of the group that encloses each, or -1."""
+    # For nested intervals sorted by begin in groups: the nearest earlier one of the group that encloses each, or -1.
     rows = np.arange(len(begin), dtype=np.int64)
     group = np.cumsum(new_group)
     candidate = np.where(new_group, -1, rows - 1)
