@@ -5,7 +5,7 @@ before children. Soundness is decided in soundness.py. Here is also which datase
 them, and whether an id names the transaction that was marked: databases reuse ids, and so may a rewritten log.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.policy.globs import is_literal, matches, matching, protecting, protects
+from retention_assets.policy.globs import matches, protects
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets.policy.realms import REALM, has_attributes
 
@@ -112,7 +112,12 @@ def sums_by(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 def realms_of(table: pa.Table) -> pa.Array:
     """Realm that the attributes of each row name, null where they name none."""
-    return pc.map_lookup(join_chunks(table["attributes"]), pa.scalar(REALM), "first")
+    return attribute_of(table, REALM)
+
+
+def attribute_of(table: pa.Table, key: str) -> pa.Array:
+    """Value of one attribute in each row, null where it is absent."""
+    return join_chunks(pc.map_lookup(join_chunks(table["attributes"]), pa.scalar(key), "first"))
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:
@@ -153,9 +158,6 @@ def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
     return found
 
 
-_Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
-
-
 def in_one_piece(log: pa.Table) -> pa.Table:
     """Log with single arrays as columns, except the ids: they are the largest and only passed on."""
     for number, field in enumerate(log.schema):
@@ -188,54 +190,6 @@ def bounds_of(log: pa.Table) -> Ints:
     """First row of each dataset, and the end."""
     index = integers(join_chunks(log["dataset"]).indices, -1)
     return np.append(np.flatnonzero(np.append(True, index[1:] != index[:-1])), len(index))
-
-
-def datasets_chosen_by(
-    log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
-) -> Bools:
-    """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
-    include, exclude = (protecting, matching) if are_holds else (matching, protecting)
-    names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
-    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
-    attributes: dict[str, dict[str, str]] = {}
-    if any(chooser.with_ for chooser in choosers):
-        attributes = {
-            name: dict(pairs or ())
-            for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
-        }
-    place = {name: row for row, name in enumerate(names)}
-    for number, chooser in enumerate(choosers):
-        chosen[_rows_of_globs(chooser.include, names, place, include), number] = True
-        chosen[_rows_of_globs(chooser.exclude, names, place, exclude), number] = False
-        if chooser.with_:
-            has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
-            chosen[:, number] &= np.array(has, dtype=bool)
-    return chosen
-
-
-def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
-    # Literal names are looked up, so a policy about one dataset costs one look-up.
-    rows = [place[glob] for glob in globs if glob in place]
-    patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
-    if patterns:
-        rows += [row for row, matched in enumerate(match(names, patterns)) if matched]
-    return rows
-
-
-def slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
-    """Rows of some datasets; neighbours are cut out together."""
-    breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
-    runs = np.split(datasets, breaks)
-    return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
-
-
-def back_in_order(bounds: Ints, member: Ints) -> Ints:
-    """For each row of the log its position in the concatenated groups."""
-    sizes = np.diff(bounds)
-    order = np.argsort(member, kind="stable")
-    begins = np.empty(len(sizes), dtype=np.int64)
-    begins[order] = np.cumsum(sizes[order]) - sizes[order]
-    return np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1])
 
 
 # attribute of a transaction that a sweep added, and the attribute that names its branch

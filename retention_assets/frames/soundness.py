@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import Bools, Ints, flags, integers, join_chunks
-from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log, realms_of
+from retention_assets.frames.log import ATTRIBUTES, CLASS, DATASETS, LINES, LOG, NAME, OWN_CLASSES, Log, attribute_of, realms_of
 from retention_assets.frames.views.forest import topological
 from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.realms import REALM
@@ -282,7 +282,7 @@ def _with_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
     attributes = lines["attributes"]
     if not _is_a_key(CLASS, attributes):
         return np.empty(0, dtype=np.int64)
-    said = pc.is_valid(pc.map_lookup(join_chunks(attributes), pa.scalar(CLASS), "first"))
+    said = pc.is_valid(attribute_of(lines, CLASS))
     objects = flags(pc.equal(lines["type"], "OBJECT"))
     found: Ints = np.unique(codes[flags(said) & objects & transactions])
     return found

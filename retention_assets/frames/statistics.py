@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Counts, Ints, codes, flags, integers, join_chunks, keys_of
+from retention_assets.frames.arrays import Bools, Counts, Ints, codes, flags, integers, join_chunks, keys_of, sums_in_halves
 from retention_assets.frames.log import SUMMED, is_in_log, realms_of
 from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
@@ -95,10 +95,7 @@ def largest_datasets(log: pa.Table) -> pa.Table:
     index = integers(dataset.indices, -1)
     starts = np.flatnonzero(np.append(True, index[1:] != index[:-1]))
     counts = np.diff(np.append(starts, len(index)))
-    size = integers(log["bytes"], 0).astype(np.int64)
-    # in two halves: a sum that overflows would make a giant the smallest
-    high, low = (np.add.reduceat(part, starts) for part in (size >> 32, size & 0xFFFFFFFF))
-    high, low = high + (low >> 32), low & 0xFFFFFFFF
+    high, low = sums_in_halves(integers(log["bytes"], 0).astype(np.int64), starts)
     first = np.lexsort((starts, -counts, -low, -high))[:LARGEST]
     names = dataset.dictionary.take(pa.array(index[starts[first]])).to_pylist()
     rows = [

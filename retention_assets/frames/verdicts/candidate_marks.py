@@ -6,7 +6,7 @@ in plain Python that reads like the rules, and the decision is spread.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -16,19 +16,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import Bools, Counts, Ints, Small, flags, integers, join_chunks, keys_of
+from retention_assets.frames.arrays import Bools, Counts, Ints, Small, flags, integers, join_chunks, keys_of, sums_in_halves
 from retention_assets.frames.log import (
     COMMITS,
     LOG,
     OWN_CLASSES,
     TIMES,
-    back_in_order,
+    attribute_of,
     bounds_of,
-    datasets_chosen_by,
     in_one_piece,
     is_in_log,
     realms_of,
-    slices,
 )
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
 from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextTurns, unmet_lines
@@ -37,27 +35,19 @@ from retention_assets.frames.views.branch_views import Protection, ScannedRefere
 from retention_assets.frames.views.history import OPEN, History
 from retention_assets.frames.views.scope import FAR, ScopeTable
 from retention_assets.policy.durations import micros
-from retention_assets.policy.globs import protecting
-from retention_assets.policy.model import Hold, Limits, Policy
-from retention_assets.policy.realms import RESERVED_HOLD, is_reserved
+from retention_assets.policy.globs import is_literal, matching, protecting
+from retention_assets.policy.model import Datasets, Hold, Limits, Policy
+from retention_assets.policy.realms import RESERVED_HOLD, has_attributes, is_reserved
 from retention_assets.policy.where.tree import columns_of
 
+_Match = Callable[[Sequence[str], Iterable[str]], list[bool]]
 Ranks = npt.NDArray[np.int32]
 
 # rows per step: as many as a cache holds, however long a dataset is
 _ROWS_AT_ONCE = 1 << 18
-_ALWAYS = (
-    "dataset",
-    "transaction",
-    "ordinal",
-    "parent_ordinal",
-    "type",
-    "status",
-    "closed_at",
-    "heads",
-    "tags",
-    "tag_expiries",
-)
+_ALWAYS = {
+    *("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "closed_at", "heads", "tags", "tag_expiries")
+}
 
 
 def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) -> list[str]:
@@ -66,17 +56,14 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) ->
     Of datasets whose transactions have classes that a scan has found, those are read as well.
     """
     wanted = set(_ALWAYS)
-    if datasets is not None and _have_classes(datasets):
+    if datasets is not None and attribute_of(datasets, OWN_CLASSES).null_count < len(datasets):
         wanted.add("attributes")
     for policy in policies:
         select = policy.select
         lines = [select.older_than, *(window.older_than for window in policy.branches.windows)]
-        for line in lines:
-            if line is not None:
-                wanted |= {"opened": {"opened_at"}, "closed_or_opened": {"opened_at"}, "archived": {"archived_at"}}.get(
-                    line.of, set()
-                )
-        wanted |= {"opened_at"} if select.terminal_only is False else set()
+        clocks = {line.of for line in lines if line}
+        wanted |= {"opened_at"} if select.terminal_only is False or clocks & {"opened", "closed_or_opened"} else set()
+        wanted |= {"archived_at"} if "archived" in clocks else set()
         wanted |= {"file_names"} if select.superseded else set()
         wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
         wanted |= {"attributes"} if select.unreferenced else set()
@@ -86,11 +73,6 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) ->
         if select.where:
             wanted |= columns_of(select.where)
     return [name for name in LOG.names if name in wanted]
-
-
-def _have_classes(datasets: pa.Table) -> bool:
-    said = pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(OWN_CLASSES), "first")
-    return bool(said.null_count < len(said))
 
 
 def candidate_marks(
@@ -106,19 +88,7 @@ def candidate_marks(
     `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
     not count towards limits. With times (opened_at, closed_at) it is only what the log has with the same.
     """
-    return _evaluate(log, datasets, policies, holds, as_of, known, watch=False)[0]
-
-
-def verdicts_and_reevaluation(
-    log: pa.Table,
-    datasets: pa.Table,
-    policies: Sequence[Policy],
-    holds: Sequence[Hold],
-    as_of: datetime,
-    known: pa.Table | None = None,
-) -> tuple[pa.Table, pa.Table]:
-    """`candidate_marks`, and for each dataset with a transaction when to evaluate it again (`NEXT_LOOKS`)."""
-    return _evaluate(log, datasets, policies, holds, as_of, known, watch=True)
+    return verdicts_and_reevaluation(log, datasets, policies, holds, as_of, known, watch=False)[0]
 
 
 @dataclass(frozen=True)
@@ -136,28 +106,17 @@ class _Evaluation:
     watch: bool
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Whole datasets that the same policies are about."""
-
-    log: pa.Table
-    policies: Sequence[Policy]
-    # Datasets x holds: which hold is about which dataset.
-    held: Bools
-    # Rows that are not marked or swept yet, where a limit has to know.
-    fresh: Bools | None
-
-
-def _evaluate(
+def verdicts_and_reevaluation(
     log: pa.Table,
     datasets: pa.Table,
     policies: Sequence[Policy],
     holds: Sequence[Hold],
     as_of: datetime,
-    known: pa.Table | None,
+    known: pa.Table | None = None,
     *,
-    watch: bool,
+    watch: bool = True,
 ) -> tuple[pa.Table, pa.Table]:
+    """`candidate_marks`, and with `watch` for each dataset with a transaction when to evaluate it again (`NEXT_LOOKS`)."""
     if not len(log):
         return CANDIDATE_MARKS.empty_table(), NEXT_LOOKS.empty_table()
     log = in_one_piece(log)
@@ -175,17 +134,59 @@ def _evaluate(
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
         mine = np.flatnonzero(member.reshape(-1) == number)
-        part = log if len(groups) == 1 else slices(log, bounds, mine)
+        part = log if len(groups) == 1 else _slices(log, bounds, mine)
         about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
         mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
-        rows, next_looks = _judge(_Group(part, about, held[mine], mine_fresh), evaluation)
+        rows, next_looks = _judge(part, about, held[mine], mine_fresh, evaluation)
         parts.append(rows)
         times.append(next_looks)
     when = pa.concat_tables(times)
     if len(parts) == 1:
         return parts[0], when
     together = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-    return together.take(pa.array(back_in_order(bounds, member.reshape(-1)))), when
+    sizes, order = np.diff(bounds), np.argsort(member.reshape(-1), kind="stable")
+    begins = np.empty(len(sizes), dtype=np.int64)
+    begins[order] = np.cumsum(sizes[order]) - sizes[order]
+    return together.take(pa.array(np.repeat(begins - bounds[:-1], sizes) + np.arange(bounds[-1]))), when
+
+
+def datasets_chosen_by(
+    log: pa.Table, bounds: Ints, datasets: pa.Table, choosers: Sequence[Datasets], are_holds: bool = False
+) -> Bools:
+    """Datasets of the batch that each chooser is about: a matrix of datasets x choosers."""
+    include, exclude = (protecting, matching) if are_holds else (matching, protecting)
+    names: list[str] = join_chunks(log["dataset"]).take(pa.array(bounds[:-1])).to_pylist()
+    chosen = np.zeros((len(names), len(choosers)), dtype=bool)
+    attributes: dict[str, dict[str, str]] = {}
+    if any(chooser.with_ for chooser in choosers):
+        attributes = {
+            name: dict(pairs or ())
+            for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True)
+        }
+    place = {name: row for row, name in enumerate(names)}
+    for number, chooser in enumerate(choosers):
+        chosen[_rows_of_globs(chooser.include, names, place, include), number] = True
+        chosen[_rows_of_globs(chooser.exclude, names, place, exclude), number] = False
+        if chooser.with_:
+            has = [has_attributes(attributes.get(name, {}), chooser.with_) for name in names]
+            chosen[:, number] &= np.array(has, dtype=bool)
+    return chosen
+
+
+def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, int], match: _Match) -> list[int]:
+    # Literal names are looked up, so a policy about one dataset costs one look-up.
+    rows = [place[glob] for glob in globs if glob in place]
+    patterns = [glob for glob in globs if not (is_literal(glob) and (match is matching or glob.isascii()))]
+    if patterns:
+        rows += [row for row, matched in enumerate(match(names, patterns)) if matched]
+    return rows
+
+
+def _slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
+    # Rows of some datasets; neighbours are cut out together.
+    breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
+    runs = np.split(datasets, breaks)
+    return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
 
 
 def _fresh(log: pa.Table, known: pa.Table) -> Bools:
@@ -194,9 +195,12 @@ def _fresh(log: pa.Table, known: pa.Table) -> Bools:
     return ~flags(pc.is_in(keys_of(log), value_set=keys_of(known)))
 
 
-def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
-    policies, holds = group.policies, evaluation.holds
-    history = History(group.log, micros(evaluation.as_of))
+def _judge(
+    log: pa.Table, policies: Sequence[Policy], held: Bools, fresh: Bools | None, evaluation: _Evaluation
+) -> tuple[pa.Table, pa.Table]:
+    # Whole datasets that the same policies are about. `held` is datasets x holds; `fresh` are the rows that are not marked or
+    # swept yet, where a limit has to know.
+    holds, history = evaluation.holds, History(log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
     turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
     seen = turns.add_line if turns else None
@@ -204,7 +208,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     found = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
-    hold = _first_hold_of(history, holds, group.held)
+    hold = _first_hold_of(history, holds, held)
     forbidden, uncommittable = (
         history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
         for names in (evaluation.forbidding, evaluation.uncommittable)
@@ -218,7 +222,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
         if policy.limits:
             latest = (then if policy.drops_refs else found).branch
             may = ~closed if policy.latest_view else ~closed & (latest == FAR)
-            may = may if group.fresh is None else may & history.column(group.fresh)
+            may = may if fresh is None else may & history.column(fresh)
             over[:, number] = over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
@@ -232,9 +236,9 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     table = VerdictTable(decisions, policies, holds, history, referenced.names)
     next_looks = NEXT_LOOKS.empty_table()
     if turns:
-        turns.add_ends(holds, group.held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
+        turns.add_ends(holds, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
         marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
-        new = marks if group.fresh is None else marks & history.column(group.fresh)
+        new = marks if fresh is None else marks & history.column(fresh)
         # What is newly marked counts towards the limits no more that were passed.
         next_looks = turns.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
@@ -242,7 +246,7 @@ def _judge(group: _Group, evaluation: _Evaluation) -> tuple[pa.Table, pa.Table]:
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
-        parts.append(table.rows(group.log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
+        parts.append(table.rows(log.slice(begin, _ROWS_AT_ONCE), combination[here], *(rank[here] for rank in witnesses)))
     return pa.concat_tables(parts), next_looks
 
 
@@ -260,8 +264,8 @@ def _witnesses(
 
 def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
     # Datasets whose attribute is not `true`, if they have it: a typo shall not delete.
-    value = join_chunks(pc.map_lookup(join_chunks(datasets["attributes"]), pa.scalar(key), "first"))
-    denies = pc.fill_null(pc.not_equal(pc.utf8_lower(pc.utf8_trim_whitespace(value)), "true"), False)
+    value = pc.utf8_lower(pc.utf8_trim_whitespace(attribute_of(datasets, key)))
+    denies = pc.fill_null(pc.not_equal(value, "true"), False)
     return frozenset(datasets["dataset"].filter(denies).to_pylist())
 
 
@@ -332,17 +336,15 @@ def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) 
     return found, place[key]
 
 
-_LOW = 0xFFFFFFFF
-
-
 def over_limit(limits: Limits, history: History, may: Bools) -> Bools:
     """Datasets in which more may be taken than the limits let; `may` are the rows that count."""
     found = np.zeros(len(history.starts), dtype=bool)
     if (most := _most(limits, history)) is not None:
         found |= np.add.reduceat(may.astype(np.int64), history.starts) > most
     if limits.bytes is not None:
-        high, low = (np.add.reduceat(part, history.starts) for part in _halves(history, may))
-        found |= _above(high, low, limits.bytes)
+        size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
+        (high, low), (most_high, most_low) = sums_in_halves(size, history.starts), divmod(limits.bytes, 1 << 32)
+        found |= (high > most_high) | ((high == most_high) & (low > most_low))
     return found
 
 
@@ -354,15 +356,3 @@ def _most(limits: Limits, history: History) -> Ints | None:
         part = share.numerator * history.sizes // share.denominator
         most = part if most is None else np.minimum(most, part)
     return most
-
-
-def _halves(history: History, may: Bools) -> tuple[Ints, Ints]:
-    # Bytes in two halves: a sum that overflows would pass for a small one.
-    size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
-    return size >> 32, size & _LOW
-
-
-def _above(high: Ints, low: Ints, limit: int) -> Bools:
-    high, low = high + (low >> 32), low & _LOW
-    above: Bools = (high > limit >> 32) | ((high == limit >> 32) & (low > (limit & _LOW)))
-    return above

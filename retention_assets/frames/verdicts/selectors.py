@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import FOREVER, NEVER, Bools, Ints, Small, as_micros, flags, from_micros, join_chunks
-from retention_assets.frames.log import INSTANT
+from retention_assets.frames.log import INSTANT, attribute_of
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.table_windows import Windows, remaining_scopes, window_answer
 from retention_assets.frames.verdicts.where_condition import evaluate
@@ -236,19 +236,15 @@ def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterat
     yield SelectorLine("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
 
 
-def _attribute(history: History, key: str) -> pa.Array:
-    return join_chunks(pc.map_lookup(join_chunks(history.log["attributes"]), pa.scalar(key), "first"))
-
-
 def _of_types(history: History, types: tuple[str, ...]) -> Bools:
-    named = flags(pc.is_in(_attribute(history, "type"), pa.array(types, pa.string())))
+    named = flags(pc.is_in(attribute_of(history.log, "type"), pa.array(types, pa.string())))
     records: Bools = history.column(named) & (history.type == RECORD)
     return records
 
 
 def _unreferenced(history: History) -> Bools:
     # OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference.
-    said = flags(pc.equal(_attribute(history, "referenced"), "false"))
+    said = flags(pc.equal(attribute_of(history.log, "referenced"), "false"))
     objects: Bools = history.column(said) & (history.type == OBJECT)
     return objects
 

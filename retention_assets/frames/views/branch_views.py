@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, flags, from_micros, integers, join_chunks
-from retention_assets.frames.log import CLASS, INSTANT, NAME, in_one_piece
+from retention_assets.frames.log import CLASS, INSTANT, NAME, attribute_of, in_one_piece
 from retention_assets.frames.views.history import TYPES, History, in_chain
 from retention_assets.frames.views.scope import FAR, ScopeColumns, ScopeTable, in_latest_view
 from retention_assets.policy.durations import micros
@@ -62,17 +62,12 @@ def references(history: History) -> ScannedReferences:
     objects: Bools = history.type == _OBJECT
     if "attributes" not in history.log.column_names or not objects.any():
         return ScannedReferences(np.zeros(len(history), dtype=bool))
-    attributes = join_chunks(history.log["attributes"])
-    found: Bools = objects & history.column(flags(pc.equal(_said(attributes, CLASS), "referenced")))
+    found: Bools = objects & history.column(flags(pc.equal(attribute_of(history.log, CLASS), "referenced")))
     if not found.any():
         return ScannedReferences(found)
-    said = _said(attributes, "witness").dictionary_encode()
+    said = attribute_of(history.log, "witness").dictionary_encode()
     names = said.dictionary.to_pylist()
     return ScannedReferences(found, [*names, _A_SCAN], history.column(integers(said.indices, len(names)).astype(np.int32)))
-
-
-def _said(attributes: pa.Array, key: str) -> pa.Array:
-    return pc.map_lookup(attributes, pa.scalar(key), "first")
 
 
 # rows per part: the branches with the largest latest views

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.frames.arrays import NEVER, Bools, Counts, Ints, flags, integers, join_chunks
-from retention_assets.frames.log import CLASS
+from retention_assets.frames.log import CLASS, attribute_of
 from retention_assets.frames.views.forest import Chains, preorder
 from retention_assets.frames.views.history import COMMITTED, DELETE, OPEN, TYPES, History, Refs, in_chain
 from retention_assets.policy.globs import matching
@@ -38,7 +38,7 @@ class Line:
         history = self._history
         committed: Bools = self.rows & (history.status == COMMITTED)
         if (history.type == OBJECT).any() and "attributes" in history.log.column_names:
-            said = pc.map_lookup(join_chunks(history.log["attributes"]), pa.scalar(CLASS), "first")
+            said = attribute_of(history.log, CLASS)
             elsewhere = history.column(~flags(pc.or_(pc.is_null(said), pc.is_in(said, value_set=pa.array(_ON_LINE)))))
             committed &= ~(elsewhere & (history.type == OBJECT))
         return committed
