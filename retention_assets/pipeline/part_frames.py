@@ -21,7 +21,7 @@ from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reeval
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.branch_views import branch_views_and_ends
-from retention_assets.frames.views.latest_views import needed_marks, without_ended
+from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import Source, parquet, read_output
 from retention_assets.policy.model import Hold, Policy
@@ -216,8 +216,11 @@ class NeededMarks:
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
         names = set(datasets["dataset"].to_pylist())
         marks = pa.concat_tables([self.columns.empty_table(), *self._marks(names)])
-        remaining = without_ended(transactions, datasets, self.as_of) if self.dropping else None
-        return {NEEDED: needed_marks(transactions, marks, self.allowed, self.dropping, remaining)}
+
+        def remaining() -> pa.Table:
+            return rows_in_views(without_ended(transactions, datasets, self.as_of))
+
+        return {NEEDED: needed_marks(marks, self.allowed, self.dropping, lambda: rows_in_views(transactions), remaining)}
 
     def _marks(self, names: set[str]) -> Iterator[pa.Table]:
         for source in self.verdicts:

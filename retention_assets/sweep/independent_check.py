@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.views.latest_views import needed_in_views, rows_in_views, without_ended
+from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.policy.model import Policy
 
@@ -91,7 +91,7 @@ class IndependentCheck:
         reasons = [Reason.LATEST_VIEW_ALLOWED if one in allowed else Reason.EXPIRED_REF for one in versions]
         said = pa.array([reason.name for reason in reasons], pa.string())
         rows = marks.set_column(marks.column_names.index("reason"), "reason", said)
-        found = needed_in_views(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
+        found = needed_marks(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
         return {
             needed["dataset"]: (
                 f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch"

@@ -80,22 +80,6 @@ def _is_over(said: dict[str, str], branch: str, made: datetime | None, as_of: da
     return (as_of - made) // timedelta(milliseconds=1) > int(text)
 
 
-def needed_marks(
-    log: pa.Table,
-    marks: pa.Table,
-    allowed: Collection[tuple[str, int]],
-    dropping: Collection[tuple[str, int]] = (),
-    remaining: pa.Table | None = None,
-) -> pa.Table:
-    """The marks (columns of a new mark) of some sound logs that lie in a latest view and may not, by dataset.
-
-    A mark may if it says so itself and its policy version is one of `allowed`, or if it purges a realm. One that says that only
-    a ref was left that is over, by a version of `dropping`, is held against the log `remaining`, without such branches.
-    """
-    then = log if remaining is None else remaining
-    return needed_in_views(marks, allowed, dropping, lambda: rows_in_views(log), lambda: rows_in_views(then))
-
-
 def rows_in_views(log: pa.Table) -> pa.Table:
     """The rows of some sound logs that are in a latest view, by key, each with a branch that has it."""
     found, branches = latest_views(log)
@@ -105,14 +89,18 @@ def rows_in_views(log: pa.Table) -> pa.Table:
     return pa.table({"key": _keys(rows), "branch": named})
 
 
-def needed_in_views(
+def needed_marks(
     marks: pa.Table,
     allowed: Collection[tuple[str, int]],
     dropping: Collection[tuple[str, int]],
     views: Callable[[], pa.Table],
     remaining: Callable[[], pa.Table],
 ) -> pa.Table:
-    """The same by `rows_in_views` of the logs: of the one and of the other only if there are marks to hold against it."""
+    """Marks (columns of a new mark) that lie in a latest view and may not, by dataset; `views` are the `rows_in_views`.
+
+    A mark may if it says so itself and its policy version is one of `allowed`, or if it purges a realm. One that says that only
+    a ref was left that is over, by a version of `dropping`, is held against what is `remaining`: views without such branches.
+    """
     versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
     says_over = pc.equal(marks["reason"], Reason.EXPIRED_REF.name).to_pylist()
     drops = pa.array([says and one in dropping for says, one in zip(says_over, versions, strict=True)], pa.bool_())

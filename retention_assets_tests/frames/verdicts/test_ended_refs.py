@@ -12,7 +12,7 @@ from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.frames.verdicts.table_windows import ended_refs
-from retention_assets.frames.views.latest_views import needed_marks, without_ended
+from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.policy.language import load_policies
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
@@ -62,7 +62,8 @@ def needed(log: Log, as_of: Any, by: Policy, reason: str | None = None) -> list[
         marks = marks.set_column(marks.column_names.index("reason"), "reason", [[reason] * len(marks)])
     dropping = {("p", 1)} if by.drops_refs else set()
     remaining = without_ended(log.transactions, log.datasets, as_of)
-    found = needed_marks(log.transactions, marks, set(), dropping, remaining)
+    views, views_then = (lambda: rows_in_views(log.transactions)), (lambda: rows_in_views(remaining))
+    found = needed_marks(marks, set(), dropping, views, views_then)
     return [(row["transaction"], row["branch"]) for row in found.to_pylist()]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
-from retention_assets.frames.views.latest_views import latest_views, needed_marks
+from retention_assets.frames.views.latest_views import latest_views, needed_marks, rows_in_views
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
 from retention_assets_tests.oracle.views import branch_views
@@ -103,7 +103,8 @@ def mark(
 )  # fmt: skip
 def test_which_marks_are_needed(marks: list[dict[str, object]], bad: list[tuple[str, str, int]], logged: Logged) -> None:
     log = logged(history("main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - A3:APPEND@7d"))
-    found = needed_marks(log.transactions, pa.Table.from_pylist(marks, schema=CANDIDATES), {("may", 1)})
+    views = rows_in_views(log.transactions)
+    found = needed_marks(pa.Table.from_pylist(marks, schema=CANDIDATES), {("may", 1)}, (), lambda: views, lambda: views)
     assert [(row["transaction"], row["branch"], row["marks"]) for row in found.to_pylist()] == bad
 
 
