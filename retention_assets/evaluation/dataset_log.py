@@ -55,7 +55,7 @@ def read_if_any(environment: Environment, dataset: str, about: AskedAlone | None
 
     A store that need not be read whole is asked about `about` alone, if given.
     """
-    store = open_store_of(environment, dataset)
+    store = _open_store_of(environment, dataset)
     try:
         return read_from(store, dataset, about) if store else None
     finally:
@@ -64,7 +64,7 @@ def read_if_any(environment: Environment, dataset: str, about: AskedAlone | None
             close()
 
 
-def open_store_of(environment: Environment, dataset: str) -> Store | None:
+def _open_store_of(environment: Environment, dataset: str) -> Store | None:
     name = store_of(dataset)
     return environment.stores([name]).get(name)
 
@@ -74,14 +74,14 @@ def find_data(environment: Environment, dataset: str) -> FindData:
 
     @cache
     def finder() -> FindData:
-        return data_finder(open_store_of(environment, dataset), dataset)
+        return data_finder(_open_store_of(environment, dataset), dataset)
 
     return lambda names: finder()(names) if names else []
 
 
 def is_asked_alone(environment: Environment, dataset: str) -> bool:
     """Tell whether a transaction is read without the others of its dataset: limits can't be computed then."""
-    store = open_store_of(environment, dataset)
+    store = _open_store_of(environment, dataset)
     return store is not None and call_store(store, lambda: store.capabilities).reads_some
 
 
@@ -111,7 +111,7 @@ def only_dataset(log: Log, dataset: str) -> Log:
 def no_dataset(environment: Environment, dataset: str) -> BadInput:
     """Fault of a dataset that no store of the settings has. Who left the store out may mean a dataset of any store."""
     name = store_of(dataset)
-    store = open_store_of(environment, dataset)
+    store = _open_store_of(environment, dataset)
     if store is not None:
         return _not_there(dataset, f"store {name}", call_store(store, store.datasets)[:MOST_COMPARED])
     remedy = suggest(name, [one.name for one in environment.settings.stores])

@@ -62,7 +62,7 @@ class ForecastDay:
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
 
-MONEY = ("month", "saved", "requests", "early")
+_MONEY = ("month", "saved", "requests", "early")
 # shown by a simulation alone
 _SIMULATED = {"due", "bytes_due", "bytes_spared"}
 
@@ -138,7 +138,7 @@ class Forecast:
 
     def _day(self, day: ForecastDay) -> dict[str, Any]:
         found = {name: value for name, value in asdict(day).items() if name not in _SIMULATED} | {"date": day.date.isoformat()}
-        for name in MONEY:
+        for name in _MONEY:
             amount = found.pop(name)
             found |= {name: round(amount, 6)} if self.currency else {}
         return found

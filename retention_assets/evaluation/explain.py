@@ -37,7 +37,7 @@ from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import DELETED, SCHEDULED, count, sentence
 from retention_assets.stores.protocol import WITNESS, FindData
 
-MOST_BRANCHES = 50
+_MOST_BRANCHES = 50
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ def explain(
     holders = _holders(history, position).tolist()
     reasons = tuple({**reason, "text": Reason[reason["code"]].text(reason["witness"])} for reason in mark["reasons"])
     tag = int(protection(scopes).tag[position])
-    views = tuple(_branch_view(history, rank, position) for rank in holders[:MOST_BRANCHES])
+    views = tuple(_branch_view(history, rank, position) for rank in holders[:_MOST_BRANCHES])
     return Explanation(
         dataset=dataset, transaction=transaction, as_of=text_of(as_of), type=row["type"], status=row["status"],
         closed_at=text_of(row["closed_at"]) if row["closed_at"] else None, bytes=row["bytes"],
         verdict=mark["verdict"], policy=mark["policy"], also=tuple(mark["also"]),
         summary=_summary_of_object(row["type"], attributes) or _summary(mark, views), reasons=reasons, branches=views,
-        more_branches=max(0, len(holders) - MOST_BRANCHES),
+        more_branches=max(0, len(holders) - _MOST_BRANCHES),
         tags=(history.tags.names[tag],) if tag < FAR else (),
         policies=tuple(_answer(policy, scopes, position, as_of, own) for policy in about.policies),
         witnesses=tuple(attributes.get(WITNESS, "").splitlines()),
@@ -169,7 +169,7 @@ def explain_with_ledger(
     known = ledger is not None and bool(ledger.histories.of(dataset, [transaction]))
     explanation = None
     if log is not None and not (known and pc.index(log.transactions["transaction"], transaction).as_py() < 0):
-        explanation = explain(log, rules, dataset, transaction, as_of, already_marked(ledger, dataset))
+        explanation = explain(log, rules, dataset, transaction, as_of, _already_marked(ledger, dataset))
     (life,) = TransactionLives(dataset, log, ledger, holds, as_of, fates, find_data).named([transaction])
     if explanation is not None and life.mark is not None:
         explanation = replace(explanation, summary=_summary_of_marked(explanation, life))
@@ -340,7 +340,7 @@ def summarize_dataset(
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
     policies = [one for one in rules.policies if selects_dataset(one.datasets, dataset, log.attributes)]
     live = [one for one in rules.holds if one.is_live(as_of)]
-    verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, already_marked(ledger, dataset))
+    verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, _already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
     stay = judged.filter(pc.equal(judged["state"], STAYS))["transaction"]
@@ -361,8 +361,8 @@ def summarize_dataset(
     )
 
 
-def already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
-    """Marks of a dataset that are open or swept: these do not count towards limits again."""
+def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
+    # Marks of a dataset that are open or swept: these do not count towards limits again.
     if ledger is None:
         return None
     return ledger.marks.table([dataset], LIVING).select(["dataset", "transaction", "opened_at", "closed_at"])

@@ -181,7 +181,7 @@ def _why_not(
     dataset: str,
 ) -> str | None:
     if visible_from is not None and at < visible_from and not view.current:
-        return hidden_sentence(dataset, visible_from)
+        return _hidden_sentence(dataset, visible_from)
     for row in view.rows:
         if row.transaction in marks.gone:
             return f"{row.transaction} of it is deleted, or is being deleted."
@@ -193,7 +193,7 @@ def _why_not(
     return None
 
 
-def hidden_sentence(dataset: str, visible_from: datetime) -> str:
+def _hidden_sentence(dataset: str, visible_from: datetime) -> str:
     return (
         f"The history of {dataset} before {text_of(visible_from)} is not to be read: some of it may be gone. Ask for that time"
         " or a later one."
@@ -204,12 +204,12 @@ def refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, vie
     """Refuse an instant before the visibility mark, unless what was current then is current now."""
     if visible_from is None or at >= visible_from or (views and all(one.current for one in views)):
         return
-    raise Refused(hidden_sentence(dataset, visible_from))
+    raise Refused(_hidden_sentence(dataset, visible_from))
 
 
 def _by_name(rows: pa.Table, holds: Sequence[Hold], marks: _KnownMarks, now: datetime) -> Iterator[NamedState]:
     names, tags, expiries = (rows[name].to_pylist() for name in ("transaction", "tags", "tag_expiries"))
-    held = held_rows(rows, holds)
+    held = _held_rows(rows, holds)
     for name, own, ends, is_held in zip(names, tags, expiries, held, strict=True):
         if name in marks.gone:
             continue
@@ -254,13 +254,11 @@ def views_at(rows: pa.Table, at: datetime, branch: str | None = None) -> list[Br
     return views
 
 
-def visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
-    """Transactions that a reader who keeps to the visibility mark can still read, given the dataset's `branch_views`.
-
-    In a view: visible if it is current on some live branch at an instant not before the mark. Pinned by a tag or OPEN:
-    visible. In no view (ABORTED, on no branch, a RECORD or OBJECT): visible if it closed, or was opened and never closed,
-    at the mark or later.
-    """
+def _visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bools:
+    # Transactions that a reader who keeps to the visibility mark can still read, given the dataset's `branch_views`. In a view:
+    # visible if it is current on some live branch at an instant not before the mark. Pinned by a tag or OPEN: visible. In no
+    # view (ABORTED, on no branch, a RECORD or OBJECT): visible if it closed, or was opened and never closed, at the mark or
+    # later.
     mark = micros(visible_from)
     in_view = flags(pc.is_valid(views["view"]))
     current = in_view & flags(pc.equal(views["view"], 0))
@@ -280,7 +278,7 @@ def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[s
     return again.filter(pc.greater(again["superseded_at"], pa.array(marks, again.schema.field("superseded_at").type)))
 
 
-def held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
+def _held_rows(rows: pa.Table, holds: Sequence[Hold]) -> Bools:
     held: Bools = np.zeros(len(rows), dtype=bool)
     names = rows["transaction"].to_pylist() if any(hold.transactions is not None for hold in holds) else []
     for hold in holds:
@@ -433,7 +431,7 @@ class TransactionLives:
             # The ledger's transactions are listed unless they were over before the mark: a sweep raises it past all that it
             # deletes.
             # What a hold keeps can be read by name.
-            visible = visible_rows(self._rows, self._views, visible_from) | held_rows(self._rows, self.holds)
+            visible = _visible_rows(self._rows, self._views, visible_from) | _held_rows(self._rows, self.holds)
             seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
             self.hidden = int((~seen).sum())
             listed, sure = listed.filter(pa.array(seen)), visible[seen]

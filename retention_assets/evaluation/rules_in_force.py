@@ -335,7 +335,7 @@ def load_rules(
 ) -> LoadedRules:
     """Take over what people wrote in DataHub, then load the policy files: an entry that differs there is drift."""
     warnings, unreadable = list[str](), dict[str, str]()
-    for store in reading_stores(environment):
+    for store in _reading_stores(environment):
         try:
             warnings += _take_over(ledger, environment, store, actor)
         except Refused as fault:
@@ -344,7 +344,7 @@ def load_rules(
     return LoadedRules(replace(rulebook, warnings=tuple(warnings)), unreadable)
 
 
-def reading_stores(environment: Environment) -> list[str]:
+def _reading_stores(environment: Environment) -> list[str]:
     return [one.name for one in environment.settings.stores if one.reads_policies]
 
 

@@ -21,7 +21,7 @@ _WORDS = 12
 LARGEST = 20
 
 # One row per column and part. Ranges of instants are microseconds; `total` is the sum of numbers, or the entries of lists.
-COLUMN_STATISTICS = pa.schema(
+_COLUMN_STATISTICS = pa.schema(
     [
         pa.field("column", pa.string()),
         pa.field("rows", pa.int64()),
@@ -34,7 +34,7 @@ COLUMN_STATISTICS = pa.schema(
     ]
 )
 
-LARGEST_DATASETS = pa.schema(
+_LARGEST_DATASETS = pa.schema(
     [pa.field("dataset", pa.string()), pa.field("transactions", pa.int64()), pa.field("bytes", SUMMED)]
 )
 
@@ -44,7 +44,7 @@ _SUMMED = ("bytes", "files")
 
 def column_statistics(log: pa.Table) -> pa.Table:
     """Statistics of a part. An empty list counts as a null."""
-    return pa.Table.from_pylist([_of(name, join_chunks(log[name])) for name in log.column_names], COLUMN_STATISTICS)
+    return pa.Table.from_pylist([_of(name, join_chunks(log[name])) for name in log.column_names], _COLUMN_STATISTICS)
 
 
 def _of(name: str, values: pa.Array) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def merge_statistics(statistics: pa.Table) -> Iterator[dict[str, Any]]:
 def largest_datasets(log: pa.Table) -> pa.Table:
     """Largest datasets of a part by bytes, or by transactions where sizes are unknown."""
     if not len(log):
-        return LARGEST_DATASETS.empty_table()
+        return _LARGEST_DATASETS.empty_table()
     dataset = join_chunks(log["dataset"])
     index = integers(dataset.indices, -1)
     starts = np.flatnonzero(np.append(True, index[1:] != index[:-1]))
@@ -102,7 +102,7 @@ def largest_datasets(log: pa.Table) -> pa.Table:
         {"dataset": name, "transactions": int(counts[at]), "bytes": (int(high[at]) << 32) + int(low[at])}
         for name, at in zip(names, first.tolist(), strict=True)
     ]
-    return pa.Table.from_pylist(rows, LARGEST_DATASETS)
+    return pa.Table.from_pylist(rows, _LARGEST_DATASETS)
 
 
 def newest_closes(transactions: pa.Table) -> pa.Table:

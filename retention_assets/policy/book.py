@@ -151,7 +151,7 @@ def compare(
 def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> BookDecision:
     outcome, reason = _judged(entry, stored, overwrite)
     scopes = _touched(entry, stored, stores) if outcome is LoadOutcome.WRITTEN else ()
-    return BookDecision(entry.name, outcome, f"{display_name(entry.name)} {reason}", entry, stored, scopes)
+    return BookDecision(entry.name, outcome, f"{_display_name(entry.name)} {reason}", entry, stored, scopes)
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
@@ -179,7 +179,7 @@ def _absent(stored: Stored) -> BookDecision:
         reason = f"is in none of the files any more, so it is revoked. Before, {_last(stored)}, was in force."
     else:
         reason = f"is in none of the files. What stays in force, until it is revoked, is {_last(stored)}."
-    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{display_name(stored.name)} {reason}", None, stored)
+    return BookDecision(stored.name, LoadOutcome.ABSENT, f"{_display_name(stored.name)} {reason}", None, stored)
 
 
 def _last(stored: Stored) -> str:
@@ -195,7 +195,7 @@ def _same(entry: Loaded, stored: Stored) -> bool:
     return item is not None and canonical(item) == entry.content
 
 
-def display_name(name: str) -> str:
+def _display_name(name: str) -> str:
     if name.startswith(VISIBILITY_PREFIX):
         return f"Visibility entry '{name.removeprefix(VISIBILITY_PREFIX)}'"
     return f"DataHub entry '{name.removeprefix(PREFIX)}'" if name.startswith(PREFIX) else f"Policy '{name}'"
@@ -257,21 +257,21 @@ def decide_outside(
     stored = {one.name: one for one in newest}
     decisions = [_decided_outside(entry, stored.get(entry.loaded.name), source, forced) for entry in found]
     present = {entry.loaded.name for entry in found}
-    gone = [one for one in stored.values() if one.name not in present and not one.revoked and is_from(one, source)]
+    gone = [one for one in stored.values() if one.name not in present and not one.revoked and _is_from(one, source)]
     reason = "is in DataHub no more, so it is in force no more."
     return decisions + [
-        OutsideDecision(BookDecision(one.name, LoadOutcome.ABSENT, f"{display_name(one.name)} {reason}", None, one), source)
+        OutsideDecision(BookDecision(one.name, LoadOutcome.ABSENT, f"{_display_name(one.name)} {reason}", None, one), source)
         for one in gone
     ]
 
 
-def is_from(stored: Stored, source: str) -> bool:
+def _is_from(stored: Stored, source: str) -> bool:
     return stored.written_by.startswith(f"{source} ")
 
 
 def _decided_outside(entry: OutsideEntry, stored: Stored | None, source: str, forced: Collection[str]) -> OutsideDecision:
     outcome, reason = _judged_outside(entry, stored, source, forced)
-    words = f"{display_name(entry.loaded.name)} {reason}"
+    words = f"{_display_name(entry.loaded.name)} {reason}"
     return OutsideDecision(
         BookDecision(entry.loaded.name, outcome, words, entry.loaded, stored), f"{source} {entry.written_by}"
     )
@@ -285,7 +285,7 @@ def _judged_outside(
         return LoadOutcome.SKIPPED, f"says what version {stored.version} in the book says."
     if entry.loaded.name in forced:
         return LoadOutcome.DRIFTED, f"{there}, and the policy files force another one: theirs is in force."
-    if stored is None or stored.system or is_from(stored, source) or stored.written_at < entry.written_at:
+    if stored is None or stored.system or _is_from(stored, source) or stored.written_at < entry.written_at:
         return LoadOutcome.WRITTEN, f"{there}."
     act = "revoked it" if stored.revoked else f"wrote version {stored.version}, which stays in force"
     return LoadOutcome.DRIFTED, (

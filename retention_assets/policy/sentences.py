@@ -182,7 +182,7 @@ def _joined(lines: Sequence[str]) -> str:
 
 SCHEDULED = "This transaction has been scheduled for deletion."
 DELETED = "Transaction data has been deleted."
-THERE_AGAIN = "Transaction data was deleted, and is there again."
+_THERE_AGAIN = "Transaction data was deleted, and is there again."
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def deletion_message(
     if there_again:
         remedy = "remove it by hand, or give it other times in its log or table, and it is judged as a new one"
         why = f"A backup may have brought it back. Its record says that it is gone, so no policy marks it again: {remedy}."
-        return DeletionMessage(THERE_AGAIN, f"It was deleted{at}, by policy {policy}. {why}")
+        return DeletionMessage(_THERE_AGAIN, f"It was deleted{at}, by policy {policy}. {why}")
     return DeletionMessage(message, f"It was deleted{at}, by policy {policy}, and can't be recovered.")
 
 

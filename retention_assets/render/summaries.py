@@ -59,8 +59,7 @@ def _sized(words: str, size: int) -> str:
     return f"{words} ({size_of(size)})" if size else words
 
 
-def waiting_words(waiting: Waiting, as_of: datetime) -> str:
-    """Marked amount, due amount, and the next due time."""
+def _waiting_words(waiting: Waiting, as_of: datetime) -> str:
     if not waiting.marks:
         return "nothing is marked"
     words = [_sized(f"**{waiting.marks:,} marked**", waiting.bytes)]
@@ -78,16 +77,14 @@ def _kept_words(waiting: Waiting) -> list[str]:
     return [words for words in (held, f"{waiting.spared:,} to be spared" if waiting.spared else "") if words]
 
 
-def sweep_words(last: LastSweep | None, as_of: datetime) -> str:
-    """Result of the last sweep that had something to do."""
+def _sweep_words(last: LastSweep | None, as_of: datetime) -> str:
     if last is None:
         return "nothing was swept yet"
     at = datetime(last.day.year, last.day.month, last.day.day, tzinfo=UTC)
     return f"last sweep {day_of(at, as_of)}: {_outcomes(last.counters) or '0 deleted'}{_freed(last.counters)}"
 
 
-def refused_words(refused: Mapping[str, str]) -> str:
-    """Refused datasets, and why the first of them is."""
+def _refused_words(refused: Mapping[str, str]) -> str:
     if not refused:
         return "no dataset is refused"
     names = sorted(refused)
@@ -101,8 +98,8 @@ def refused_words(refused: Mapping[str, str]) -> str:
 def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
     """State of the environment: what waits, what was refused, what the last sweep did."""
     logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
-    waiting = waiting_words(Waiting.of(groups, as_of), as_of)
-    return paragraph((waiting, refused_words(totals.refused), sweep_words(last, as_of), logs))
+    waiting = _waiting_words(Waiting.of(groups, as_of), as_of)
+    return paragraph((waiting, _refused_words(totals.refused), _sweep_words(last, as_of), logs))
 
 
 def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:
@@ -110,7 +107,7 @@ def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Map
     logs = f"**{count(state['datasets'], 'dataset')}** with {count(state['transactions'], 'transaction')}"
     logs = _sized(logs, state["bytes"])
     stores = [f"**The store {code(name)} is away**: {plain(fault)}" for name, fault in sorted(away.items())[:_NAMED]]
-    return paragraph((logs, refused_words(refused), *(stores or ["every store answered"])))
+    return paragraph((logs, _refused_words(refused), *(stores or ["every store answered"])))
 
 
 def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
@@ -120,7 +117,7 @@ def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numb
     latest = count(numbers["in_latest_views"], "transaction")
     held = f"{latest} in latest views, {numbers['protected']:,} protected by a branch or tag"
     # Only of this run: elsewhere other datasets may be refused.
-    return paragraph((found, held if branches or numbers["protected"] else "", refused_words(refused) if refused else ""))
+    return paragraph((found, held if branches or numbers["protected"] else "", _refused_words(refused) if refused else ""))
 
 
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
@@ -149,13 +146,13 @@ def sweep_summary(
 ) -> str:
     """Result of a sweep, what it refused, and what waits now."""
     did = _outcomes(numbers)
-    words = f"this sweep: {did}{_freed(numbers)}, on {count(datasets, 'dataset')}" if did else sweep_words(last, as_of)
+    words = f"this sweep: {did}{_freed(numbers)}, on {count(datasets, 'dataset')}" if did else _sweep_words(last, as_of)
     quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
     held = [name for name in sorted(objections) if name not in refused]
     checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
     others = f"{count(skipped, 'dataset')} left to another sweep that is at work" if skipped else ""
-    refusals = refused_words(refused) if refused else ""
-    return paragraph((waiting_words(Waiting.of(groups, as_of), as_of), quiet, words, refusals, others, checks))
+    refusals = _refused_words(refused) if refused else ""
+    return paragraph((_waiting_words(Waiting.of(groups, as_of), as_of), quiet, words, refusals, others, checks))
 
 
 def report_summary(report: DayReport) -> str:
@@ -208,8 +205,8 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], a
             first.setdefault(row["verdict"], row)
     words = (("spare", "It is spared."), ("keep", "It is kept."))
     shown = [marked, *(example_of(first[verdict], word) for verdict, word in words if verdict in first)]
-    sweep = sweep_words(state.last_sweep, as_of)
-    return paragraph((waiting_words(state.waiting, as_of), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
+    sweep = _sweep_words(state.last_sweep, as_of)
+    return paragraph((_waiting_words(state.waiting, as_of), log, *list(filter(None, shown))[:2], *_objections(state), sweep))
 
 
 def example_of(row: Mapping[str, Any], words: str) -> str:

@@ -325,7 +325,7 @@ if TYPE_CHECKING:
     from retention_assets.evaluation.explain import ExplainedTransaction, Explanation, PolicyAnswer
     from retention_assets.evaluation.preview import Change, Preview
 
-VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
+_VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 _MOST_REASONS = 10
 
 
@@ -339,7 +339,7 @@ def preview_tables(result: "Preview", most: int) -> list[Table]:
         title = f"Refused, because the log is not sound: {len(refused):,}. Nothing of these datasets is marked."
         tables.append(table(title, ("dataset", "fault", "transaction"), refused[:100], grouped=True))
     sums = {row["verdict"]: (row["transactions"], row["bytes"]) for row in result.sums_by("verdict")}
-    verdicts = [(Text(verdict, VERDICT_COLOURS[verdict]), *sums.get(verdict, (0, 0))) for verdict in VERDICTS]
+    verdicts = [(Text(verdict, _VERDICT_COLOURS[verdict]), *sums.get(verdict, (0, 0))) for verdict in VERDICTS]
     tables.append(table(f"Verdicts at {minute_in_utc(result.as_of)}", ("verdict", *amounts), verdicts))
     sums_by_policy = sorted(result.sums_by("verdict", "policy"), key=lambda row: -row["bytes"])
     policies = [(row["policy"], row["transactions"], row["bytes"]) for row in sums_by_policy if row["verdict"] == "mark"]
@@ -389,7 +389,7 @@ def _lines(explained: "Explanation", ledger: Sequence[Text]) -> Iterator[Text]:
     yield _line(f"{explained.type}, {explained.status}, {closed}, {size_of(explained.bytes)}")
     yield from (_line(), *ledger)
     by_policy = f", by policy {explained.policy}" if explained.policy else ""
-    yield _line("Verdict: ", (verdict, f"bold {VERDICT_COLOURS[verdict]}"), by_policy)
+    yield _line("Verdict: ", (verdict, f"bold {_VERDICT_COLOURS[verdict]}"), by_policy)
     yield _line(f"  {explained.summary}")
     reasons = [f"{reason['code']}: {reason['text'] or ''}" for reason in explained.reasons]
     yield from _section(

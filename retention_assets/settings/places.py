@@ -42,8 +42,8 @@ _FILE_OF_HOST = re.compile(r"(file|local)://(?!/)", re.IGNORECASE)
 # Dialects and drivers that are tested for ledger and stores; the next line is for stores alone.
 _DIALECTS = {"sqlite": ("", "pysqlite"), "postgresql": ("", "psycopg", "psycopg2")}
 _STORE_DIALECTS = {**_DIALECTS, "mysql": ("", "pymysql"), "mariadb": ("", "pymysql")}
-EXPECTED_DATABASE = "a database URL: sqlite:///folder/file.db or postgresql://user:password@host/database"
-_EXPECTED_STORE_DATABASE = f"{EXPECTED_DATABASE}, or the same with mysql:// or mariadb://"
+_EXPECTED_DATABASE = "a database URL: sqlite:///folder/file.db or postgresql://user:password@host/database"
+_EXPECTED_STORE_DATABASE = f"{_EXPECTED_DATABASE}, or the same with mysql:// or mariadb://"
 
 
 def mask_secrets(text: str) -> str:
@@ -113,18 +113,8 @@ def locate(text: str, folder: Path) -> str:
     return text if has_scheme(text) else os.path.abspath(folder / text)
 
 
-def local_path(text: str, folder: Path) -> Path:
-    if has_scheme(text):
-        raise InvalidValue("is a URI", "a local file or folder")
-    return Path(locate(text, folder))
-
-
-def store_database_url(text: str, folder: Path) -> Url:
-    return database_url(text, folder, _STORE_DIALECTS, _EXPECTED_STORE_DATABASE)
-
-
 def database_url(
-    text: str, folder: Path, dialects: Mapping[str, tuple[str, ...]] = _DIALECTS, expected: str = EXPECTED_DATABASE
+    text: str, folder: Path, dialects: Mapping[str, tuple[str, ...]] = _DIALECTS, expected: str = _EXPECTED_DATABASE
 ) -> Url:
     """URL of a supported database. A relative SQLite file starts at the folder."""
     scheme, separator, rest = text.partition("://")
@@ -160,13 +150,17 @@ def folder_of(info: ValidationInfo) -> Path:
 def _local_path(place: object, info: ValidationInfo) -> Path:
     if not isinstance(place, str | Path):
         raise InvalidValue("has the wrong type", "a path")
-    return local_path(str(place), folder_of(info))
+    if has_scheme(str(place)):
+        raise InvalidValue("is a URI", "a local file or folder")
+    return Path(locate(str(place), folder_of(info)))
 
 
 Location = Annotated[str, AfterValidator(lambda text, info: locate(text, folder_of(info)))]
 LocalPath = Annotated[Path, BeforeValidator(_local_path)]
 StoreUrl = Annotated[
-    str, AfterValidator(lambda text, info: store_database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")
+    str,
+    AfterValidator(lambda text, info: database_url(text, folder_of(info), _STORE_DIALECTS, _EXPECTED_STORE_DATABASE)),
+    PlainSerializer(str, when_used="json"),
 ]
 DatabaseUrl = Annotated[
     str, AfterValidator(lambda text, info: database_url(text, folder_of(info))), PlainSerializer(str, when_used="json")

@@ -9,7 +9,7 @@ from retention_assets.stores.settings import SettingsPart
 
 GIB = 2**30
 # vendors bill months of 30 days
-DAYS_OF_MONTH = 30
+_DAYS_OF_MONTH = 30
 
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -38,7 +38,7 @@ class Price(SettingsPart):
 
     def ending_early(self, size: float, age_days: float) -> float:
         """Cost still billed for bytes deleted before the minimum age."""
-        return self.monthly(size) * max(0.0, self.minimum_days - age_days) / DAYS_OF_MONTH
+        return self.monthly(size) * max(0.0, self.minimum_days - age_days) / _DAYS_OF_MONTH
 
 
 class Prices(SettingsPart):

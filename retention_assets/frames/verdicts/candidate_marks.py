@@ -223,7 +223,7 @@ def _judge(
             latest = (then if policy.drops_refs else found).branch
             may = ~closed if policy.latest_view else ~closed & (latest == FAR)
             may = may if fresh is None else may & history.column(fresh)
-            over[:, number] = over_limit(policy.limits, history, may & free[number] & (line == 0))
+            over[:, number] = _over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
         then.branch < FAR, then.tag < FAR, forbidden, referenced.found, uncommittable,
@@ -284,7 +284,7 @@ def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Rank
 # Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
 _MOST_KEYS = 1 << 20
 # boolean facts of a row, in the order of `Facts`
-FLAGS = 9
+_FLAGS = 9
 
 
 def combinations(
@@ -313,7 +313,7 @@ def combinations(
         facts.append(
             Facts(
                 unmet_lines, tuple(bool(value) for value in over_here),
-                *(bool(flag >> bit & 1) for bit in range(FLAGS)),
+                *(bool(flag >> bit & 1) for bit in range(_FLAGS)),
             )
         )  # fmt: skip
     return facts, combination
@@ -336,8 +336,8 @@ def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) 
     return found, place[key]
 
 
-def over_limit(limits: Limits, history: History, may: Bools) -> Bools:
-    """Datasets in which more may be taken than the limits let; `may` are the rows that count."""
+def _over_limit(limits: Limits, history: History, may: Bools) -> Bools:
+    # Datasets in which more may be taken than the limits let; `may` are the rows that count.
     found = np.zeros(len(history.starts), dtype=bool)
     if (most := _most(limits, history)) is not None:
         found |= np.add.reduceat(may.astype(np.int64), history.starts) > most

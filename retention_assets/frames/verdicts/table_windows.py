@@ -25,7 +25,7 @@ MAX_AGE = "max-snapshot-age-ms"
 MIN_SNAPSHOTS = "min-snapshots-to-keep"
 MAX_REF_AGE = "max-ref-age-ms"
 # A branch of this name never ends, whatever its attributes.
-MAIN = "main"
+_MAIN = "main"
 _KEY = re.compile(rf"history\.expire\.(?:branch\.(?P<branch>.+)\.)?(?P<number>{MAX_AGE}|{MIN_SNAPSHOTS})", re.DOTALL)
 _REF_KEY = re.compile(rf"history\.expire\.(?:(?P<kind>branch|tag)\.(?P<name>.+)\.)?{MAX_REF_AGE}", re.DOTALL)
 _WHOLE = re.compile(r"[0-9]{1,19}")
@@ -55,7 +55,7 @@ class TableWindows:
 
     def ref_age_of(self, kind: str, name: str) -> int | None:
         """Milliseconds after which a branch or tag is over; None: never."""
-        return None if (kind, name) == ("branch", MAIN) else self.ref_ages.get((kind, name), self.ref_age)
+        return None if (kind, name) == ("branch", _MAIN) else self.ref_ages.get((kind, name), self.ref_age)
 
     def words(self) -> str:
         branches = (f"; on branch {name}: {window.words()}" for name, window in sorted(self.branches.items()))

@@ -88,7 +88,7 @@ def _word(name: str, words: Iterable[str], backquoted: bool = False) -> str:
     return rf"{name}: /(?:{any_of})\b{f'|`(?:{any_of})`' if backquoted else ''}/"
 
 
-GRAMMAR = "\n".join(
+_GRAMMAR = "\n".join(
     [
         _RULES,
         *(_word(word.upper(), [word]) for word in _WORDS),
@@ -119,7 +119,7 @@ def _lark() -> Lark:
     # Built once, when the first condition is read. ASCII, or else a long s would be an S and a Kelvin sign a K.
     flags = re.ASCII | re.IGNORECASE
     return Lark(
-        GRAMMAR,
+        _GRAMMAR,
         parser="lalr",
         lexer="contextual",
         start="either",

@@ -18,7 +18,7 @@ from retention_assets.policy.durations import EXPECTED_INSTANT, micros, parse_in
 MOST_CHARACTERS = 10_000
 MOST_NODES = 500
 DEEPEST = 50
-LONGEST_PATTERN = 1_000  # a pattern is tried on every row
+_LONGEST_PATTERN = 1_000  # a pattern is tried on every row
 
 
 class Kind(Enum):
@@ -166,8 +166,8 @@ def escaping(text: str) -> str:
 
 def pattern(text: str, escape: str) -> Literal:
     """A pattern with a backslash as its escape, whichever the person chose."""
-    if len(text) > LONGEST_PATTERN:
-        raise InvalidValue(f"a pattern of {len(text)} characters", f"at most {LONGEST_PATTERN}")
+    if len(text) > _LONGEST_PATTERN:
+        raise InvalidValue(f"a pattern of {len(text)} characters", f"at most {_LONGEST_PATTERN}")
     made, rest = "", iter(text)
     for char in rest:
         if char != escape:
