@@ -159,7 +159,7 @@ BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
     "settings": 1_630,
     "policy": 2_760,
-    "frames": 3_660,
+    "frames": 3_560,
     "exchange": 660,
     "sql": 2_340,
     "ledger": 6_570,
@@ -170,7 +170,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_120,
     "stores.records": 1_300,
     "stores.objects": 6_550,
-    "evaluation": 2_320,
+    "evaluation": 2_310,
     "sweep": 2_730,
     "pipeline": 2_650,
     "people": 5_130,
@@ -180,7 +180,7 @@ BUDGETS: Mapping[str, int] = {
     "retention_assets_tests": 65_400,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 29, 1_303
+OPENINGS, ARROWS = 28, 1_304
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 
