@@ -73,7 +73,7 @@ _SLOWEST = (
     "dagster/test_definitions.py",
     "test_packaging.py",
     "ledger/audit/test_before_sweep.py",
-    "sweep/test_postpone_expiry.py",
+    "sweep/test_expiry.py",
     "frames/test_laws.py",
     "pipeline/test_spark.py",
     "stores/records/test_store.py",

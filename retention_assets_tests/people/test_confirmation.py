@@ -24,7 +24,6 @@ from retention_assets.settings.model import Settings
 from retention_assets.sweep.preconditions import write_confirmed
 from retention_assets_tests.people.terminals import at_terminal
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
-from retention_assets_tests.sweep.test_engine import begin
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@40d=10 - S4:SNAPSHOT@1d=10"
 DAY = ("--as-of", DUE.isoformat())
@@ -171,7 +170,7 @@ def test_what_comes_under_an_id_that_was_shown_was_not_shown(lake: Lake) -> None
 
 
 def test_what_an_earlier_sweep_began_is_finished_only_if_it_was_shown(lake: Lake) -> None:
-    begin(lake, "S1", "S2")
+    lake.begins("S1", "S2")
     lake.sweeps(confirmed=shown(lake, "S2", "S3"))
     assert lake.there() == {"S1", "S4"}
     assert lake.statuses() == {"S1": "SWEEPING", "S2": "SWEPT", "S3": "SWEPT"}

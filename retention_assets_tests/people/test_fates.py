@@ -9,8 +9,7 @@ from retention_assets.ledger.states import Waiting
 from retention_assets.people.history import explain_dataset, fates_of
 from retention_assets_tests.ledger.states import plan_of, take_lease
 from retention_assets_tests.people.conftest import Run
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
-from retention_assets_tests.sweep.test_engine import FIVE
+from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 
 HOLD = "{name: legal, datasets: ['lake/*'], transactions: ['S1'], reason: case 7}"
 AT = ("--as-of", DUE.isoformat())

@@ -5,6 +5,7 @@ Does not belong here: what should be left.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -16,15 +17,32 @@ import pyarrow as pa
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Store, SweptTarget, always
+from retention_assets.stores.protocol import (
+    Capabilities,
+    LocatedStore,
+    Only,
+    Permit,
+    PreparedTarget,
+    Store,
+    SweptTarget,
+    Target,
+    always,
+)
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
+from retention_assets_tests.ledger.states import plan_of, take_lease
 from retention_assets_tests.sweep.datasets import evaluate, settings_in
 
+# Five old views; S6 is the latest one.
+FIVE = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@60d=10 - S5:SNAPSHOT@50d=10 - S6:SNAPSHOT@1d=10"
+ALL = {"S1", "S2", "S3", "S4", "S5", "S6"}
+DAY = timedelta(days=1)
 OLD = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 0s, batch: 2}}"
 MARKED = AS_OF
 DUE = AS_OF + timedelta(days=7)
@@ -69,6 +87,21 @@ class Lake:
         """The policies from now on."""
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
 
+    def configures(self, **settings: Any) -> None:
+        """Other settings from now on."""
+        self.settings_file.write_text(json.dumps({**json.loads(self.settings_file.read_text()), **settings}))
+
+    def hold(self, datasets: str = "lake/*", *transactions: str, name: str = "legal", until: datetime | None = None) -> None:
+        """Ann places a hold."""
+        said = {"name": name, "datasets": datasets, "transactions": transactions or None, "reason": "case 7", "until": until}
+        with self.opened() as ledger:
+            ledger.holds.place(Hold.model_validate(said), "ann")
+
+    def change_realm(self, name: str, status: str, grace: Duration | None = None) -> None:
+        """Ann changes a realm."""
+        with self.opened() as ledger:
+            ledger.realms.change(name, status, "ann", "contract over", grace)
+
     def has(self, drawing: str, dataset: str = "lake/d") -> "Lake":
         """A dataset with a history, and two files for each transaction that has bytes."""
         drawn = history(drawing, dataset=dataset)
@@ -97,6 +130,13 @@ class Lake:
         file.write_text("".join(f"{json.dumps(row)}\n" for row in anew))
         if not self.place(dataset, transaction).exists():
             self._fill(dataset, transaction)
+
+    def forgets(self, transaction: str) -> None:
+        """The log of lake/d loses a transaction that begins it."""
+        log = self.folder / "log" / "lake-d.jsonl"
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        kept = [{**row, **({"parent": None} if row.get("parent") == transaction else {})} for row in rows]
+        log.write_text("".join(f"{json.dumps(row)}\n" for row in kept if row.get("transaction") != transaction))
 
     def branches(self, name: str, head: str, dataset: str = "lake/d") -> None:
         """Somebody makes a branch."""
@@ -145,9 +185,24 @@ class Lake:
         """Sweep what is due; the result of each dataset."""
         with self.opened() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
+            if store := sweeper.pop("store", None):
+                sweeper["stores"] = {store.name: store}
             stores = sweeper.pop("stores", self.stores)
             done = Sweeper(ledger, stores, rulebook, as_of, "test", **sweeper).run(ledger.marks.datasets_to_sweep(as_of))
             return {result.dataset: result for result in done}
+
+    def begins(self, *transactions: str, as_of: datetime = DUE, dataset: str = "lake/d") -> None:
+        """A sweep is killed after it has written down what it begins with, before it deletes."""
+        with self.opened() as ledger:
+            lease = take_lease(ledger, dataset, "killed")
+            marks = [row["id"] for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] in transactions]
+            plan = plan_of(ledger, lease, marks, as_of)
+            assert sorted(ledger.sweeps.begin([lease], [plan], marks).marks) == marks
+            ledger.leases.give_up([lease])
+
+    def elsewhere(self, happens: Callable[[], object], during: str = "swept", call: int = 1, **more: Any) -> "Elsewhere":
+        """The store, in the middle of whose work something happens."""
+        return Elsewhere(self.stores["lake"], happens, during, call, **more)
 
     def statuses(self, dataset: str = "lake/d") -> dict[str, str]:
         """Where the newest mark of each transaction is."""
@@ -173,36 +228,57 @@ class Lake:
             return ledger.verify().faults
 
 
-class Elsewhere(RecordingStore):
-    """A store that really deletes, and at one moment of whose work something happens elsewhere: after so many calls of one kind."""
+class Told(RecordingStore):
+    """A store that really deletes, and tells the test of each call: after `read`, `tokens` and what was "swept", before all else."""
 
-    def __init__(self, store: Store, guards: bool, happens: Callable[[], object], during: str = "sweep", call: int = 1) -> None:
+    def __init__(self, store: Store, tell: Callable[[str, str], object], guards: bool | None = None) -> None:
         super().__init__(store)
-        self.guards, self.happens, self.at = guards, happens, (during, call)
-        self.calls = dict.fromkeys(("read", "tokens", "prepare", "sweep"), 0)
+        self.tell, self.guards = tell, guards
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(self.store.capabilities, guards=self.guards)
+        own = self.store.capabilities
+        return own if self.guards is None else replace(own, guards=self.guards)
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        return self._then("read", super().read(datasets, only))
+        rows = super().read(datasets, only)
+        self.tell("read", "")
+        return rows
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        return self._then("tokens", self.store.tokens(datasets))
+        tokens = self.store.tokens(datasets)
+        self.tell("tokens", "")
+        return tokens
+
+    def place(self, dataset: str, claim: bool = False) -> str | None:
+        self.tell("place", dataset)
+        return self.store.place(dataset, claim) if isinstance(self.store, LocatedStore) else None
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        # Before the notes are taken: they say what is there then, so that nothing has changed by them.
-        self._then("prepare", None)
+        self.tell("prepare", dataset)
         return self.store.prepare(dataset, transactions)
 
-    def sweep(self, dataset: str, targets: Any, parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        swept = self.store.sweep(dataset, targets, parallelism, permit)
-        self._then("sweep", None)
+    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:  # noqa: ARG002 - one after the other, so that the test knows which
+        def asks() -> None:
+            self.tell("permit", dataset)
+            permit()
+
+        self.tell("sweep", dataset)
+        swept = self.store.sweep(dataset, targets, 1, asks)
+        self.tell("swept", dataset)
         return swept
 
-    def _then(self, kind: str, answer: T) -> T:
+
+class Elsewhere(Told):
+    """At one moment of such a store's work something happens elsewhere: at so many calls of one kind."""
+
+    def __init__(
+        self, store: Store, happens: Callable[[], object], during: str = "swept", call: int = 1, guards: bool | None = None
+    ) -> None:
+        super().__init__(store, self._count, guards)
+        self.happens, self.at, self.calls = happens, (during, call), Counter[str]()
+
+    def _count(self, kind: str, _: str) -> None:
         self.calls[kind] += 1
         if (kind, self.calls[kind]) == self.at:
             self.happens()
-        return answer

@@ -16,13 +16,11 @@ import pytest
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration, text_of
-from retention_assets.policy.model import Hold
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.recheck import Recheck, RecheckResult
-from retention_assets_tests.sweep.lakes import DUE, OLD, Elsewhere, Lake
-from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
+from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, OLD, Lake, Told
 
 # Batches of two: S1 and S2 are gone when it happens.
 REST = {"S3", "S4", "S5"}
@@ -32,11 +30,6 @@ REPLACED = (
     " grace has not begun."
 )
 Happens = Callable[[Lake], object]
-
-
-def places_a_hold(lake: Lake) -> None:
-    with lake.opened() as ledger:
-        ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/*", "reason": "case 7"}), "ann")
 
 
 def holds_one(lake: Lake) -> None:
@@ -52,15 +45,6 @@ def revokes(lake: Lake) -> None:
     lake.says("")
     with lake.opened() as ledger:
         ledger.policy_book.revoke("old", "ann", "no longer wanted")
-
-
-def purges_another(lake: Lake) -> None:
-    with lake.opened() as ledger:
-        ledger.realms.change("beta", "PURGING", "ann", "contract over")
-
-
-def tags(lake: Lake) -> None:
-    lake._log("lake/d", ['{"dataset": "lake/d", "tag": "audit", "head": "S4"}'])
 
 
 def closes_anew(lake: Lake, transaction: str) -> None:
@@ -92,7 +76,7 @@ def fresh(built: Lake, tmp_path: Path) -> Lake:
 def marked(fresh: Lake, left: bool) -> Lake:
     """Five marks that are due, or on which an earlier sweep has begun."""
     if left:
-        begin(fresh, *ALL - {"S6"})
+        fresh.begins(*ALL - {"S6"})
     return fresh
 
 
@@ -101,7 +85,7 @@ def copied(built: Lake, to: Path) -> Lake:
 
 
 def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
-    (result,) = lake.sweeps(stores={"lake": store}, wait=lambda *_: None).values()
+    (result,) = lake.sweeps(store=store, wait=lambda *_: None).values()
     assert (result.refused, result.errors) == (None, [])
     return {outcome: times for outcome, times in result.outcomes.items() if times}
 
@@ -109,19 +93,19 @@ def sweeps(lake: Lake, store: Store) -> dict[Outcome, int]:
 @pytest.mark.parametrize(
     ("happens", "stay", "why"),
     [
-        pytest.param(places_a_hold, REST, "Hold 'legal' keeps it.", id="a hold"),
+        pytest.param(lambda lake: lake.hold(), REST, "Hold 'legal' keeps it.", id="a hold"),
         pytest.param(holds_one, {"S4"}, "Hold 'legal' keeps it.", id="a hold in a policy file"),
         # In force is what the book had when the lease was taken.
         pytest.param(lambda lake: lake.says(OLD.replace("30d", "300d")), set(), "", id="a policy is amended"),
         pytest.param(revokes, set(), "", id="a policy is revoked"),
-        pytest.param(purges_another, set(), "", id="another realm"),
+        pytest.param(lambda lake: lake.change_realm("beta", "PURGING"), set(), "", id="another realm"),
     ],
 )
 def test_what_people_say_between_batches_is_heard(
     marked: Lake, happens: Happens, stay: set[str], why: str, guards: bool, left: bool
 ) -> None:
     gone = ALL - {"S6"} - stay
-    outcomes = sweeps(marked, Elsewhere(marked.stores["lake"], guards, lambda: happens(marked), "sweep"))
+    outcomes = sweeps(marked, marked.elsewhere(lambda: happens(marked), guards=guards))
     assert outcomes == {Outcome.DELETED: len(gone), **({Outcome.SPARED: len(stay)} if stay else {})}
     assert marked.there() == stay | {"S6"}
     assert marked.statuses() == {**dict.fromkeys(gone, "SWEPT"), **dict.fromkeys(stay, "SPARED")}
@@ -139,7 +123,11 @@ def test_what_people_say_between_batches_is_heard(
             "It is in the latest view of branch 'rescue': readers of that branch need it.",
             id="a branch",
         ),
-        pytest.param(tags, "Tag 'audit' pins the view that it belongs to.", id="a tag"),
+        pytest.param(
+            lambda lake: lake._log("lake/d", ['{"dataset": "lake/d", "tag": "audit", "head": "S4"}']),
+            "Tag 'audit' pins the view that it belongs to.",
+            id="a tag",
+        ),
         pytest.param(
             lambda lake: closes_anew(lake, "S4"),
             "It is younger than policy 'old' asks for.",
@@ -156,7 +144,7 @@ def test_what_people_say_between_batches_is_heard(
 def test_what_a_log_says_between_batches_is_read_where_the_store_does_not_guard(
     marked: Lake, happens: Happens, why: str, left: bool
 ) -> None:
-    store = Elsewhere(marked.stores["lake"], False, lambda: happens(marked), "sweep")
+    store = marked.elsewhere(lambda: happens(marked))
     assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert marked.there() == {"S4", "S6"}
     assert marked.why("S4") == BEGUN * left + why
@@ -171,7 +159,7 @@ def test_what_is_unmarked_between_batches_stays_unless_it_had_begun(marked: Lake
         else:
             unmarks(marked)
 
-    sweeps(marked, Elsewhere(marked.stores["lake"], guards, happens, "sweep"))
+    sweeps(marked, marked.elsewhere(happens, guards=guards))
     assert marked.there() == ({"S6"} if left else {"S5", "S6"})
     assert marked.report()["unmarked"] == (0 if left else 1)
     assert marked.report()["finished_at"] is not None
@@ -179,9 +167,9 @@ def test_what_is_unmarked_between_batches_stays_unless_it_had_begun(marked: Lake
 
 def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, guards: bool) -> None:
     """What it was meant to say may be a hold."""
-    store = Elsewhere(marked.stores["lake"], guards, lambda: marked.says(OLD, "{name: legal, dataset"), "sweep")
+    store = marked.elsewhere(lambda: marked.says(OLD, "{name: legal, dataset"), guards=guards)
     with pytest.raises(BadInput):
-        marked.sweeps(stores={"lake": store})
+        marked.sweeps(store=store)
     assert marked.there() == REST | {"S6"}
 
 
@@ -202,8 +190,8 @@ def test_a_policy_file_that_breaks_between_batches_stops_the_run(marked: Lake, g
 )
 def test_a_log_that_cannot_be_judged_any_more_ends_the_sweep_of_its_dataset(marked: Lake, happens: Happens, said: str) -> None:
     lake = marked.has("main: K1:SNAPSHOT@1d", "lake/other")
-    store = Elsewhere(lake.stores["lake"], False, lambda: happens(lake), "sweep")
-    (result,) = lake.sweeps(stores={"lake": store}).values()
+    store = lake.elsewhere(lambda: happens(lake))
+    (result,) = lake.sweeps(store=store).values()
     assert result.refused == f"the sweep of lake/d ends here: {said}"
     assert lake.there() == REST | {"S6"}
     assert lake.report()["finished_at"] is None
@@ -216,8 +204,7 @@ def purging(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake.says(OLD.replace("30d", "75d"))
     lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
     assert lake.marks() == 2
-    with lake.opened() as ledger:
-        ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3))
+    lake.change_realm("acme", "PURGING", Duration(days=3))
     assert lake.marks() == 4
     return lake
 
@@ -228,7 +215,7 @@ def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
 ) -> None:
     lake = copied(purging, tmp_path)
     if left:
-        begin(lake, *ALL)
+        lake.begins(*ALL)
 
     def happens() -> None:
         with lake.opened() as ledger:
@@ -238,7 +225,7 @@ def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
                 ledger.realms.change("acme", status, "ann", "they say so")
             assert ledger.realms.of("acme").status == status
 
-    sweeps(lake, Elsewhere(lake.stores["lake"], guards, happens, "sweep"))
+    sweeps(lake, lake.elsewhere(happens, guards=guards))
     stay = set() if status == "PURGING" else REST | {"S6"}
     assert lake.there() == stay
     assert {lake.why(name) for name in stay} == ({BEGUN * left + "Its realm is not being purged any more."} if stay else set())
@@ -246,7 +233,7 @@ def test_only_a_realm_that_is_still_being_purged_is_swept_any_further(
 
 def test_what_changes_while_the_store_is_read_is_not_taken_for_known(marked: Lake, guards: bool) -> None:
     """The token is from before the log is read, so that what was read is not taken for what is there now."""
-    store = Elsewhere(marked.stores["lake"], guards, lambda: marked.branches("rescue", "S4"), "read")
+    store = marked.elsewhere(lambda: marked.branches("rescue", "S4"), "read", guards=guards)
     assert sweeps(marked, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert marked.there() == {"S4", "S6"}
 
@@ -257,7 +244,7 @@ def test_what_changes_while_the_store_is_read_again_is_read_once_more(marked: La
         marked.branches("rescue", "S4")
         store.at, store.happens = ("read", 2), lambda: marked.branches("second", "S5")
 
-    store = Elsewhere(marked.stores["lake"], False, happens, "sweep")
+    store = marked.elsewhere(happens)
     assert sweeps(marked, store) == {Outcome.DELETED: 3, Outcome.SPARED: 2}
     assert marked.there() == {"S4", "S5", "S6"}
 
@@ -278,9 +265,9 @@ def test_what_changes_while_another_dataset_has_its_turn_is_noticed(
     lake = marked.has("main: K1:SNAPSHOT@91d - K2:SNAPSHOT@90d - K3:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
-        begin(lake, "K1", "K2", dataset="lake/before")
-    store = Elsewhere(lake.stores["lake"], guards, lambda: lake.branches("rescue", "S1"), "sweep")
-    results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
+        lake.begins("K1", "K2", dataset="lake/before")
+    store = lake.elsewhere(lambda: lake.branches("rescue", "S1"), guards=guards)
+    results = lake.sweeps(store=store, wait=lambda *_: None)
     assert list(results) == ["lake/before", "lake/d"]
     assert (lake.there("lake/before"), lake.there()) == ({"K3"}, stay)
 
@@ -291,9 +278,18 @@ def test_a_store_that_guards_is_not_asked_before_the_plan_about_what_it_said_lat
 ) -> None:
     """Once while it is read and once before the first batch, whatever else."""
     monkeypatch.setattr(sweep_round, "READ_LATELY", lately)
-    store = Elsewhere(fresh.stores["lake"], True, lambda: None, "read")
+    store = fresh.elsewhere(lambda: None, "read", guards=True)
     assert sweeps(fresh, store) == {Outcome.DELETED: 5}
     assert (store.calls["read"], store.calls["tokens"]) == (1, looks)
+
+
+@pytest.mark.parametrize(("guards", "reads"), [(True, 1), (False, 3)])
+def test_only_a_log_whose_store_does_not_guard_is_read_again_when_it_changes(fresh: Lake, guards: bool, reads: int) -> None:
+    log = fresh.folder / "log" / "lake-d.jsonl"
+    store = Told(fresh.stores["lake"], lambda kind, _: kind == "sweep" and log.write_text(f"{log.read_text()}\n"), guards)
+    calls = list[str]()
+    assert sweeps(fresh, Told(store, lambda kind, _: calls.append(kind))) == {Outcome.DELETED: 5}
+    assert calls.count("read") == reads
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -305,9 +301,9 @@ def test_what_changes_while_another_dataset_of_the_batch_takes_its_time_is_notic
     lake = marked.has("main: K1:SNAPSHOT@90d - K2:SNAPSHOT@1d", "lake/before")
     lake.marks()
     if left:
-        begin(lake, "K1", dataset="lake/before")
-    store = Elsewhere(lake.stores["lake"], False, lambda: lake.branches("rescue", "S1"), "sweep")
-    results = lake.sweeps(stores={"lake": store}, wait=lambda *_: None)
+        lake.begins("K1", dataset="lake/before")
+    store = lake.elsewhere(lambda: lake.branches("rescue", "S1"))
+    results = lake.sweeps(store=store, wait=lambda *_: None)
     assert [one.refused for one in results.values()] == [None, None]
     assert (lake.there("lake/before"), lake.there()) == ({"K2"}, {"S1", "S6"} if late else {"S6"})
     assert lake.verified() == ()
@@ -317,14 +313,14 @@ def test_what_changes_before_the_store_prepares_is_noticed_though_its_notes_say_
     fresh: Lake, guards: bool
 ) -> None:
     """A note is of the moment in which it was taken; what the log said then is known only from a look that is no older."""
-    store = Elsewhere(fresh.stores["lake"], guards, lambda: closes_anew(fresh, "S2"), "prepare")
+    store = fresh.elsewhere(lambda: closes_anew(fresh, "S2"), "prepare", guards=guards)
     assert sweeps(fresh, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert fresh.there() == {"S2", "S6"}
 
 
 def test_what_changes_while_an_earlier_sweep_is_finished_is_noticed_before_the_rest_begins(fresh: Lake, guards: bool) -> None:
-    begin(fresh, "S1", "S2")
-    store = Elsewhere(fresh.stores["lake"], guards, lambda: closes_anew(fresh, "S4"), "sweep")
+    fresh.begins("S1", "S2")
+    store = fresh.elsewhere(lambda: closes_anew(fresh, "S4"), guards=guards)
     assert sweeps(fresh, store) == {Outcome.DELETED: 4, Outcome.SPARED: 1}
     assert fresh.there() == {"S4", "S6"}
 
@@ -339,11 +335,11 @@ def test_what_people_say_while_marks_are_checked_is_heard_before_the_first_batch
         checked = check(door, *about)
         asked.append(about[1])
         if len(asked) == 1:
-            places_a_hold(marked)
+            marked.hold()
         return checked
 
     monkeypatch.setattr(Recheck, "check", checks)
-    assert sweeps(marked, Elsewhere(marked.stores["lake"], guards, lambda: None, "sweep")) == {Outcome.SPARED: 5}
+    assert sweeps(marked, marked.elsewhere(lambda: None, guards=guards)) == {Outcome.SPARED: 5}
     assert marked.there() == ALL
 
 
@@ -351,7 +347,7 @@ def test_nothing_begins_once_the_permit_is_over(fresh: Lake, monkeypatch: pytest
     """The machine slept while the store was asked for the last time, right before the first batch."""
     late, real = list[str](), SweepPermit._late
     monkeypatch.setattr(SweepPermit, "_late", lambda permit: late[0] if late else real(permit))
-    store = Elsewhere(fresh.stores["lake"], False, lambda: late.append("the machine slept"), "tokens", 3)
-    (result,) = fresh.sweeps(stores={"lake": store}).values()
+    store = fresh.elsewhere(lambda: late.append("the machine slept"), "tokens", 3)
+    (result,) = fresh.sweeps(store=store).values()
     assert (result.refused, store.calls["tokens"]) == ("Nothing further is deleted: the machine slept.", 3)
     assert fresh.statuses() == dict.fromkeys(ALL - {"S6"}, "MARKED")

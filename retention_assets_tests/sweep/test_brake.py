@@ -1,6 +1,5 @@
 """The brake on the whole: what would take far more of a store than usual takes nothing, until a person agrees."""
 
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -34,12 +33,6 @@ def lake_of_days(folder: Path, days: int) -> Lake:
 
 def due_now(lake: Lake, old: int, size: int = 10) -> Lake:
     lake.has(history(old, size), "lake/big").marks(MARKED + 8 * DAY)
-    return lake
-
-
-def brake(lake: Lake, brake: object) -> Lake:
-    settings = json.loads(lake.settings_file.read_text())
-    lake.settings_file.write_text(json.dumps({**settings, "brake": brake}))
     return lake
 
 
@@ -99,7 +92,8 @@ def test_a_quiet_month_is_forgotten(tmp_path: Path, instance: dg.DagsterInstance
 )
 @pytest.mark.usefixtures("local_spark")
 def test_settings_say_how_much_is_usual(settings: object, goes: bool, tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    lake = brake(due_now(lake_of_days(tmp_path, 7), 11), settings)
+    lake = due_now(lake_of_days(tmp_path, 7), 11)
+    lake.configures(brake=settings)
     # How many transactions a store has, an evaluation says.
     assert run(lake.settings, instance, "evaluate", {"as_of": NOW.isoformat()}).success
     assert swept(lake, instance) == (11 if goes else 0)

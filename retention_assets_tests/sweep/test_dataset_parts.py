@@ -4,7 +4,6 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +12,18 @@ import pytest
 from retention_assets.ledger.leases import DatasetPart, JoinedPart, NameRange, Parts
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
-from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import PreparedTarget, Store, SweptTarget
 from retention_assets.sweep import lease
 from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import change_leases, take_lease
 from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.sweep.lakes import Elsewhere
 from retention_assets_tests.sweep.parted import ENVIRONMENTS, MARKS, RUN, Parted, sweeps_until
 
 LONG = 60.0
 # The life of a lease, in microseconds.
 LEASE = 120_000_000
-
-
-class During(RecordingStore):
-    """A store that really deletes, and has something happen in the middle of its first deletion: after it, before its answer."""
-
-    def __init__(self, store: Store, happens: Callable[[], object]) -> None:
-        super().__init__(store)
-        self.happens = [happens]
-
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        return self.store.prepare(dataset, transactions)
-
-    def sweep(self, *given: Any, **named: Any) -> list[SweptTarget]:
-        done = self.store.sweep(*given, **named)
-        while self.happens:
-            self.happens.pop()()
-        return done
 
 
 @pytest.fixture
@@ -98,7 +79,7 @@ def test_versions_of_an_urn_go_with_each_other_whoever_is_faster(server: str, tm
     """What is noted of the one counts on what stays of the others: in two parts, the slower one would spare what should go."""
     parted = made("aspects", tmp_path, f"sqlite:///{tmp_path}/ledger.db", server)
     with parted.opened() as ledger, parted.dealt(ledger, MARKS) as (first, *others):
-        store = During(parted.environment.store(), lambda: [parted.sweeps(one) for one in others])
+        store = Elsewhere(parted.environment.store(), lambda: [parted.sweeps(one) for one in others])
         parted.sweeps(first, store)
         assert [one.names.first for one in others] == [f"urn:li:dataset:{name}@" for name in ("b", "d", "e")]
     parted.is_done()
@@ -111,7 +92,7 @@ def test_a_part_that_is_swept_while_another_is_in_the_middle_of_a_batch_disturbs
     """Not with the last of its rows, nor with anything that it writes beside the data."""
     parted = made(kind, tmp_path, f"sqlite:///{tmp_path}/ledger.db", server)
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
-        result = parted.sweeps(first, During(parted.environment.store(), lambda: parted.sweeps(second)))
+        result = parted.sweeps(first, Elsewhere(parted.environment.store(), lambda: parted.sweeps(second)))
     assert result.outcomes[Outcome.DELETED] == MARKS // 2
     parted.is_done()
 
@@ -139,7 +120,7 @@ def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
             seen.append(Counter(parted.statuses().values()))
 
         with pytest.raises(PartBegunAnew, match="attempt 1"):
-            parted.sweeps(first, During(parted.environment.store(), begins_anew))
+            parted.sweeps(first, Elsewhere(parted.environment.store(), begins_anew))
         thread.join(LONG)
         parted.sweeps(second)
     # Until the older one had ended, nothing of what it had begun was anybody else's.
@@ -182,7 +163,7 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, 
             if taken:
                 take_lease(ledger, parted.dataset, "bob")
 
-        result = parted.sweeps(first, During(parted.environment.store(), loses))
+        result = parted.sweeps(first, Elsewhere(parted.environment.store(), loses))
         assert f"{'bob' if taken else 'nobody'} has taken it since" in str(result.refused)
         assert f"{'bob' if taken else 'nobody'} has taken it since" in str(parted.sweeps(second).refused)
     assert sorted(parted.statuses().values()) == ["MARKED"] * (MARKS - 2) + ["SWEEPING"] * 2

@@ -16,23 +16,17 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
 from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration, text_of
-from retention_assets.policy.model import Hold
+from retention_assets.policy.durations import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.read import read_fresh
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.ledger.states import plan_of, take_lease, write_past_ledger
-from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Elsewhere, Lake
+from retention_assets_tests.ledger.states import write_past_ledger
+from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
 
-# Five old views; S6 is the latest one.
-FIVE = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@70d=10 - S4:SNAPSHOT@60d=10 - S5:SNAPSHOT@50d=10 - S6:SNAPSHOT@1d=10"
-ALL = {"S1", "S2", "S3", "S4", "S5", "S6"}
-DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 
 
@@ -58,29 +52,11 @@ def test_the_report_says_what_happened_to_the_byte(lake: Lake) -> None:
     before = sum(len(text) for text in lake.left().values())
     (result,) = lake.sweeps().values()
     report = lake.report()
-    counted = {
-        name: report[name] for name in ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free")
-    }
-    assert counted == {
-        "to_delete": 5,
-        "deleted": 5,
-        "already_gone": 0,
-        "failed": 0,
-        "spared": 0,
-        "unmarked": 0,
-        "bytes_to_free": 50,
-    }
+    counted = ("to_delete", "deleted", "already_gone", "failed", "spared", "unmarked", "bytes_to_free")
+    assert [report[name] for name in counted] == [5, 5, 0, 0, 0, 0, 50]
     assert report["bytes_freed"] == result.bytes_freed == before - sum(len(text) for text in lake.left().values())
-    assert report["classes"] == {
-        "swept": 0,
-        "sweeping": 0,
-        "due": 5,
-        "waiting": 0,
-        "selected": 0,
-        "spared": 0,
-        "kept": 1,
-        "open": 1,
-    }
+    assert {name: times for name, times in report["classes"].items() if times} == {"due": 5, "kept": 1, "open": 1}
+    assert len(report["classes"]) == 8
     assert report["policies"] == {"old": 1}
     assert report["bounds"] == {"old": "2026-03-08T12:00:00Z"}
     assert report["finished_at"] is not None
@@ -94,7 +70,7 @@ def test_a_later_report_tells_what_was_swept_and_begun_from_what_is_due_and_wait
     lake.sweeps()
     lake.says(later.replace("30d", "65d"))
     assert lake.marks(DUE) == 2
-    begin(lake, "S3", as_of=DUE + DAY)
+    lake.begins("S3", as_of=DUE + DAY)
     lake.says(later)
     assert lake.marks(DUE + DAY / 2) == 1
     lake.sweeps(DUE + DAY)
@@ -111,7 +87,7 @@ def test_limits_count_what_is_new_and_not_what_is_marked_or_was_swept_before(lak
     if already == "SWEPT":
         lake.sweeps()
     elif already == "SWEEPING":
-        begin(lake, "S1", "S2", "S3", "S4")
+        lake.begins("S1", "S2", "S3", "S4")
     assert set(lake.statuses().values()) == {already}
     lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d}, limits: {transactions: 3}"))
     assert lake.marks(DUE) == 1
@@ -184,14 +160,6 @@ def test_a_dataset_that_vanished_is_left_alone(lake: Lake) -> None:
     assert lake.there("lake/e") == {"S6"}
 
 
-def test_what_the_log_lost_is_spared(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    loses(lake, "S1")
-    lake.sweeps()
-    assert lake.there() == {"S1", "S6"}
-    assert lake.why("S1") == "The store's log does not have it any more."
-
-
 def test_a_log_that_was_emptied_spares_what_it_had_and_stops_no_other_dataset(lake: Lake) -> None:
     lake.has(FIVE).has(FIVE, "lake/e").marks()
     (lake.folder / "log" / "lake-d.jsonl").write_text('{"dataset": "lake/d", "attributes": {"owner": "ann"}}\n')
@@ -224,36 +192,30 @@ def test_one_failure_stops_no_other_and_is_tried_again(lake: Lake, monkeypatch: 
     assert report["finished_at"] is not None
 
 
-class Away(RecordingStore):
-    """A store that fails in the middle of a batch, as a lost connection does."""
+class Answers(RecordingStore):
+    """A store that answers in its own way when it is told to delete."""
 
-    def sweep(self, *_: object) -> list[SweptTarget]:
-        raise ConnectionResetError("the other end is gone")
+    def __init__(self, store: Store, answer: Callable[[Sequence[Target]], list[SweptTarget]]) -> None:
+        super().__init__(store)
+        self.answer = answer
 
-
-class Silent(RecordingStore):
-    """A store that forgets to say what became of what it was told to delete."""
-
-    def sweep(self, *_: object) -> list[SweptTarget]:
-        return []
+    def sweep(self, _: str, targets: Sequence[Target], __: int, ___: Permit = always) -> list[SweptTarget]:
+        return self.answer(targets)
 
 
-class Unreadable(RecordingStore):
-    """A store that can't be read."""
-
-    def read(self, *_: object) -> Any:
-        raise ConnectionResetError("the other end is gone")
+def is_away(*_: object) -> Any:
+    raise ConnectionResetError("the other end is gone")
 
 
-@pytest.mark.parametrize(
-    ("kind", "error"),
-    [(Away, "the store lake failed: ConnectionResetError: the other end is gone"), (Silent, "the store said nothing of it")],
-)
+AWAY = "the store lake failed: ConnectionResetError: the other end is gone"
+
+
+@pytest.mark.parametrize(("answer", "error"), [(is_away, AWAY), (lambda _: [], "the store said nothing of it")])
 def test_a_store_that_fails_fails_its_batches_and_the_next_run_finishes(
-    lake: Lake, kind: type[RecordingStore], error: str
+    lake: Lake, answer: Callable[[Sequence[Target]], list[SweptTarget]], error: str
 ) -> None:
     lake.has(FIVE).marks()
-    (result,) = lake.sweeps(stores={"lake": kind(lake.stores["lake"])}).values()
+    (result,) = lake.sweeps(store=Answers(lake.stores["lake"], answer)).values()
     assert result.outcomes == {Outcome.FAILED: 5}
     assert set(result.errors) == {error}
     assert lake.statuses() == dict.fromkeys(ALL - {"S6"}, "MARKED")
@@ -263,8 +225,8 @@ def test_a_store_that_fails_fails_its_batches_and_the_next_run_finishes(
 
 def test_a_store_that_cannot_be_read_sweeps_nothing(lake: Lake) -> None:
     lake.has(FIVE).marks()
-    (result,) = lake.sweeps(stores={"lake": Unreadable(lake.stores["lake"])}).values()
-    assert result.refused == "the store lake failed: ConnectionResetError: the other end is gone"
+    (result,) = lake.sweeps(store=lake.elsewhere(is_away, "read")).values()
+    assert result.refused == AWAY
     assert lake.there() == ALL
 
 
@@ -274,19 +236,6 @@ def test_a_store_that_is_not_in_the_settings_is_named(lake: Lake) -> None:
     assert result.refused == "the settings have no store named lake"
 
 
-def test_the_second_of_two_sweepers_says_who_holds_the_lease(lake: Lake) -> None:
-    lake.has(FIVE).has(FIVE, "lake/e").marks()
-    with lake.opened() as ledger:
-        lease = take_lease(ledger, "lake/d", "the other one")
-        results = lake.sweeps()
-        assert "is being swept by the other one" in str(results["lake/d"].skipped)
-        assert (results["lake/d"].refused, results["lake/d"].planned, results["lake/e"].skipped) == (None, 0, None)
-        assert (lake.there(), lake.there("lake/e")) == (ALL, {"S6"})
-        ledger.leases.give_up([lease])
-    lake.sweeps()
-    assert lake.there() == {"S6"}
-
-
 def test_a_sweeper_that_lost_its_lease_begins_nothing_more(lake: Lake) -> None:
     lake.has(FIVE).marks()
 
@@ -294,7 +243,7 @@ def test_a_sweeper_that_lost_its_lease_begins_nothing_more(lake: Lake) -> None:
         with lake.opened() as ledger, ledger.database.engine.begin() as connection:
             connection.exec_driver_sql("UPDATE leases SET expires_at = taken_at")
 
-    (result,) = lake.sweeps(stores={"lake": Elsewhere(lake.stores["lake"], False, loses)}).values()
+    (result,) = lake.sweeps(store=lake.elsewhere(loses)).values()
     assert "has lost the lease of lake/d" in str(result.refused)
     assert lake.statuses()["S1"] == "SWEEPING"
     assert lake.there() == {"S3", "S4", "S5", "S6"}
@@ -304,13 +253,16 @@ def test_a_sweeper_that_lost_its_lease_begins_nothing_more(lake: Lake) -> None:
     assert report["deleted"] + report["already_gone"] == report["to_delete"] == 5
 
 
-def test_stop_ends_after_the_batch_in_flight(lake: Lake) -> None:
+@pytest.mark.parametrize("before", ["MARKED", "SWEEPING"])
+def test_stop_ends_after_the_batch_in_flight(lake: Lake, before: str) -> None:
+    """Also where an earlier sweep has begun on all of it."""
     lake.has(FIVE).has(FIVE, "lake/e").marks()
+    if before == "SWEEPING":
+        lake.begins(*ALL - {"S6"})
     stop = threading.Event()
-    lake.sweeps(stores={"lake": Elsewhere(lake.stores["lake"], False, stop.set)}, stop=stop)
-    assert lake.there() == {"S3", "S4", "S5", "S6"}
-    assert lake.there("lake/e") == ALL
-    assert lake.statuses() == {**dict.fromkeys(["S1", "S2"], "SWEPT"), **dict.fromkeys(["S3", "S4", "S5"], "MARKED")}
+    lake.sweeps(store=lake.elsewhere(stop.set), stop=stop)
+    assert (lake.there(), lake.there("lake/e")) == ({"S3", "S4", "S5", "S6"}, ALL)
+    assert lake.statuses() == {**dict.fromkeys(["S1", "S2"], "SWEPT"), **dict.fromkeys(["S3", "S4", "S5"], before)}
     lake.sweeps()
     assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})
 
@@ -338,33 +290,11 @@ def test_batches_and_pace_are_the_policys_whoever_sweeps(lake: Lake) -> None:
 
 def test_what_a_sweep_had_begun_is_finished_first(lake: Lake) -> None:
     lake.has(FIVE).marks()
-    begin(lake, "S1", "S2")
+    lake.begins("S1", "S2")
     (lake.place("lake/d", "S1") / "a.parquet").unlink()
     (result,) = lake.sweeps().values()
     assert result.outcomes == {Outcome.DELETED: 5}
     assert lake.there() == {"S6"}
-
-
-def test_what_a_sweep_had_begun_and_somebody_needs_now_is_not_deleted_any_further(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    begin(lake, "S1", "S2")
-    lake.branches("rescue", "S2")
-    (result,) = lake.sweeps().values()
-    assert (result.planned, result.outcomes) == (4, {Outcome.DELETED: 4, Outcome.SPARED: 1})
-    assert lake.there() == {"S2", "S6"}
-    assert lake.why("S2").startswith(
-        "A sweep had begun on it, so some of its bytes may be gone already. It is in the latest view"
-    )
-
-
-def begin(lake: Lake, *transactions: str, as_of: datetime = DUE, dataset: str = "lake/d") -> None:
-    """What a sweep leaves that is killed between writing down and deleting."""
-    with lake.opened() as ledger:
-        lease = take_lease(ledger, dataset, "killed")
-        marks = [row["id"] for row in ledger.marks.table([dataset]).to_pylist() if row["transaction"] in transactions]
-        plan = plan_of(ledger, lease, marks, as_of)
-        assert sorted(ledger.sweeps.begin([lease], [plan], marks).marks) == marks
-        ledger.leases.give_up([lease])
 
 
 def real_lake(folder: Path, patch: pytest.MonkeyPatch) -> Callable[[datetime], dict[str, SweepResult]]:
@@ -395,46 +325,35 @@ def test_a_clock_that_jumped_ahead_sweeps_nothing_until_somebody_vouches_for_it(
     assert [one.refused for one in sweep(at + timedelta(hours=1)).values()] == [None] * 3
 
 
-def test_a_log_that_was_written_lately_is_a_witness_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cold dataset alone says that it can't be so late; once a warm one was seen, it can."""
-    monkeypatch.setattr(FilesLog, "shares", lambda _, datasets: [(one,) for one in sorted(datasets)])
-    results = real_lake(tmp_path, monkeypatch)(MARKED + timedelta(days=40))
-    assert [name for name, one in results.items() if one.refused] == ["lake/a"]
-
-
-def test_a_log_time_that_is_still_to_come_is_no_witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log of b says that it closed 30 days after the marking. At 29 days nobody can know."""
-    results = real_lake(tmp_path, monkeypatch)(MARKED + timedelta(days=29))
-    assert [name for name, one in results.items() if one.refused] == ["lake/a", "lake/b", "lake/c"]
-
-
-def test_the_newest_log_time_is_the_newest_that_is_not_still_to_come(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "lake")
-    for name, closed in (("a", "@1d"), ("b", "@+20d"), ("c", "@+30d")):
-        lake.has(FIVE.replace("@1d", closed), f"lake/{name}")
-    reading = read_fresh(lake.stores["lake"], ["lake/a", "lake/b", "lake/c"])
-    assert [reading.newest_closed_at(MARKED + timedelta(days=days)) for days in (-100, 0, 20, 29, 40)] == [
-        None, *(MARKED + timedelta(days=days) for days in (-1, 20, 20, 30)),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("off", "refused"), [(timedelta(minutes=4), 0), (timedelta(minutes=-4), 0), (timedelta(days=-15), 3)])
-def test_an_idle_lake_goes_on_where_a_server_agrees_about_the_time(
-    off: timedelta, refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("days", "server", "refused"),
+    [
+        # A cold dataset alone says that it can't be so late; once a warm one was seen, it can.
+        pytest.param(40, None, "a", id="a log that was written lately"),
+        # The log of b says that it closed 30 days after the marking. At 29 days nobody can know.
+        pytest.param(29, None, "abc", id="a log time that is still to come"),
+        pytest.param(29, timedelta(minutes=4), "", id="a server is a little ahead"),
+        pytest.param(29, timedelta(minutes=-4), "", id="a server is a little behind"),
+        pytest.param(29, timedelta(days=-15), "abc", id="a server is far behind"),
+        pytest.param(29, ConnectionError(), "abc", id="a server that can't be asked"),
+    ],
+)
+def test_after_a_long_pause_nothing_is_swept_without_a_witness_of_the_time(
+    days: int, server: timedelta | Exception | None, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = MARKED + timedelta(days=29)
-    monkeypatch.setattr(FilesStore, "present", lambda _: at + off)
+    at = MARKED + timedelta(days=days)
+
+    def present(_: FilesStore) -> datetime | None:
+        if isinstance(server, Exception):
+            raise server
+        return None if server is None else at + server
+
+    monkeypatch.setattr(FilesLog, "shares", lambda _, datasets: [(one,) for one in sorted(datasets)])
+    monkeypatch.setattr(FilesStore, "present", present)
     results = real_lake(tmp_path, monkeypatch)(at)
-    assert sum(one.refused is not None for one in results.values()) == refused
-
-
-def test_a_server_that_cannot_be_asked_is_no_witness_and_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(_: FilesStore) -> datetime:
-        raise ConnectionError
-
-    monkeypatch.setattr(FilesStore, "present", away)
-    results = real_lake(tmp_path, monkeypatch)(MARKED + timedelta(days=29))
-    assert all("no other clock was found to agree" in str(one.refused) for one in results.values())
+    faults = {name.removeprefix("lake/"): str(one.refused) for name, one in results.items() if one.refused}
+    assert sorted(faults) == [*refused]
+    assert all("no other clock was found to agree" in fault for fault in faults.values()) or not isinstance(server, Exception)
 
 
 def test_what_becomes_due_while_the_sweep_waits_for_its_turn_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,9 +362,8 @@ def test_what_becomes_due_while_the_sweep_waits_for_its_turn_is_due(tmp_path: Pa
     set_clock(monkeypatch, MARKED)
     lake.marks()
     set_clock(monkeypatch, DUE - timedelta(minutes=1))
+    lake.hold("lake/d", until=DUE - timedelta(seconds=30))
     with lake.opened() as ledger:
-        until = {"name": "h", "datasets": "lake/d", "reason": "r", "until": DUE - timedelta(seconds=30)}
-        ledger.holds.place(Hold.model_validate(until), "ann")
         rulebook = load_rulebook(ledger, lake.settings, "test")
         early, late = (Sweeper(ledger, lake.stores, rulebook, bound, "test") for bound in (DUE - timedelta(minutes=1), None))
         set_clock(monkeypatch, DUE)
@@ -464,9 +382,7 @@ def test_an_as_of_that_is_still_to_come_sweeps_nothing_early_whoever_asks(
     tag = {"dataset": "lake/d", "tag": "v1", "head": "S2", "expires_at": text_of(MARKED + timedelta(days=7))}
     lake._log("lake/d", [json.dumps(tag)])
     set_clock(monkeypatch, MARKED)
-    with lake.opened() as ledger:
-        until = {"name": "h", "datasets": "lake/d", "transactions": ["S3"], "reason": "r", "until": MARKED + timedelta(days=7)}
-        ledger.holds.place(Hold.model_validate(until), "ann")
+    lake.hold("lake/d", "S3", until=MARKED + timedelta(days=7))
     lake.sweeps(MARKED + ahead)
     assert lake.there() == {"S2", "S3", "S6"}
 
@@ -485,25 +401,11 @@ def test_a_realm_that_is_purged_goes_whole_but_for_what_is_held(lake: Lake) -> N
     for dataset in ("lake/d", "lake/held"):
         lake._log(dataset, ['{"dataset": "%s", "realm": "acme"}' % dataset])  # noqa: UP031 - braces
     assert lake.marks() == 0
-    with lake.opened() as ledger:
-        ledger.realms.change("acme", "PURGING", "ann", "contract over")
-        ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": "lake/held", "reason": "case 7"}), "ann")
+    lake.change_realm("acme", "PURGING")
+    lake.hold("lake/held")
     assert lake.marks() == 6
     lake.sweeps(MARKED)
     assert (lake.there(), lake.there("lake/held"), lake.there("lake/other")) == (set(), ALL, ALL)
-
-
-def test_a_realm_that_is_not_purged_any_more_keeps_what_is_left(lake: Lake) -> None:
-    lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
-    lake.says("{name: none, datasets: {include: ['lake/none']}, select: all}")
-    with lake.opened() as ledger:
-        ledger.realms.change("acme", "PURGING", "ann", "contract over", Duration(days=3))
-    assert lake.marks() == 6
-    with lake.opened() as ledger:
-        ledger.realms.change("acme", "ACTIVE", "ann", "they stayed")
-    lake.sweeps()
-    assert lake.there() == ALL
-    assert lake.why("S1") == "Its realm is not being purged any more."
 
 
 def test_a_latest_view_goes_only_where_a_policy_says_so_and_readers_learn_of_it(lake: Lake) -> None:
@@ -536,21 +438,6 @@ def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
     assert told == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 
-def test_what_was_made_anew_under_the_same_name_has_not_had_its_grace(lake: Lake) -> None:
-    lake.says(OLD.replace("{older_than: 30d}", "{beyond: {views: 1}}"))
-    lake.has(FIVE).marks()
-    log = lake.folder / "log" / "lake-d.jsonl"
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    later = "2026-04-07T10:00:00Z"
-    log.write_text(
-        "".join(json.dumps({**row, **({"closed_at": later} if row.get("transaction") == "S2" else {})}) + "\n" for row in rows)
-    )
-    lake.sweeps()
-    assert lake.there() == {"S2", "S6"}
-    assert "another one of the same name" in lake.why("S2")
-    assert lake.marks(DUE) == 1
-
-
 class Complete(RecordingStore):
     """A store whose log is its data."""
 
@@ -559,22 +446,16 @@ class Complete(RecordingStore):
         return replace(self.store.capabilities, log_is_complete=True)
 
 
-def loses(lake: Lake, transaction: str) -> None:
-    """The log forgets a transaction that begins it."""
-    log = lake.folder / "log" / "lake-d.jsonl"
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    kept = [{**row, **({"parent": None} if row.get("parent") == transaction else {})} for row in rows]
-    log.write_text("".join(f"{json.dumps(row)}\n" for row in kept if row.get("transaction") != transaction))
-
-
-def test_missing_is_gone_only_where_the_log_is_the_data_and_a_sweep_had_begun(lake: Lake) -> None:
+@pytest.mark.parametrize("kind", [RecordingStore, Complete])
+def test_what_the_log_lost_is_spared_unless_a_sweep_had_begun(lake: Lake, kind: type[RecordingStore]) -> None:
     """A wrong catalog for one day must not make everything swept for ever."""
     lake.has(FIVE).marks()
-    loses(lake, "S1")
-    store = Complete(lake.stores["lake"])
-    lake.sweeps(stores={"lake": store})
+    lake.forgets("S1")
+    store = kind(lake.stores["lake"])
+    lake.sweeps(store=store)
     assert lake.statuses()["S1"] == "SPARED"
-    assert "S1" not in {one.transaction for one in store.recorded}
+    assert lake.why("S1") == "The store's log does not have it any more."
+    assert {one.transaction for one in store.recorded} == {"S2", "S3", "S4", "S5"}
 
 
 # Not a hold: the sweep before had settled its attempt.
@@ -606,13 +487,13 @@ def test_what_a_sweep_had_begun_and_the_log_no_longer_has_is_finished_unless_it_
     lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "attributes": {"owner": "ann"}}'])
     assert lake.marks() == 1
     if hold == FAILED:
-        lake.sweeps(stores={"lake": Away(lake.stores["lake"])})
+        lake.sweeps(store=Answers(lake.stores["lake"], is_away))
     else:
-        begin(lake, "S1")
-    loses(lake, "S1")
+        lake.begins("S1")
+    lake.forgets("S1")
     lake.says(OLD.replace("30d", "85d"), hold)
     store = (Complete if complete else RecordingStore)(lake.stores["lake"])
-    lake.sweeps(stores={"lake": store})
+    lake.sweeps(store=store)
     assert lake.statuses() == {"S1": "SPARED" if spared else "SWEPT"}
     assert [one.transaction for one in store.recorded] == ([] if spared else ["S1"])
     assert lake.why("S1").endswith(spared)
@@ -629,15 +510,6 @@ def test_a_lease_that_cannot_be_given_up_hides_nothing_and_stops_nobody(lake: La
         results = lake.sweeps()
     assert [one.refused for one in results.values()] == [None, None]
     assert (lake.there(), lake.there("lake/e")) == ({"S6"}, {"S6"})
-
-
-def test_stop_ends_what_an_earlier_sweep_left_as_well(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    begin(lake, "S1", "S2", "S3", "S4", "S5")
-    stop = threading.Event()
-    lake.sweeps(stores={"lake": Elsewhere(lake.stores["lake"], False, stop.set)}, stop=stop)
-    assert lake.there() == {"S3", "S4", "S5", "S6"}
-    assert lake.statuses()["S5"] == "SWEEPING"
 
 
 class Forgetful(RecordingStore):
@@ -669,7 +541,7 @@ def test_the_newest_note_of_a_store_is_what_it_is_given(lake: Lake, notes: list[
     lake.says(OLD.replace("30d", "85d").replace("batch: 2", "batch: 2, parallelism: 3"))
     lake.has(FIVE).marks()
     store = Forgetful(lake.stores["lake"], notes)
-    result = [lake.sweeps(stores={"lake": store})["lake/d"] for _ in notes][-1]
+    result = [lake.sweeps(store=store)["lake/d"] for _ in notes][-1]
     assert (store.notes, store.parallelism) == ({"S1": found}, 3)
     # What failed frees nothing, whatever the store says of it.
     assert (result.bytes_freed, result.outcomes, result.warnings) == (0, {Outcome.FAILED: 1}, [])
@@ -677,16 +549,16 @@ def test_the_newest_note_of_a_store_is_what_it_is_given(lake: Lake, notes: list[
         assert set(connection.exec_driver_sql("SELECT bytes FROM planned").scalars()) == {77}
 
 
-class Talks(RecordingStore):
-    """A store that has something to say of whatever it deletes."""
-
-    def sweep(self, _: str, targets: Sequence[Target], __: int, ___: Permit = always) -> list[SweptTarget]:
-        return [SweptTarget(one.transaction, Outcome.DELETED, 5, f"a word on {one.transaction}") for one in targets]
-
-
 def test_a_few_words_of_a_store_on_what_it_deleted_are_remarks_and_no_errors(lake: Lake) -> None:
     lake.has("main: " + " - ".join(f"S{number}:SNAPSHOT@{90 - number}d" for number in range(8)) + " - S9:SNAPSHOT@1d").marks()
-    (result,) = lake.sweeps(stores={"lake": Talks(lake.stores["lake"])}).values()
+    (result,) = lake.sweeps(
+        store=Answers(
+            lake.stores["lake"],
+            lambda targets: [
+                SweptTarget(one.transaction, Outcome.DELETED, 5, f"a word on {one.transaction}") for one in targets
+            ],
+        )
+    ).values()
     assert (result.bytes_freed, result.errors) == (40, [])
     assert result.warnings == [f"a word on S{number}" for number in range(5)]
 
@@ -700,23 +572,17 @@ def test_a_mark_of_a_policy_version_that_is_not_in_the_book_is_spared(lake: Lake
     assert lake.why("S2") == "The policy version that marked it is not in the policy book, so nobody can say why it should go."
 
 
-class Seen(RecordingStore):
-    """A store that keeps what it was told of each target, and during whose first batch something happens."""
-
-    happens: Any = None
-
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        self.latest = {**getattr(self, "latest", {}), **{one.transaction: one.in_latest_view for one in targets}}
-        if self.happens:
-            self.happens = self.happens()
-        return super().sweep(dataset, targets, parallelism, permit)
-
-
 def test_a_store_is_told_what_is_in_a_latest_view_as_it_is_by_then(lake: Lake) -> None:
     """Readers of a branch that was made between batches learn what is gone as well."""
     lake.says(OLD.replace("select:", "latest_view: allow, select:").replace("30d", "1h"))
     lake.has(FIVE).marks()
-    store = Seen(lake.stores["lake"])
-    store.happens = lambda: lake.branches("late", "S4")
-    lake.sweeps(stores={"lake": store})
-    assert store.latest == {**dict.fromkeys(ALL, False), "S4": True, "S6": True}
+    latest = dict[str, bool]()
+
+    def answer(targets: Sequence[Target]) -> list[SweptTarget]:
+        if not latest:
+            lake.branches("late", "S4")
+        latest.update({one.transaction: one.in_latest_view for one in targets})
+        return [SweptTarget(one.transaction, Outcome.DELETED) for one in targets]
+
+    lake.sweeps(store=Answers(lake.stores["lake"], answer))
+    assert latest == {**dict.fromkeys(ALL, False), "S4": True, "S6": True}

@@ -1,20 +1,41 @@
-"""Sweeps that hand expiry to the store: marks stay begun until a later look finds them gone, and what is needed gets its time
-taken back. The store of these tests keeps times for the rows of a real log, and takes them out of it when their time has come.
+"""Expiry by the store: marks stay begun until a later look finds them gone, and what is needed gets its time taken back.
+
+First on a store that keeps times for the rows of a real log, and takes them out of it when their time has come; then on a
+database, with what housekeeping puts off.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
-import pyarrow as pa
+import dagster as dg
 import pytest
 
+from retention_assets.environment import Environment
+from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
+from retention_assets.policy.model import Hold
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Store, SweptTarget, Target, always
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
-from retention_assets_tests.sweep.test_engine import FIVE
+from retention_assets.stores.protocol import (
+    Capabilities,
+    ExpiryCount,
+    Permit,
+    PreparedTarget,
+    Store,
+    SweptTarget,
+    Target,
+    always,
+)
+from retention_assets.stores.records import store
+from retention_assets.stores.records.store import RecordsStore
+from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
+from retention_assets_tests.dagster.launch import run
+from retention_assets_tests.ledger.states import take_lease
+from retention_assets_tests.stores.records.cycle import Cycle
+from retention_assets_tests.stores.records.environments import TOLD_TO, Units
+from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 
 DAY = timedelta(days=1)
 TTL = OLD.replace("sweep: {every: 0s,", "sweep: {mode: ttl, parallelism: 3, every: 0s,").replace(
@@ -92,7 +113,7 @@ def marked(lake: Lake) -> Lake:
 
 
 def sweeps(lake: Lake, store: Store, as_of: datetime = DUE) -> dict[Outcome, int]:
-    return dict(lake.sweeps(as_of, stores={"lake": store})["lake/d"].outcomes)
+    return dict(lake.sweeps(as_of, store=store)["lake/d"].outcomes)
 
 
 def test_what_is_due_gets_its_time_and_is_swept_once_the_store_no_longer_has_it(marked: Lake) -> None:
@@ -103,7 +124,7 @@ def test_what_is_due_gets_its_time_and_is_swept_once_the_store_no_longer_has_it(
     assert set(marked.statuses().values()) == {"SWEEPING"}
     assert marked.report()["finished_at"] is None
     store.night()
-    (result,) = marked.sweeps(DUE + DAY, stores={"lake": store}).values()
+    (result,) = marked.sweeps(DUE + DAY, store=store).values()
     # What the log said of their bytes.
     assert (dict(result.outcomes), result.bytes_freed) == ({Outcome.DELETED: 5}, 50)
     assert set(marked.statuses().values()) == {"SWEPT"}
@@ -161,7 +182,7 @@ def test_a_time_that_cannot_be_taken_back_is_never_called_spared(marked: Lake) -
     sweeps(marked, store)
     marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
     store.away = True
-    (result,) = marked.sweeps(DUE + DAY, stores={"lake": store}).values()
+    (result,) = marked.sweeps(DUE + DAY, store=store).values()
     assert "could not be taken back" in result.errors[0]
     assert marked.statuses()["S2"] == "SWEEPING"
     store.away = False
@@ -218,31 +239,361 @@ def test_a_store_that_lost_the_ability_leaves_what_it_was_to_expire(marked: Lake
     assert set(marked.statuses().values()) == {"SWEEPING"}
 
 
-class Guards(RecordingStore):
-    """A store that looks itself at each target before it goes. In the middle of its sweeps somebody writes into the log."""
-
-    def __init__(self, lake: Lake, guards: bool = True) -> None:
-        super().__init__(lake.stores["lake"])
-        self.lake, self.guards, self.reads = lake, guards, 0
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self.store.capabilities, guards=self.guards)
-
-    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        self.reads += 1
-        return super().read(datasets, only)
-
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        log = self.lake.folder / "log" / "lake-d.jsonl"
-        log.write_text(log.read_text() + "\n")
-        return self.store.sweep(dataset, targets, parallelism, permit)
+AS_OF = datetime(2023, 5, 17, 10, 0, 0, 500_000, UTC)
+# How a time is shown that the store or the test wrote.
+NOW, PUT_OFF = "2023-05-17 10:00:00.500000", "2023-11-13 10:00:00.500000"
+SOON, EXACTLY, LATER = "2023-05-18 09:00:00", "2023-05-18 10:00:00.500000", "2023-05-18 10:00:00.500001"
+POLICY = {
+    "name": "ods", "datasets": {"include": ["ods/*"]}, "sweep": {"mode": "ttl"},
+    "select": {"older_than": {"age": "P2Y", "align": "day"}, "terminal_only": False, "archived_before_purge": ["PAYMENT"]},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("guards", "reads"), [(True, 1), (False, 3)])
-def test_a_store_that_guards_its_targets_is_not_read_again_between_batches(lake: Lake, guards: bool, reads: int) -> None:
-    lake.has(FIVE).marks()
-    store = Guards(lake, guards)
-    lake.sweeps(stores={"lake": store})
-    assert lake.there() == {"S6"}
-    assert store.reads == reads
+@pytest.fixture
+def units(store_url: str) -> Iterator[Units]:
+    units = Units(store_url, ttl={"document_ttl": "180d", "expires_in_max_days": 1})
+    yield units
+    units.store().close()
+
+
+@pytest.fixture
+def cycle(tmp_path: Path, units: Units) -> Cycle:
+    return Cycle(tmp_path / "cycle", [units]).says(POLICY)
+
+
+def kept(cycle: Cycle, *holds: Hold, dry_run: bool = False) -> PostponementResult:
+    with cycle.ledger() as ledger:
+        load_rulebook(ledger, cycle.settings, "test")
+        stores = Environment(cycle.settings).stores()
+        if dry_run:
+            (found,) = postpone_expiry_dry_run(ledger, stores, AS_OF, holds)
+        else:
+            (found,) = postpone_expiry(ledger, stores, AS_OF, "test", holds)
+        assert ledger.verify().faults == ()
+    assert found.refused is None
+    return found
+
+
+def acts(cycle: Cycle) -> list[dict[str, object]]:
+    with cycle.ledger() as ledger:
+        lines = [json.loads(line) for line in ledger.audit_lines()]
+    return [line["detail"] for line in lines if line["deed"] == "POSTPONE"]
+
+
+# --- what a sweep gives its time ---
+
+
+def test_what_is_swept_gets_the_same_time_in_all_of_its_tables_and_is_not_deleted(cycle: Cycle, units: Units) -> None:
+    units.has("old").has("young", closed="2022-01-01")
+    (result,) = cycle.runs(AS_OF).values()
+    assert (result.refused, result.errors) == (None, [])
+    assert units.whole("old", "young")
+    assert (units.expires("old"), units.expires("young")) == ({NOW}, {None})
+    assert cycle.statuses(units.dataset) == {"old": "SWEEPING"}
+
+
+def test_what_the_database_has_expired_is_swept_when_a_later_sweep_finds_it_gone(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b")
+    cycle.runs(AS_OF)
+    for name in units.tables:
+        units.loses(name, "a")
+    cycle.runs(AS_OF + timedelta(hours=1))
+    assert cycle.statuses(units.dataset) == {"a": "SWEPT", "b": "SWEEPING"}
+    assert units.expires("b") == {NOW}
+    total = cycle.report(AS_OF.date()).total
+    assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled, total.finished_at) == (2, 1, 1, None)
+
+
+def test_what_another_database_does_not_have_was_not_expired(
+    cycle: Cycle, units: Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    units.has("a", "b")
+    cycle.runs(AS_OF)
+    for name in units.tables:
+        units.loses(name, "a")
+    monkeypatch.setattr(RecordsStore, "place", lambda *_, **__: "another database")
+    (result,) = cycle.sweeps(AS_OF + timedelta(hours=1)).values()
+    assert "is in another place than the one to which the settings lead" in str(result.refused)
+    assert cycle.statuses(units.dataset) == {"a": "SWEEPING", "b": "SWEEPING"}
+
+
+def test_a_time_that_was_given_is_taken_back_from_what_is_needed_again(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b")
+    cycle.runs(AS_OF)
+    units.becomes("a", closed="2023-05-01")
+    cycle.sweeps(AS_OF + timedelta(hours=1))
+    assert (units.expires("a"), units.expires("b")) == ({None}, {NOW})
+    assert cycle.statuses(units.dataset) == {"a": "SPARED", "b": "SWEEPING"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, NOW), (SOON, NOW), ("2023-05-17 09:00:00", "2023-05-17 09:00:00")])
+def test_a_time_is_lowered_and_never_raised(units: Units, before: str | None, after: str) -> None:
+    units.has("a", expires=before)
+    store = units.store()
+    for _ in range(2):
+        (swept,) = store.expire(units.dataset, _targets(units, "a"), AS_OF, 4)
+        assert swept.outcome is Outcome.EXPIRING
+        assert units.expires("a") == {after}
+
+
+def test_a_unit_of_work_that_was_reopened_since_the_plan_gets_no_time(units: Units) -> None:
+    units.has("a", "b")
+    targets = _targets(units, "a", "b")
+    units.becomes("a", closed=None)
+    swept = {one.transaction: one for one in units.store().expire(units.dataset, targets, AS_OF, 4)}
+    assert (swept["a"].outcome, swept["b"].outcome) == (Outcome.SPARED, Outcome.EXPIRING)
+    assert (units.expires("a"), units.expires("b")) == ({None}, {NOW})
+
+
+def test_what_is_gone_has_no_time_to_get_or_to_give_back(units: Units) -> None:
+    # One that stays is the sign that this is the database.
+    units.has("a", "b")
+    targets = _targets(units, "a")
+    units.loses(units.root, "a")
+    for at in (AS_OF, None):
+        assert [one.outcome for one in units.store().expire(units.dataset, targets, at, 4)] == [Outcome.ALREADY_GONE]
+
+
+# --- what housekeeping puts off ---
+
+
+@pytest.mark.parametrize(
+    ("row", "is_put_off"),
+    [
+        ({"closed": None, "expires": SOON}, True),
+        ({"closed": None, "expires": EXACTLY}, True),
+        ({"closed": None, "expires": LATER}, False),
+        # The database's job has not come to it yet, so that it can still be saved.
+        ({"closed": None, "expires": "2023-05-17 09:00:00"}, True),
+        ({"closed": None, "expires": None}, False),
+        ({"expires": SOON}, False),
+        ({"expires": SOON, "kind": "PAYMENT"}, True),
+        ({"expires": SOON, "kind": "PAYMENT", "archived": "2022-01-01"}, False),
+        ({"expires": SOON, "kind": "RECALL"}, False),
+        ({"closed": None, "expires": SOON, "kind": "PAYMENT", "archived": "2022-01-01"}, True),
+    ],
+)
+def test_what_is_not_done_with_and_would_expire_is_put_off(
+    cycle: Cycle, units: Units, row: dict[str, str | None], is_put_off: bool
+) -> None:
+    units.has("a", **{"closed": "2023-01-01", **row})  # type: ignore[arg-type]
+    found = kept(cycle)
+    assert (found.postponed, found.left) == (int(is_put_off), 0)
+    assert units.expires("a") == {PUT_OFF if is_put_off else row["expires"]}
+    assert units.whole("a")
+
+
+@pytest.mark.parametrize(("days", "put_off"), [(1, {"d1"}), (2, {"d1", "d2"}), (3, {"d1", "d2", "d3"})])
+def test_so_many_days_ahead_is_looked_and_the_last_one_counts(tmp_path: Path, days: int, put_off: set[str]) -> None:
+    (tmp_path / "ods.db").touch()
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d", "expires_in_max_days": days})
+    for day in (1, 2, 3):
+        units.has(f"d{day}", closed=None, expires=(AS_OF + day * DAY).replace(tzinfo=None).isoformat(sep=" "))
+    kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
+    assert {unit for unit in ("d1", "d2", "d3") if units.expires(unit) == {PUT_OFF}} == put_off
+
+
+def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: Cycle, units: Units) -> None:
+    """`unfinished` was swept though it is not finished, for so the policy has it; nobody swept `other`."""
+    units.has("unfinished", closed=None).has("other", opened="2023-01-01", closed=None, expires=SOON)
+    cycle.runs(AS_OF)
+    assert units.expires("unfinished") == {NOW}
+    assert kept(cycle).postponed == 1
+    assert (units.expires("unfinished"), units.expires("other")) == ({NOW}, {PUT_OFF})
+
+
+def test_what_is_held_does_not_expire(cycle: Cycle, units: Units) -> None:
+    units.has("case-1", "case-2", "free", closed="2023-01-01", expires=SOON)
+    hold = {"name": "h", "datasets": {"include": ["ods/*"]}, "transactions": ["case-*"]}
+    ended = {"name": "e", "datasets": {"include": ["ods/*"]}, "until": "2023-05-01T00:00:00Z"}
+    found = kept(cycle, *(Hold.model_validate({**one, "datasets": one["datasets"]}, strict=False) for one in (hold, ended)))
+    assert found.postponed == 2
+    assert [units.expires(unit) for unit in ("case-1", "case-2", "free")] == [{PUT_OFF}, {PUT_OFF}, {SOON}]
+
+
+def test_what_people_hold_does_not_expire_either_until_the_hold_ends(cycle: Cycle, units: Units) -> None:
+    units.has("case-1", "free", closed="2023-01-01", expires=SOON)
+    placed = {"datasets": {"include": ["ods/*"]}, "transactions": ["case-*"], "reason": "case 7", "owner": "ann"}
+    elsewhere = {"name": "elsewhere", "datasets": {"include": ["ods/other*"]}, "reason": "case 8", "owner": "ann"}
+    with cycle.ledger() as ledger:
+        ledger.holds.place(Hold.model_validate({**placed, "name": "h"}), "ann")
+        ledger.holds.place(Hold.model_validate(elsewhere), "ann")
+    assert kept(cycle).postponed == 1
+    assert [units.expires(unit) for unit in ("case-1", "free")] == [{PUT_OFF}, {SOON}]
+
+
+def test_a_hold_or_an_archiving_policy_about_other_datasets_puts_nothing_off(cycle: Cycle, units: Units) -> None:
+    own = {**POLICY, "select": {"older_than": "P2Y"}}
+    others = {**POLICY, "name": "others", "datasets": {"include": ["ods/other*"]}}
+    cycle.says(own, others)
+    units.has("a", kind="PAYMENT", closed="2023-01-01", expires=SOON)
+    hold = {"name": "h", "datasets": {"include": ["ods/other*"]}, "reason": "case 8", "owner": "ann"}
+    assert kept(cycle, Hold.model_validate(hold)).postponed == 0
+    assert units.expires("a") == {SOON}
+
+
+def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON)
+    child = units.tables["summary"]
+    with units.engine.begin() as connection:
+        connection.execute(child.update().values(expires=units.at("2025-01-01 00:00:00")))
+    assert kept(cycle).postponed == 1
+    assert units.expires("a") == {PUT_OFF, "2025-01-01 00:00:00"}
+
+
+def test_a_dry_run_counts_and_changes_nothing(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON)
+    assert kept(cycle, dry_run=True).postponed == 1
+    assert units.expires("a") == {SOON}
+    assert acts(cycle) == []
+
+
+def test_what_is_put_off_is_in_the_audit(cycle: Cycle, units: Units) -> None:
+    units.has("a", "b", closed=None, expires=SOON)
+    kept(cycle)
+    (detail,) = acts(cycle)
+    assert (detail["transactions"], detail["within"], detail["until"]) == (
+        2,
+        "2023-05-18T10:00:00.500000Z",
+        "2023-11-13T10:00:00.500000Z",
+    )
+    assert kept(cycle).postponed == 0
+    assert len(acts(cycle)) == 1
+
+
+def test_what_expires_tomorrow_is_told_by_type_for_the_day_in_utc(cycle: Cycle, units: Units) -> None:
+    """What is not done with and within a day was put off before; what expires in the evening of tomorrow was not looked at yet."""
+    evening, midnight, after = "2023-05-18 23:59:59.999999", "2023-05-18 00:00:00", "2023-05-19 00:00:00"
+    units.has("a", "b", kind="PAYMENT", expires=evening).has("c", kind="PAYMENT", archived="2022-01-01", expires=midnight)
+    units.has("d", kind="RECALL", closed=None, expires=evening).has("e", closed=None, kind="RECALL", expires=SOON)
+    units.has("f", kind="RECALL", expires=after).has("g", kind="RECALL", expires="2023-05-17 23:00:00")
+    found = kept(cycle)
+    assert found.postponed == 1
+    assert found.tomorrow == (ExpiryCount("PAYMENT", 3, 0, 2), ExpiryCount("RECALL", 1, 1, 0))
+    # Also for somebody in whose zone it is tomorrow already.
+    with cycle.ledger() as ledger:
+        far_east = AS_OF.astimezone(timezone(14 * timedelta(hours=1)))
+        (there,) = postpone_expiry_dry_run(ledger, {"ods": units.store()}, far_east)
+    assert there.tomorrow == found.tomorrow
+
+
+@pytest.mark.parametrize("piece", [1, 2, 1_000])
+def test_a_child_that_can_not_be_written_is_told_and_the_others_are_put_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    """However many are looked at together."""
+    monkeypatch.setattr(store, "_PIECE", piece)
+    (tmp_path / "ods.db").touch()
+    units = Units(f"sqlite:///{tmp_path / 'ods.db'}", ttl={"document_ttl": "180d"})
+    units.has("a", "b", "c", "d", "e", closed=None, expires=SOON)
+    with units.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER broken BEFORE UPDATE ON summary WHEN OLD.unit IN ('a', 'd') BEGIN SELECT RAISE(ABORT, 'told to fail'); END"
+        )
+    found = kept(Cycle(tmp_path / "cycle", [units]).says(POLICY))
+    assert (found.postponed, found.left) == (3, 2)
+    assert [TOLD_TO in error for error in found.errors] == [True, True]
+    assert [units.expires(unit) for unit in "abcde"] == [{SOON}, {PUT_OFF}, {PUT_OFF}, {SOON}, {PUT_OFF}]
+
+
+def test_nothing_is_postponed_while_a_sweep_has_the_dataset(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON)
+    with cycle.ledger() as ledger:
+        take_lease(ledger, units.dataset, "a sweep", 60)
+        (found,) = postpone_expiry(ledger, {"ods": units.store()}, AS_OF)
+    assert "a sweep" in (found.refused or "")
+    assert units.expires("a") == {SOON}
+
+
+def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cycle: Cycle) -> None:
+    (tmp_path / "plain.db").touch()
+    plain = Units(f"sqlite:///{tmp_path / 'plain.db'}", store_name="aaa").has("a", closed=None)
+    with cycle.ledger() as ledger:
+        assert postpone_expiry(ledger, {"aaa": plain.store()}, AS_OF, "test") == []
+
+
+# --- a store that can't be asked ---
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> tuple[Cycle, Units]:
+    """A store that is away, and one after it in which something would expire today."""
+    databases = []
+    for name in ("aaa", "ods"):
+        (tmp_path / f"{name}.db").touch()
+        databases.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
+    databases[1].has("a", closed=None, expires="2023-05-17 23:00:00")
+    (tmp_path / "aaa.db").rename(tmp_path / "away.db")
+    return Cycle(tmp_path / "cycle", databases).says(POLICY), databases[1]
+
+
+@pytest.mark.parametrize(
+    "part", ["capabilities", "postponement_terms", "datasets", "find_postponable", "postpone", "count_expiring"]
+)
+def test_whatever_a_store_raises_is_told_and_the_next_one_is_looked_at(
+    tmp_path: Path, cycle: Cycle, units: Units, part: str
+) -> None:
+    """A store may be anybody's, and so may what it raises."""
+
+    def breaks(*_: object) -> None:
+        raise KeyError("expires_at")
+
+    # Of a class of its own, so that the other one is well.
+    is_value = part in ("capabilities", "postponement_terms")
+    broken = type("Broken", (RecordsStore,), {part: property(breaks) if is_value else breaks})
+    (tmp_path / "other.db").touch()
+    other = Units(f"sqlite:///{tmp_path / 'other.db'}", ttl={"document_ttl": "180d"}, store_name="aaa")
+    units.has("a", closed=None, expires=SOON)
+    other.has("a", closed=None, expires=SOON)
+    with cycle.ledger() as ledger:
+        found = postpone_expiry(ledger, {"aaa": broken(other.store().settings), "ods": units.store()}, AS_OF, "test")
+    (said,) = [words for one in found for words in one.troubles]
+    assert said.startswith("aaa/")
+    assert "KeyError: 'expires_at'" in said
+    assert units.expires("a") == {PUT_OFF}
+
+
+def _targets(units: Units, *names: str) -> list[Target]:
+    return [Target(one.transaction, one.note) for one in units.store().prepare(units.dataset, names)]
+
+
+# --- in Dagster ---
+
+
+def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow(cycle: Cycle, units: Units) -> None:
+    units.has("a", closed=None, expires=SOON).has("b", expires=SOON)
+    with dg.DagsterInstance.ephemeral() as instance:
+        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
+    assert ran.success
+    (event,) = [event for event in ran.all_events if event.is_successful_output]
+    shown = {name: value.value for name, value in event.step_output_data.metadata.items()}
+    assert (shown["postponed"], shown["expires_tomorrow"]) == (1, 1)
+    assert units.expires("a") == {PUT_OFF}
+    assert units.expires("b") == {SOON}
+
+
+def test_the_job_asks_the_named_stores_alone_keeps_what_files_hold_and_may_only_tell(beside: tuple[Cycle, Units]) -> None:
+    """The other store is away, which would fail the job."""
+    cycle, units = beside
+    units.has("b", closed="2023-01-01", expires=SOON)
+    file = cycle.folder / "policies" / "p.yaml"
+    held = [{"name": "legal", "datasets": ["ods/*"], "transactions": ["b"], "reason": "case 7"}]
+    file.write_text(json.dumps({**json.loads(file.read_text()), "holds": held}))
+    told = []
+    with dg.DagsterInstance.ephemeral() as instance:
+        for dry_run in (True, False):
+            config = {"as_of": AS_OF.isoformat(), "actor": "ann", "stores": ["ods"], "dry_run": dry_run}
+            ran = run(cycle.settings, instance, "housekeeping", config)
+            (event,) = [event for event in ran.all_events if event.is_successful_output]
+            told.append((event.step_output_data.metadata["postponed"].value, units.expires("b")))
+    assert told == [(2, {SOON}), (2, {PUT_OFF})]
+
+
+def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(beside: tuple[Cycle, Units]) -> None:
+    cycle, units = beside
+    with dg.DagsterInstance.ephemeral() as instance:
+        ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
+    assert not ran.success
+    (event,) = ran.get_step_failure_events()
+    assert "aaa/*: the store aaa failed" in str(event.step_failure_data.error)
+    assert units.expires("a") == {PUT_OFF}

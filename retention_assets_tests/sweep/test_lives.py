@@ -3,7 +3,6 @@
 The law at the end runs random days of a lake against a model in plain dictionaries.
 """
 
-import json
 import random
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,9 +18,8 @@ from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import parse_instant, text_of
-from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_between_batches import BEGUN, REPLACED
-from retention_assets_tests.sweep.test_engine import ALL, DAY, FIVE, begin
 
 WEEK = timedelta(days=7)
 TICK = timedelta(microseconds=1)
@@ -42,7 +40,7 @@ def test_what_was_made_anew_under_a_marked_id_is_spared_and_has_a_grace_of_its_o
 ) -> None:
     lake.has(FIVE).marks()
     if left:
-        begin(lake, *ALL - {"S6"})
+        lake.begins(*ALL - {"S6"})
     lake.comes_again("S2", **changes)
     lake.sweeps()
     assert lake.there() == {"S2", "S6"}
@@ -74,7 +72,7 @@ def test_another_size_is_another_one_unless_a_sweep_had_begun(
     lake.has(FIVE).comes_again("S2", bytes=before)
     lake.marks()
     if left:
-        begin(lake, *ALL - {"S6"})
+        lake.begins(*ALL - {"S6"})
     lake.comes_again("S2", bytes=after)
     lake.sweeps()
     assert lake.there() == ({"S2", "S6"} if stays else {"S6"})
@@ -267,8 +265,7 @@ def test_no_life_goes_without_its_own_mark_and_grace_and_none_stays_unmarked(tmp
     rng, model = random.Random(f"lives {seed}"), Model()
     lake = Lake(tmp_path / "lake", url).has(FIVE)
     lake.says(OLD.replace("{older_than: 30d}", "{beyond: {views: 1}}"))
-    settings = lake.folder / "retention.yaml"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "clock": {"max_ahead": "9y"}}))
+    lake.configures(clock={"max_ahead": "9y"})
     drawn = {row["transaction"]: parse_instant(row["closed_at"]) for row in lake.drawn[0].transactions}
     model.closed = {name: drawn[name] for name in NAMES}
     days = Days(lake, rng, model, drawn)

@@ -72,17 +72,6 @@ class Store:
 # --- the dry run's store ---
 
 
-def test_a_recording_store_answers_questions_like_the_store_behind_it() -> None:
-    store, names = Store(), ["lake/a", "lake/gone"]
-    recording = RecordingStore(store)
-    assert (recording.name, recording.capabilities) == (store.name, store.capabilities)
-    assert (recording.datasets(), recording.shares(names)) == (store.datasets(), store.shares(names))
-    assert recording.read(names).equals(store.read(names))
-    assert (recording.tokens(names), recording.warnings()) == (store.tokens(names), store.warnings())
-    assert recording.prepare("lake/a", ["T1"]) == store.prepare("lake/a", ["T1"])
-    assert recording.recorded == []
-
-
 def test_a_recording_store_writes_down_what_would_be_deleted_and_deletes_nothing() -> None:
     """Transactions of one name in two datasets are two; of one that was not prepared nobody knows the size."""
     recording = RecordingStore(Store())

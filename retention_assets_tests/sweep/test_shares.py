@@ -1,28 +1,36 @@
-"""Several datasets go through a sweep together: whatever happens to one of them, the others go on, and nothing of it is lost.
+"""Several datasets, or a large one slice by slice, in one sweep: what happens to one stops no other, and what changes counts.
 
-Of each of these lakes, lake/b is the one to which something happens, between lake/a and lake/c.
+Of each lake of shares, lake/b is the one to which something happens, between lake/a and lake/c. Slices and batches are of two.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import event
 
-from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.evaluation.rules_in_force import RulesInForce, load_rulebook
+from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.leases import Leases, TakenLeases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
-from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.protocol import LocatedStore, Permit, PreparedTarget, Store, SweptTarget, Target, always
+from retention_assets.policy.durations import Duration
+from retention_assets.policy.model import Hold, Policy
+from retention_assets.sweep import independent_check, recheck
 from retention_assets.sweep import round as sweep_round
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.read import read_fresh
+from retention_assets.sweep.recheck import JudgedRows
+from retention_assets.sweep.round import _Round
 from retention_assets_tests.ledger.states import change_leases
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+from retention_assets_tests.sweep.lakes import DAY, DUE, FIVE, OLD, Lake, Told
+from retention_assets_tests.sweep.test_between_batches import Happens, holds_one
 
 NAMES = ("lake/a", "lake/b", "lake/c")
 TWO = "main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@1d"
@@ -39,29 +47,8 @@ def marked(tmp_path: Path) -> Lake:
     return lake
 
 
-class Between(RecordingStore):
-    """A store that really deletes, and before each answer about a dataset asks the test."""
-
-    def __init__(self, store: Store, happens: Callable[[str, str], object]) -> None:
-        super().__init__(store)
-        self.happens = happens
-
-    def place(self, dataset: str, claim: bool = False) -> str | None:
-        assert isinstance(self.store, LocatedStore)
-        self.happens("place", dataset)
-        return self.store.place(dataset, claim)
-
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        self.happens("prepare", dataset)
-        return self.store.prepare(dataset, transactions)
-
-    def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        self.happens("sweep", dataset)
-        return self.store.sweep(dataset, targets, parallelism, permit)
-
-
 def sweeps(lake: Lake, happens: Callable[[str, str], object] = lambda *_: None) -> dict[str, SweepResult]:
-    return lake.sweeps(stores={"lake": Between(lake.stores["lake"], happens)})
+    return lake.sweeps(store=Told(lake.stores["lake"], happens))
 
 
 def there(lake: Lake) -> list[set[str]]:
@@ -111,19 +98,6 @@ def test_a_lease_that_is_lost_in_the_middle_of_a_batch_ends_its_dataset_alone(ma
     finishes(marked)
 
 
-def test_a_heart_that_loses_one_lease_keeps_the_others(marked: Lake) -> None:
-    with marked.opened() as ledger:
-        leases = ledger.leases.take(NAMES, "ann").leases
-        change_leases(ledger, "UPDATE leases SET expires_at = taken_at WHERE dataset = 'lake/b'")
-        kept = ledger.leases.beat(leases.values())
-        assert (sorted(kept.leases), sorted(kept.others)) == (["lake/a", "lake/c"], ["lake/b"])
-        again = ledger.leases.take(NAMES, "bob")
-        assert (sorted(again.leases), sorted(again.others)) == (["lake/b"], ["lake/a", "lake/c"])
-        assert "is being swept by ann" in again.others["lake/a"]
-        ledger.leases.give_up(leases.values())
-        assert [one.dataset for one in ledger.leases.held()] == ["lake/b"]
-
-
 @pytest.mark.parametrize("kind", ["place", "prepare", "sweep"])
 def test_a_store_that_fails_at_one_dataset_stops_no_other(marked: Lake, kind: str) -> None:
     def fails(asked: str, dataset: str) -> None:
@@ -167,8 +141,7 @@ def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch:
         if kind == "prepare":
             prepared.append(dataset)
             if len(prepared) == 2:
-                with marked.opened() as ledger:
-                    ledger.holds.place(Hold.model_validate({"name": "legal", "datasets": held, "reason": "case 7"}), "ann")
+                marked.hold(held)
 
     results = sweeps(marked, holds)
     assert [one.refused for one in results.values()] == [None] * 3
@@ -189,7 +162,7 @@ def test_a_stop_is_heard_before_the_first_batch_and_between_slices(marked: Lake,
             if len(prepared) == 2:
                 stop.set()
 
-    results = marked.sweeps(stores={"lake": Between(marked.stores["lake"], stops)}, stop=stop)
+    results = marked.sweeps(store=Told(marked.stores["lake"], stops), stop=stop)
     # What was not come to has nothing to say.
     assert [*results] == ["lake/a"]
     assert there(marked) == [{"S2", "S3"}, KEPT, KEPT]
@@ -223,3 +196,132 @@ def test_a_share_whose_sweeper_ends_at_a_write_is_finished_by_the_next(marked: L
     assert others == [first] * 2
     assert marked.verified() == ()
     finishes(marked)
+
+
+@pytest.fixture
+def sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """Five marks that are due."""
+    monkeypatch.setattr(sweep_round, "SLICE", 2)
+    lake = Lake(tmp_path / "lake").has(FIVE)
+    assert lake.marks() == 5
+    return lake
+
+
+def sweeps_slices(lake: Lake, guards: bool, happens: Happens) -> Any:
+    store = lake.elsewhere(lambda: happens(lake), guards=guards)
+    (result,) = lake.sweeps(store=store, wait=lambda *_: None).values()
+    assert (result.refused, result.errors) == (None, [])
+    return result
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str]:
+    calls: list[str] = []
+    real = getattr(module, name)
+
+    def call(*given: Any) -> Any:
+        calls.append(name)
+        return real(*given)
+
+    monkeypatch.setattr(module, name, call)
+    return calls
+
+
+def test_a_log_that_does_not_change_is_judged_once_for_all_slices(
+    sliced: Lake, monkeypatch: pytest.MonkeyPatch, guards: bool
+) -> None:
+    judged = counted(monkeypatch, recheck, "candidate_marks")
+    walked = counted(monkeypatch, independent_check, "rows_in_views")
+    result = sweeps_slices(sliced, guards, lambda _: None)
+    assert (result.planned, result.outcomes[Outcome.DELETED]) == (5, 5)
+    assert (len(judged), len(walked)) == (1, 1)
+    assert sliced.verified() == ()
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(holds_one, id="a hold"),
+        pytest.param(lambda lake: lake.branches("rescue", "S4"), id="a branch"),
+        pytest.param(lambda lake: lake.comes_again("S4", closed_at="2026-01-30T12:00:00.000001Z"), id="another life"),
+    ],
+)
+def test_what_changes_between_slices_counts_in_the_next(sliced: Lake, guards: bool, happens: Happens) -> None:
+    result = sweeps_slices(sliced, guards, happens)
+    assert {outcome: times for outcome, times in result.outcomes.items() if times} == {Outcome.DELETED: 4, Outcome.SPARED: 1}
+    assert sliced.there() == {"S4", "S6"}
+    assert sliced.verified() == ()
+
+
+def test_a_branch_that_the_re_check_overlooks_is_seen_by_the_independent_check_in_the_next_slice(
+    sliced: Lake, guards: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The re-check goes on by what it judged of the first slice."""
+    first: list[pa.Table] = []
+
+    def stale(*given: Any) -> pa.Table:
+        first.append(candidate_marks(*given))
+        return first[0]
+
+    monkeypatch.setattr(recheck, "candidate_marks", stale)
+    store = sliced.elsewhere(lambda: sliced.branches("rescue", "S4"), guards=guards)
+    (result,) = sliced.sweeps(store=store, wait=lambda *_: None).values()
+    assert "S4 is in the latest view of branch rescue" in str(result.refused)
+    assert "S4" in sliced.there()
+
+
+def test_a_realm_that_is_not_purged_any_more_is_not_swept_in_the_next_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guards: bool
+) -> None:
+    monkeypatch.setattr(sweep_round, "SLICE", 2)
+    lake = Lake(tmp_path / "lake")
+    lake.says(OLD.replace("30d", "999d"))
+    lake.has(FIVE)._log("lake/d", ['{"dataset": "lake/d", "realm": "acme"}'])
+    lake.change_realm("acme", "PURGING", Duration(days=3))
+    assert lake.marks() == 6
+
+    def stops(lake: Lake) -> None:
+        lake.change_realm("acme", "ACTIVE")
+
+    before = lake.there()
+    result = sweeps_slices(lake, guards, stops)
+    gone = before - lake.there()
+    assert 0 < len(gone) == result.outcomes[Outcome.DELETED] < 6
+    assert result.outcomes[Outcome.SPARED] == 6 - len(gone)
+
+
+def test_another_round_counts_what_earlier_slices_planned(sliced: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hold comes right before the second slice begins: its marks are withheld, and checked again in another round."""
+    places: list[object] = []
+
+    def check(*given: Any) -> None:
+        places.append(given)
+        if len(places) == 2:
+            sliced.hold("lake/none")
+
+    rounds = counted(monkeypatch, _Round, "_once_more")
+    monkeypatch.setattr("retention_assets.sweep.dataset_sweep.DatasetSweep.check_places", check)
+    result = sweeps_slices(sliced, True, lambda _: None)
+    assert (len(rounds), result.planned, result.outcomes[Outcome.DELETED]) == (1, 5, 5)
+    assert sliced.verified() == ()
+
+
+def test_verdicts_are_known_again_only_by_everything_that_they_depend_on(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake").has(FIVE)
+    log = read_fresh(lake.stores["lake"], ["lake/d"]).log
+    judged = JudgedRows(log.transactions, log.datasets)
+    policy = Policy.model_validate({"name": "old", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "75d"}})
+    other = policy.model_copy(update={"select": policy.select.model_copy(update={"older_than": None, "superseded": True})})
+    hold = Hold.model_validate({"name": "legal", "datasets": "lake/*", "until": DUE + DAY, "reason": "case 7"})
+    rules = RulesInForce((policy,), ())
+    cases = [
+        (rules, DUE),
+        (rules, DUE + timedelta(days=30)),
+        (replace(rules, holds=(hold,)), DUE),
+        (replace(rules, holds=(hold,)), DUE + 2 * DAY),
+        (replace(rules, holds=(hold.model_copy(update={"until": None}),)), DUE + 2 * DAY),
+        (RulesInForce((other,), ()), DUE),
+    ]
+    for one, at in [*cases, *cases]:
+        said = candidate_marks(log.transactions, log.datasets, one.policies, one.holds, at)
+        assert judged.verdicts(one, at).to_pylist() == said.select(["verdict", "reasons", "policy"]).to_pylist()
+    assert judged.verdicts(rules, DUE) is judged.verdicts(RulesInForce((policy.model_copy(),), ()), DUE)
