@@ -2,9 +2,9 @@
 records the object as the sweep's second look saw it: only that very object is deleted."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 
@@ -16,25 +16,27 @@ from retention_assets.errors import Refused, quote
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.frames.log import LINES
 from retention_assets.policy.model import Hold
-from retention_assets.sql.foreign import ForeignDatabase, location_of, table_of
+from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.references import kind_of
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
-from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional, pace_of
+from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
 from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_here, look_in
-from retention_assets.stores.objects.notes import PlannedObject, notes_of, planned_of, present_of
+from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan import Scan, read_here
 from retention_assets.stores.objects.scan_result import ScanResult
-from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
-from retention_assets.stores.objects.source_settings import SqlEdges, SqlListing, SqlReferences
+from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferences
 from retention_assets.stores.objects.sources import Pace
 from retention_assets.stores.objects.sources.finished import FinishedListing
+from retention_assets.stores.objects.sources.sql import DatabaseObjects
 from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, with_names
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
+from retention_assets.stores.places.protocol import DeletionPace
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
@@ -53,31 +55,24 @@ from retention_assets.stores.settings import LazyStore
 _NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 
 
-@dataclass(frozen=True)
-class _Reading:
-    asked: pa.Array
-    found: pa.Table
-
-
 class ObjectsStore(LazyStore[ObjectsSettings]):
     """A store of single objects. Pickled as its settings."""
 
+    capabilities = Capabilities(log_is_complete=True, guards=True, reads_some=True, parts_at="")
+
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
-        self._pace = pace_of(settings, tasks)
-        self._read: dict[str, _Reading] = {}
+        self._pace = DeletionPace(settings.rates.delete / tasks)
+        # keys that were asked for, and the objects among them, by dataset
+        self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
 
     def among(self, tasks: int) -> "ObjectsStore":
         if tasks == 1:
             return self
-        found = ObjectsStore(self.settings, tasks)
-        found.answer_by(self._look)
-        return found
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(log_is_complete=True, guards=True, reads_some=True, parts_at="")
+        store = ObjectsStore(self.settings, tasks)
+        store.answer_by(self._look)
+        return store
 
     @cached_property
     def listing(self) -> ObjectListing:
@@ -87,9 +82,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """Datasets of the store, unless a sweep would be refused; may have to list all objects."""
         if self._rows is not None:
             self._rows.cascades().check()
-        known = self.listing.distinct_names(self.settings)
-        if known is not None:
-            return sorted(known)
+        if (known := self.listing.distinct_names(self.settings)) is not None:
+            return known
         names, pace = set[str](), Pace(self.settings.rates.scan)
         for share in self.listing.shares(1):
             for batch in self.listing.read(share):
@@ -120,8 +114,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return {name: token for name in datasets if (name == only if only else name.startswith(f"{self.name}/"))}
 
     def present(self) -> datetime | None:
-        if isinstance(self.settings.listing, SqlListing):
-            return self._database.present()
+        if self._rows is not None:
+            return self._rows.listing.database.present()
         root = self.settings.data_root
         return server_time(root) if root is not None else None
 
@@ -131,7 +125,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             found.append(
                 f"Nothing refers to the objects of the store {self.name} (`references: none`): age alone decides what goes."
             )
-        if not is_conditional(self.settings):
+        if self.settings.delete.condition == "none":
             found.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
                 " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
@@ -143,18 +137,17 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             )
         rows = self._rows
         questions: list[Callable[[], list[str]]] = [] if rows is None else [lambda: rows.cascades().warnings()]
-        for source in (*self.settings.references, *self.settings.edges):
-            if isinstance(source, SqlReferences | SqlEdges):
-                questions.append(partial(self._view_warnings, source))
+        questions += [
+            partial(self._view_warnings, source)
+            for source in (*self.settings.references, *self.settings.edges)
+            if isinstance(source, SqlReferences | SqlEdges)
+        ]
         for ask in questions:
             try:
                 found += ask()
             except Refused as fault:
                 found.append(str(fault))
         return found
-
-    def accepted_cascades(self) -> str | None:
-        return self._rows.cascades().accepted_paths if self._rows else None
 
     def _view_warnings(self, source: SqlReferences | SqlEdges) -> list[str]:
         if (kind := kind_of(ForeignDatabase(source.sql, self.name), source.table)) is None:
@@ -164,14 +157,19 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             " rows refer is deleted. Name the table that holds the rows."
         ]
 
+    def accepted_cascades(self) -> str | None:
+        return self._rows.cascades().accepted_paths if self._rows else None
+
     def _read_some(self, only: Only) -> pa.Table:
         keys = {dataset: pa.array(names, pa.string()) for dataset, names in only.transactions.items()}
-        found = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
+        present = self._find(pc.unique(pa.chunked_array(list(keys.values()), pa.string())).to_pylist())
         for dataset, asked in keys.items():
-            mine = pc.and_(pc.equal(found["dataset"], dataset), pc.is_in(found["key"], asked))
-            self._read[dataset] = _Reading(asked, found.filter(mine))
-        objects = pa.concat_tables([self._read[dataset].found for dataset in keys] or [_NAMED.empty_table()])
-        with self._looked_at(objects, only.purging, only.holds) as look:
+            rows = pc.and_(pc.equal(present["dataset"], dataset), pc.is_in(present["key"], asked))
+            self._read[dataset] = asked, present.filter(rows)
+        objects = pa.concat_tables([self._read[dataset][1] for dataset in keys] or [_NAMED.empty_table()])
+        due = GivenKeys(objects["key"].filter(pa.array(~within_realms(objects["realm"], only.purging))))
+        looking = look_here(self._order(due, only.purging, only.holds)) if self._look is None else nullcontext(self._look)
+        with looking as look:
             return look.judge(self.settings, objects, list(keys), only.purging)
 
     @property
@@ -189,8 +187,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         is_stopped: Callable[[], bool] = never,
         holds: Sequence[Hold] = (),
     ) -> ObjectsLook:
-        order = replace(self._order(due), purging=purging, holds=holds, is_stopped=is_stopped)
-        order = replace(order, last=ScanResult.from_json(last) if last else None)
+        order = self._order(due, purging, holds)
+        order = replace(order, last=ScanResult.from_json(last) if last else None, is_stopped=is_stopped)
         return look_in(tasks, order, ScanFolder(folder, opened))
 
     def answer_by(self, look: object) -> None:
@@ -202,38 +200,29 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         assert self._look is not None
         return pa.array(self._look.covers(transactions) | in_purging_realms(transactions, self.settings, purging))
 
-    @contextmanager
-    def _looked_at(self, objects: pa.Table, purging: Collection[str], holds: Sequence[Hold]) -> Iterator[ObjectsLook]:
-        if self._look is not None:
-            yield self._look
-            return
-        asked = objects["key"].filter(pa.array(~within_realms(objects["realm"], purging)))
-        with look_here(replace(self._order(GivenKeys(asked)), purging=purging, holds=holds)) as look:
-            yield look
-
-    def _order(self, due: DueTransactions) -> LookOrder:
+    def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Hold]) -> LookOrder:
         sources, edges = open_references(self.settings), open_edges(self.settings)
         rate = self.settings.rates.references
-        return LookOrder(sources, edges, due, self.listing.begin, self.settings, rate=rate)
+        return LookOrder(sources, edges, due, self.listing.begin, self.settings, purging, holds, rate=rate)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Targets as they were judged; those not read before, as they are now."""
         if self._rows is not None:
             self._rows.cascades().check()
         names = pa.array(transactions, pa.string())
-        reading = self._read.get(dataset)
-        if reading is None or not pc.all(pc.is_in(names, reading.asked)).as_py():
-            reading = _Reading(names, self._find_of(dataset, transactions))
-        at = pc.index_in(names, join_chunks(reading.found["key"]))
-        notes, sizes = notes_of(reading.found).take(at), join_chunks(reading.found["size"]).take(at)
+        asked, objects = self._read.get(dataset, (None, _NAMED.empty_table()))
+        if asked is None or not pc.all(pc.is_in(names, asked)).as_py():
+            objects = self._find_of(dataset, transactions)
+        at = pc.index_in(names, join_chunks(objects["key"]))
+        notes, sizes = notes_of(objects).take(at), join_chunks(objects["size"]).take(at)
         there = zip(transactions, sizes.to_pylist(), notes.to_pylist(), strict=True)
         return [PreparedTarget(name, size, note) for name, size, note in there]
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - all of them have one place
         """Location of the table, or of the root and its identity. `claim` leaves an identity file in a local root."""
-        if isinstance(self.settings.listing, SqlListing):
-            return location_of(self._database, table_of(self._database, self.settings.listing.sql.table))
-        root = self._root
+        if self._rows is not None:
+            return location_of(self._rows.listing.database, self._rows.columns.table)
+        root = self.settings.data_root
         if root is None:
             return None
         found = place_of_root(root)
@@ -252,87 +241,69 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """ALL or NOTHING of each target; also NOTHING if another object has its key."""
         deletion = self._deletion(dataset)
         try:
-            deletion.check_root()
-            present = present_of(self._look_at(dataset, [one.transaction for one in targets]).to_pylist())
+            deletion.check_place(targets)
+            present = present_of(self._look_at(dataset, [target.transaction for target in targets]).to_pylist())
         except Exception:  # noqa: BLE001 - drivers have exceptions of their own, and who can't look does not know
-            return {one.transaction: Remains.UNKNOWN for one in targets}
-        found: dict[str, Remains] = {}
-        gone: list[PlannedObject] = []
+            return {target.transaction: Remains.UNKNOWN for target in targets}
+        remains: dict[str, Remains] = {}
         for target in targets:
             planned, there = None, present.get(target.transaction)
             # A note that cannot be parsed counts as none.
             with suppress(Refused):
                 planned = planned_of(target, conditional=True)
             if there is None:
-                found[target.transaction] = Remains.NOTHING
-                gone += [planned] if planned else []
+                is_freed = planned is not None and deletion.is_freed(planned)
+                remains[target.transaction] = Remains.FREED if is_freed else Remains.NOTHING
             elif planned is None:
-                found[target.transaction] = Remains.UNKNOWN
+                remains[target.transaction] = Remains.UNKNOWN
             else:
-                found[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
-        return found | dict.fromkeys(deletion.freed(gone), Remains.FREED)
+                remains[target.transaction] = Remains.NOTHING if planned.change(there) else Remains.ALL
+        return remains
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return self._deletion(dataset).execute(targets, parallelism, permit)
 
     def _deletion(self, dataset: str) -> ObjectDeletion:
         return ObjectDeletion(
-            root=self._root,
+            root=self.settings.data_root,
             find=lambda keys: self._find_of(dataset, keys),
             rows=self._rows,
-            conditional=is_conditional(self.settings),
+            conditional=self.settings.delete.condition == "auto",
             pace=self._pace,
             guarded=self.settings.guarded,
         )
 
     def close(self) -> None:
-        if isinstance(self.settings.listing, SqlListing):
-            self._database.close()
-
-    @cached_property
-    def _database(self) -> ForeignDatabase:
-        listing = self.settings.listing
-        assert isinstance(listing, SqlListing)
-        return ForeignDatabase(listing.sql.url, self.name, listing.sql.row_security)
+        if self._rows is not None:
+            self._rows.listing.database.close()
 
     @cached_property
     def _rows(self) -> ObjectRows | None:
-        listing = self.settings.listing
-        if not isinstance(listing, SqlListing):
-            return None
-        realm = self.settings.realm
-        return ObjectRows(self._database, listing.sql, realm.column if isinstance(realm, FromColumn) else listing.sql.realm)
-
-    @property
-    def _root(self) -> str | None:
-        return self.settings.data_root
+        return ObjectRows(self.listing) if isinstance(self.listing, DatabaseObjects) else None
 
     def _find(self, keys: Sequence[str]) -> pa.Table:
         """Objects present now under the keys, with realm, kind and dataset. Raises Refused if one is listed twice."""
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
-        found = pa.Table.from_batches(batches, _NAMED)
-        if self._rows is None and (twice := _repeated(found["key"])) is not None:
-            realms = sorted({str(one) for one in found.filter(pc.equal(found["key"], twice))["realm"].to_pylist()})
+        objects = pa.Table.from_batches(batches, _NAMED)
+        counts = pc.value_counts(objects["key"])
+        often = counts.filter(pc.greater(counts.field("counts"), 1))
+        if self._rows is None and len(often):
+            twice = often[0]["values"].as_py()
+            realms = sorted({str(realm) for realm in objects.filter(pc.equal(objects["key"], twice))["realm"].to_pylist()})
             raise Refused(
                 f"The object {quote(twice, 200)} of the store {self.name} is listed more than once (realms"
                 f" {', '.join(realms)}), and its place has it once: what is done for one realm would be done to all. List each"
                 " object once."
             )
-        return found
+        return objects
 
     def _look_at(self, dataset: str, keys: Sequence[str]) -> pa.Table:
-        """Objects present now under keys of a dataset. A place has one dataset per key."""
+        # A place has one dataset per key.
         if self._rows is not None:
             return self._find_of(dataset, keys)
         place = self.listing.place if isinstance(self.listing, FinishedListing) and self.listing.place else self.listing
         return pa.Table.from_batches(place.find(keys) if keys else [], OBJECTS)
 
     def _find_of(self, dataset: str, keys: Sequence[str]) -> pa.Table:
-        found = self._find(keys)
-        return found.filter(pc.equal(found["dataset"], dataset))
-
-
-def _repeated(keys: pa.ChunkedArray) -> str | None:
-    counts = pc.value_counts(keys)
-    often = counts.filter(pc.greater(counts.field("counts"), 1))
-    return often[0]["values"].as_py() if len(often) else None
+        objects = self._find(keys)
+        return objects.filter(pc.equal(objects["dataset"], dataset))

@@ -39,6 +39,9 @@ from retention_assets.stores.objects.sources.finished import derived_columns
 from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, dataset_parts, whole_batch, with_names
 from retention_assets.stores.records.tables import Key, RecordTables, TableRows, attribute_text
 
+# keys per statement, well below every database's limit of parameters; SQLite uses three per key
+_PORTION = 5_000
+
 
 @dataclass(frozen=True)
 class DatabaseSource:
@@ -60,15 +63,19 @@ class DatabaseSource:
         return [self.table]
 
     def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """Rows with a key."""
-        rows = 0
+        rows, schema = 0, pa.schema([field.with_nullable(True) for field in self.schema])
         database = ForeignDatabase(self.url, self.label)
         try:
             table = table_of(database, self.table)
             with database.reading() as connection:
-                for batch in stream(connection, self._query(connection, table), self._read_schema, bytes_too=True):
+                for batch in stream(connection, self._query(connection, table), schema, bytes_too=True):
                     rows += len(batch)
-                    yield self._checked(batch)
+                    # An existing key without a text must not count as missing.
+                    if any(batch[field.name].null_count for field in self.schema if not field.nullable):
+                        raise SourceNotWhole(
+                            f"{self.label} has keys that are bytes, which have no text in SQLite. Write them as text."
+                        )
+                    yield batch.cast(self.schema)
         except SourceNotWhole:
             raise
         except Refused as fault:
@@ -82,39 +89,19 @@ class DatabaseSource:
         """A stream read to its end is complete."""
         return [] if ends else [self.table]
 
-    @property
-    def _read_schema(self) -> pa.Schema:
-        return pa.schema([field.with_nullable(True) for field in self.schema])
-
     def _query(self, connection: Connection, table: Table) -> Select[Any]:
-        dialect = connection.dialect.name
-        given = [None if name is None else self._column(table, name) for name in self.columns]
-        texts = [null() if column is None else Key(column, dialect).text for column in given]
-        required = [
-            column.is_not(None)
-            for column, field in zip(given, self.schema, strict=True)
-            if column is not None and not field.nullable
-        ]
-        query: Select[Any] = select(*(text.label(f"c{at}") for at, text in enumerate(texts))).where(and_(*required))
+        """Select the texts of rows with a key."""
+        query: Select[Any] = select()
+        for at, (name, field) in enumerate(zip(self.columns, self.schema, strict=True)):
+            if name is not None and name not in table.columns:
+                remedy = suggest(name, table.columns.keys()) or f"It has {', '.join(table.columns.keys())}."
+                raise SourceNotWhole(f"{self.label} has no column {name}. {remedy}")
+            given = null() if name is None else Key(table.columns[name], connection.dialect.name).text
+            query = query.add_columns(given.label(f"c{at}"))
+            if name is not None and not field.nullable:
+                query = query.where(table.columns[name].is_not(None))
         # Line breaks end a trailing comment in the condition.
         return query if self.where is None else query.where(literal_column(f"(\n{self.where}\n)"))
-
-    def _column(self, table: Table, name: str) -> Column[Any]:
-        if name not in table.columns:
-            remedy = suggest(name, table.columns.keys()) or f"It has {', '.join(table.columns.keys())}."
-            raise SourceNotWhole(f"{self.label} has no column {name}. {remedy}")
-        return table.columns[name]
-
-    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        for field in self.schema:
-            # An existing key without a text must not count as missing.
-            if not field.nullable and batch[field.name].null_count:
-                raise SourceNotWhole(f"{self.label} has keys that are bytes, which have no text in SQLite. Write them as text.")
-        return batch.cast(self.schema)
-
-
-# keys per statement, well below every database's limit of parameters; SQLite uses three per key
-_PORTION = 5_000
 
 
 @dataclass(frozen=True)
@@ -126,7 +113,26 @@ class RowRange:
 
 
 @dataclass(frozen=True)
+class ObjectColumns:
+    """Table of objects: a query of its rows, and texts of the columns of realm and kind."""
+
+    table: Table
+    key: Key
+    query: Select[Any]
+    schema: pa.Schema
+    texts: dict[str, ColumnElement[Any]]
+
+    def named(self, keys: Sequence[str], realm: str | None) -> ColumnElement[bool]:
+        """Match rows by key, and by realm if a column names it: a key may be in several realms."""
+        if (text := self.texts.get("realm")) is None:
+            return self.key.exactly(keys)
+        return and_(self.key.exactly(keys), text.is_(None) if realm is None else text == realm)
+
+
+@dataclass(frozen=True)
 class DatabaseObjects:
+    """Objects that are rows of a table, listed in ranges of keys from PostgreSQL's statistics."""
+
     database: ForeignDatabase
     table: SqlObjects
     # columns of realm and kind, by role
@@ -148,7 +154,7 @@ class DatabaseObjects:
         return [RowRange(after, up_to) for after, up_to in pairwise(bounds)]
 
     def read(self, share: RowRange) -> Iterator[pa.RecordBatch]:
-        rows = self._rows()
+        rows = self.columns()
         query = rows.query
         if share.after is not None:
             query = query.where(rows.key.beyond(share.after, False))
@@ -157,25 +163,43 @@ class DatabaseObjects:
         yield from self._batches(query, rows)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        rows, wanted = self._rows(), sorted(set(keys))
+        rows, wanted = self.columns(), sorted(set(keys))
         for at in range(0, len(wanted), _PORTION):
             yield from self._batches(rows.query.where(rows.key.exactly(wanted[at : at + _PORTION])), rows)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
         if (constant := constant_dataset(settings)) is not None:
             return [constant]
-        rows, derived = self._rows(), dict(self.derived)
-        asked = dataset_parts(settings)
-        if not asked <= derived.keys():
+        rows, roles = self.columns(), sorted(dataset_parts(settings))
+        if not set(roles) <= rows.texts.keys():
             return None
-        columns = [rows.texts[role].label(role) for role in sorted(asked)]
-        schema = pa.schema([(role, pa.string()) for role in sorted(asked)])
-        query = select(*columns).where(rows.key.column.is_not(None)).distinct()
+        query = select(*(rows.texts[role].label(role) for role in roles)).where(rows.key.column.is_not(None)).distinct()
         names = set[str]()
-        for found in self._refusing(self.database.batches(query, schema)):
-            batch = whole_batch(pa.repeat("", len(found)), {role: found[role] for role in found.schema.names})
-            names |= set(with_names(batch, settings)["dataset"].to_pylist())
+        for batch in self._refusing(self.database.batches(query, pa.schema([(role, pa.string()) for role in roles]))):
+            objects = whole_batch(pa.repeat("", len(batch)), {role: batch[role] for role in roles})
+            names |= set(with_names(objects, settings)["dataset"].to_pylist())
         return sorted(names)
+
+    def columns(self) -> ObjectColumns:
+        """Reflect the table. Raises Refused if it, or a column, is not there or of another type."""
+        table, dialect = table_of(self.database, self.table.table), self.database.dialect
+        column, created = self._column(table, self.table.key), self._column(table, self.table.created_at)
+        if dialect != "sqlite":
+            if isinstance(column.type, NullType):
+                raise self._refusal(column, "is of a type that is not known here", "a text, a number or a UUID")
+            if not isinstance(created.type, DateTime):
+                raise self._refusal(created, f"is of the type {created.type}", "a timestamp")
+        key = Key(column, dialect)
+        # Same reading of times as in the `records` store.
+        time = RecordTables(dialect, TableRows(table, key), (), {"created_at": created}).time("created_at")
+        texts = {role: attribute_text(self._column(table, name), dialect) for role, name in self.derived}
+        columns = {"key": key.text, "created_at": time, **texts}
+        if self.table.size is not None:
+            size = self._column(table, self.table.size)
+            columns["size"] = size if dialect == "sqlite" else cast(size, BigInteger)
+        schema = pa.schema([OBJECTS.field(name).with_nullable(True) for name in columns])
+        query = select(*(given.label(name) for name, given in columns.items())).where(column.is_not(None))
+        return ObjectColumns(table, key, query, schema, texts)
 
     def _bounds(self, wanted: int) -> list[str]:
         if wanted < 2 or self.database.dialect != "postgresql":
@@ -191,21 +215,9 @@ class DatabaseObjects:
                 "SELECT histogram_bounds::text::text[] FROM pg_stats WHERE schemaname = :schema AND tablename = :name"
                 " AND attname = :key ORDER BY inherited DESC LIMIT 1"
             )
-            known = connection.execute(query, {"schema": schema, "name": name, "key": key}).scalar() or []
-        inner = known[1:-1]
+            bounds = connection.execute(query, {"schema": schema, "name": name, "key": key}).scalar() or []
+        inner = bounds[1:-1]
         return list(dict.fromkeys(inner[len(inner) * number // wanted] for number in range(1, wanted))) if inner else []
-
-    def _rows(self) -> "_Rows":
-        table = table_of(self.database, self.table.table)
-        key, created = self._column(table, self.table.key), self._column(table, self.table.created_at)
-        if self.database.dialect != "sqlite":
-            if isinstance(key.type, NullType):
-                raise self._refusal(key, "is of a type that is not known here", "a text, a number or a UUID")
-            if not isinstance(created.type, DateTime):
-                raise self._refusal(created, f"is of the type {created.type}", "a timestamp")
-        texts = {role: self._column(table, name) for role, name in self.derived}
-        size = None if self.table.size is None else self._column(table, self.table.size)
-        return _Rows.of(self.database.dialect, table, key, created, size, texts)
 
     def _column(self, table: Table, name: str) -> Column[Any]:
         if name not in table.columns:
@@ -221,7 +233,7 @@ class DatabaseObjects:
             f" {expected}. Name another column in the settings."
         )
 
-    def _batches(self, query: Select[Any], rows: "_Rows") -> Iterator[pa.RecordBatch]:
+    def _batches(self, query: Select[Any], rows: ObjectColumns) -> Iterator[pa.RecordBatch]:
         for batch in self._refusing(self.database.batches(query, rows.schema)):
             if batch["key"].null_count:
                 raise Refused(
@@ -244,27 +256,3 @@ class DatabaseObjects:
                 f"The table {self.table.table} of the store {self.database.store} holds what can't be read as objects: {line}."
                 " Look at its times (with a zone, or in UTC) and sizes (whole numbers)."
             ) from None
-
-
-@dataclass(frozen=True)
-class _Rows:
-    key: Key
-    query: Select[Any]
-    schema: pa.Schema
-    texts: dict[str, ColumnElement[Any]]
-
-    @classmethod
-    def of(
-        cls, dialect: str, table: Table, key: Column[Any], created: Column[Any], size: Column[Any] | None,
-        derived: dict[str, Column[Any]],
-    ) -> "_Rows":  # fmt: skip
-        mine = Key(key, dialect)
-        # Same reading of times as in the `records` store.
-        time = RecordTables(dialect, TableRows(table, mine), (), {"created_at": created}).time("created_at")
-        texts = {role: attribute_text(one, dialect) for role, one in derived.items()}
-        columns = {"key": mine.text, "created_at": time, **texts}
-        if size is not None:
-            columns["size"] = size if dialect == "sqlite" else cast(size, BigInteger)
-        schema = pa.schema([OBJECTS.field(name).with_nullable(True) for name in columns])
-        query = select(*(column.label(name) for name, column in columns.items())).where(key.is_not(None))
-        return cls(mine, query, schema, texts)
