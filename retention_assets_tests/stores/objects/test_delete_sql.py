@@ -1,6 +1,7 @@
 """Deleting objects that are rows: in one transaction with the look, in each kind of database."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from retention_assets.sql.errors import WriteFailed
 from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.guarded_delete import GuardedDelete
 from retention_assets.stores.objects import delete
-from retention_assets.stores.protocol import SweptTarget
+from retention_assets.stores.protocol import Remains, SweptTarget
 from retention_assets_tests.stores.objects.conftest import KEYS
 from retention_assets_tests.stores.objects.environments import OLD, SqlObjects
 from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
@@ -67,6 +68,20 @@ def in_realms(lite: SqlObjects) -> dict[str, Any]:
         row = {"id": "one", "made": OLD.replace(tzinfo=None).isoformat(sep=" "), "weight": 5}
         connection.execute(insert(lite.table), [{**row, "tenant": name} for name in ("r1", "r2")])
     return {"listing": {"sql": {**lite.listing["sql"], "realm": "tenant"}}, "dataset": "{realm}"}
+
+
+@pytest.mark.parametrize(
+    ("known", "remains"), [(True, Remains.FREED), (False, Remains.UNKNOWN)], ids=["planned", "perhaps another"]
+)
+def test_an_emptied_table_shows_that_rows_are_gone_only_where_it_is_known_to_be_the_planned_one(
+    lite: SqlObjects, known: bool, remains: Remains
+) -> None:
+    lite.put("a/one", b"x")
+    [target] = begun(planned(lite.store(), "a/one"))
+    lite.take("a/one")
+    assert lite.store().remains("blobs/a", [replace(target, place_known=known)]) == {"a/one": remains}
+    lite.put("a/two", b"x")
+    assert lite.store().remains("blobs/a", [target]) == {"a/one": Remains.FREED}
 
 
 def test_a_key_that_two_realms_have_goes_from_one_alone(lite: SqlObjects) -> None:
