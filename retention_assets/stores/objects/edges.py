@@ -2,9 +2,8 @@
 realm holds in that realm, one without in every realm. Cycles are allowed; each key is visited once per scope. Following is a
 single task, which holds indexes for all edges, and each key once."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from retention_assets.frames.arrays import Bools, Ints, join_chunks
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.classes import ClassRules, why_kept
 from retention_assets.stores.objects.fingerprints import (
-    Fingerprints,
     Hashes,
     Lookup,
     ReferredNames,
@@ -41,11 +39,18 @@ class CodedEdges:
     names: tuple[str, ...]
 
     @classmethod
-    def read(cls, read: Callable[[], Iterable[pa.Table]], fingerprints: Fingerprints) -> "CodedEdges":
-        """Code edges in several passes over `read()`, which must repeat the same batches; one batch is in memory at a time.
-        Keys are told apart by fingerprints. Raises Refused if two keys have the same one."""
+    def read(cls, folder: ScanFolder, parts: Sequence[str]) -> "CodedEdges":
+        """Code edges in several passes over files; one batch is in memory at a time. Keys are told apart by fingerprints.
+        Raises Refused if two keys have the same one."""
+
+        def read() -> Iterator[pa.Table]:
+            for part in parts:
+                with folder.reader(part) as source:
+                    for group in range(source.num_row_groups):
+                        yield source.read_row_group(group, use_threads=False).cast(EDGES)
+
         ends = ("from", "to")
-        batches = [[fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
+        batches = [[folder.fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
         known = distinct(np.concatenate([one for both in batches for one in both]))
         index = SortedFingerprints(known)
         codes = [[index.find(one) for one in both] for both in batches]
@@ -74,73 +79,36 @@ class CodedEdges:
         names, realm = words_of(join_chunks(pa.chunked_array(realms).unify_dictionaries()))
         return cls(begins, targets, np.where(realm == len(names), -1, realm), keys, tuple(names))
 
-    def walk(self, *, back: bool = False) -> "Walk":
-        """Walk along the edges, or back in whatever realm they are."""
-        if back:
-            return Walk.of(self.ends, self.begins, np.full(len(self.ends), -1, dtype=np.int64), len(self.keys))
-        return Walk.of(self.begins, self.ends, self.realms, len(self.keys))
-
-    @cached_property
-    def begins_of_realms(self) -> list[Ints]:
-        """Nodes at which edges of every realm begin, and those at which edges of each named realm do."""
-        order = np.argsort(self.realms, kind="stable")
-        bounds = np.searchsorted(self.realms[order], np.arange(-1, len(self.names) + 1))
-        return [distinct(self.begins[part]) for part in np.split(order, bounds[1:-1])]
-
-
-def read_edge_files(folder: ScanFolder, parts: Sequence[str]) -> Iterator[pa.Table]:
-    for part in parts:
-        with folder.reader(part) as source:
-            for group in range(source.num_row_groups):
-                yield source.read_row_group(group, use_threads=False).cast(EDGES)
-
-
-def realms_of(scopes: Ints, names: Sequence[str]) -> pa.Array:
-    """Name of the realm of each scope; null for those that are no realm's."""
-    return pa.array(names, pa.string()).take(pa.array(np.maximum(scopes - REALMS, 0), mask=scopes < REALMS))
-
-
-@dataclass(frozen=True)
-class Walk:
-    """Walks along edges, grouped by their start node; a state is a scope and a node in one number."""
-
-    first: Ints
-    targets: Ints
-    realms: Ints
-
-    @classmethod
-    def of(cls, begins: Ints, ends: Ints, realms: Ints, nodes: int) -> "Walk":
-        order = np.argsort(begins, kind="stable")
-        first = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(begins, minlength=nodes))])
-        return cls(first, ends[order], realms[order])
-
-    @property
-    def nodes(self) -> int:
-        return len(self.first) - 1
-
-    def reached(self, front: Ints) -> tuple[Ints, Ints]:
+    def reached(self, front: Ints, *, back: bool = False) -> tuple[Ints, Ints]:
         """All states that edges lead to from the front (sorted, distinct), including starts that are reached again, and the
-        index of the start of each."""
+        index of the start of each; or `back`, in whatever realm the edges are. A state is a scope and a node in one number."""
+        begins, ends = (self.ends, self.begins) if back else (self.begins, self.ends)
+        order, nodes = np.argsort(begins, kind="stable"), len(self.keys)
+        targets = ends[order]
+        realms = np.full(len(ends), -1, dtype=np.int64) if back else self.realms[order]
+        begin_of = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(begins, minlength=nodes))])
         seen, origins = _Seen(), np.arange(len(front))
         states, roots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         while len(front):
-            at, places = self._step(front % self.nodes)
-            scope, realm = front[at] // self.nodes, self.realms[places]
+            first = begin_of[front % nodes]
+            counts = begin_of[front % nodes + 1] - first
+            # index of the start of each edge, and index of the edge
+            at = np.repeat(np.arange(len(front)), counts)
+            places = np.arange(len(at)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+            scope, realm = front[at] // nodes, realms[places]
             goes = (scope <= ACROSS) | (realm < 0) | (realm + REALMS == scope)
             scope = np.where((scope == EVERYWHERE) & (realm >= 0), realm + REALMS, scope)
-            front, first = np.unique((scope * self.nodes + self.targets[places])[goes], return_index=True)
+            front, first = np.unique((scope * nodes + targets[places])[goes], return_index=True)
             new = seen.new(front)
             front, origins = front[new], origins[at[goes][first[new]]]
             states.append(front)
             roots.append(origins)
         return np.concatenate(states), np.concatenate(roots)
 
-    def _step(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Follow all edges of the nodes: indexes into `nodes`, and indexes into `targets`."""
-        counts = self.first[nodes + 1] - self.first[nodes]
-        origins = np.repeat(np.arange(len(nodes)), counts)
-        places = np.arange(len(origins)) + np.repeat(self.first[nodes] - (np.cumsum(counts) - counts), counts)
-        return origins, places
+
+def realms_of(scopes: Ints, names: Sequence[str]) -> pa.Array:
+    """Name of the realm of each scope; null for those that are no realm's."""
+    return pa.array(names, pa.string()).take(pa.array(np.maximum(scopes - REALMS, 0), mask=scopes < REALMS))
 
 
 class _Seen:
@@ -162,86 +130,73 @@ class _Seen:
         return new
 
 
-@dataclass(frozen=True)
-class FindKept:
-    """Task that finds kept objects in every `tasks`-th part of the listing."""
-
-    listed: ListedObjects
-    tasks: int
-    edges: Sequence[str]
-    rules: ClassRules
-    holds: Sequence[Hold]
-    salt: bytes
-    folder: ScanFolder
-
-    def __call__(self, number: int) -> ReferenceRuns:
-        """Write objects that rules or holds keep and at which edges begin, in the form of references."""
-        fingerprints, hashes, names = Fingerprints(self.salt), list[Hashes](), ReferredNames()
-        begins = SortedFingerprints(in_order([self.folder.read_values(f"{part}.begins").values for part in self.edges]))
-        for part in range(number, len(self.listed.parts), self.tasks):
-            for table in self.listed.read(part, KEPT):
-                near = table.filter(pa.array(begins.has(fingerprints.of(join_chunks(table["key"])))))
-                near = near.filter(pc.is_valid(why_kept(near, self.rules, self.holds)))
-                texts, realms = join_chunks(near["key"]), join_chunks(near["realm"]).cast(pa.string())
-                hashes.append(fingerprints.of(texts, realms))
-                names.realms.update(pc.unique(realms).to_pylist())
-        return ReferenceRuns([self.folder.write_values(f"edges/kept-{number:05d}", in_order(hashes))], names)
+def find_kept(
+    listed: ListedObjects, tasks: int, edges: Sequence[str], rules: ClassRules, holds: Sequence[Hold], number: int
+) -> ReferenceRuns:
+    """Write objects that rules or holds keep and at which edges begin, in the form of references: those of every `tasks`-th
+    part of the listing."""
+    folder, hashes, names = listed.folder, list[Hashes](), ReferredNames()
+    begins = SortedFingerprints(in_order([folder.read_values(f"{part}.begins").values for part in edges]))
+    for part in range(number, len(listed.parts), tasks):
+        for table in listed.read(part, KEPT):
+            near = table.filter(pa.array(begins.has(folder.fingerprints.of(join_chunks(table["key"])))))
+            near = near.filter(pc.is_valid(why_kept(near, rules, holds)))
+            texts, realms = join_chunks(near["key"]), join_chunks(near["realm"]).cast(pa.string())
+            hashes.append(folder.fingerprints.of(texts, realms))
+            names.realms.update(pc.unique(realms).to_pylist())
+    return ReferenceRuns([folder.write_values(f"edges/kept-{number:05d}", in_order(hashes))], names)
 
 
-@dataclass(frozen=True)
-class CloseEdges:
-    parts: Sequence[str]
-    references: ReferenceRuns
-    kept: ReferenceRuns
-    salt: bytes
-    folder: ScanFolder
+def close_edges(
+    folder: ScanFolder,
+    parts: Sequence[str],
+    references: ReferenceRuns,
+    kept: ReferenceRuns,
+    number: int,  # noqa: ARG001 - the only one
+) -> ReferenceRuns:
+    """Write the keys that are retained over edges, but by no reference."""
+    edges = CodedEdges.read(folder, parts)
+    nodes = len(edges.keys)
+    order = np.argsort(edges.realms, kind="stable")
+    bounds = np.searchsorted(edges.realms[order], np.arange(-1, len(edges.names) + 1))
+    # nodes at which edges of every realm begin, and those at which edges of each named realm do
+    everywhere, *own = (distinct(edges.begins[part]) for part in np.split(order, bounds[1:-1]))
+    # If every edge has a realm, other realms have no edges.
+    realms = references.names.realms | kept.names.realms
+    others = sorted({name for name in realms if name is not None}.difference(edges.names)) if len(everywhere) else []
+    names = [*edges.names, *others]
+    begins = [everywhere, *(distinct(np.append(everywhere, some)) for some in own), *[everywhere] * len(others)]
+    scopes = [EVERYWHERE, *range(REALMS, REALMS + len(names))]
+    asked = list(zip([None, *names], (edges.keys.take(pa.array(some)) for some in begins), strict=True))
+    named, held = (
+        np.concatenate([scope * nodes + some[mask] for scope, some, mask in zip(scopes, begins, masks, strict=True)])
+        for masks in (_are_named(folder, asked, references), _are_named(folder, asked, kept))
+    )
+    states = edges.reached(distinct(np.append(named, held)))[0]
+    in_all = np.zeros(nodes, dtype=bool)
+    for retained in (named, states):
+        in_all[retained[retained < nodes]] = True
+    new = states[~np.isin(states, named, assume_unique=True, kind="sort")]
+    new = new[(new < nodes) | ~in_all[new % nodes]]
+    named_in = realms_of(new // nodes, names)
+    values = distinct(folder.fingerprints.of(edges.keys.take(pa.array(new % nodes)), named_in))
+    return ReferenceRuns([folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(named_in).to_pylist())))
 
-    def __call__(self, _: int) -> ReferenceRuns:
-        """Write the keys that are retained over edges, but by no reference."""
-        fingerprints = Fingerprints(self.salt)
-        edges = CodedEdges.read(lambda: read_edge_files(self.folder, self.parts), fingerprints)
-        nodes = len(edges.keys)
-        everywhere, *own = edges.begins_of_realms
-        # If every edge has a realm, other realms have no edges.
-        realms = self.references.names.realms | self.kept.names.realms
-        others = sorted({name for name in realms if name is not None}.difference(edges.names)) if len(everywhere) else []
-        names = [*edges.names, *others]
-        begins = [everywhere, *(distinct(np.append(everywhere, some)) for some in own), *[everywhere] * len(others)]
-        scopes = [EVERYWHERE, *range(REALMS, REALMS + len(names))]
-        asked = list(zip([None, *names], (edges.keys.take(pa.array(some)) for some in begins), strict=True))
-        named, kept = (
-            np.concatenate([scope * nodes + some[mask] for scope, some, mask in zip(scopes, begins, masks, strict=True)])
-            for masks in (self._among(asked, self.references), self._among(asked, self.kept))
-        )
-        states = edges.walk().reached(distinct(np.append(named, kept)))[0]
-        in_all = np.zeros(nodes, dtype=bool)
-        for retained in (named, states):
-            in_all[retained[retained < nodes]] = True
-        new = states[~np.isin(states, named, assume_unique=True, kind="sort")]
-        new = new[(new < nodes) | ~in_all[new % nodes]]
-        named_in = realms_of(new // nodes, names)
-        values = distinct(fingerprints.of(edges.keys.take(pa.array(new % nodes)), named_in))
-        return ReferenceRuns(
-            [self.folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(named_in).to_pylist()))
-        )
 
-    def _among(self, asked: Sequence[tuple[str | None, pa.Array]], references: ReferenceRuns) -> list[Bools]:
-        """Masks of the keys that the references name. Each run is read once."""
-        fingerprints = Fingerprints(self.salt)
-        masks: list[Bools] = []
-        ways: list[tuple[Bools, Lookup]] = []
-        for realm, keys in asked:
-            mask = np.zeros(len(keys), dtype=bool)
-            masks.append(mask)
-            realms = None if realm is None else pa.array([realm]).take(pa.array(np.zeros(len(keys), dtype=np.int64)))
-            ways += [(mask, way) for way in lookups(fingerprints, keys, realms, references.names.named_by)]
-        wanted = SortedFingerprints(in_order([way.hashes for _, way in ways]))
-        # one place more: find() returns -1 for missing values
-        named = np.zeros(len(wanted) + 1, dtype=bool)
-        for run in references.runs:
-            named[wanted.find(self.folder.read_values(run.name).values)] = True
-        named[-1] = False
-        for mask, way in ways:
-            hit = np.flatnonzero(named[wanted.find(way.hashes)])
-            mask[hit if way.rows is None else way.rows[hit]] = True
-        return masks
+def _are_named(folder: ScanFolder, asked: Sequence[tuple[str | None, pa.Array]], references: ReferenceRuns) -> list[Bools]:
+    # Each run is read once, for the keys of all realms.
+    masks = [np.zeros(len(keys), dtype=bool) for _, keys in asked]
+    ways: list[tuple[Bools, Lookup]] = []
+    for mask, (realm, keys) in zip(masks, asked, strict=True):
+        realms = None if realm is None else pa.repeat(realm, len(keys))
+        ways += [(mask, way) for way in lookups(folder.fingerprints, keys, realms, references.names)]
+    wanted = SortedFingerprints(in_order([way.hashes for _, way in ways]))
+    # one place more: find() returns -1 for missing values
+    named = np.zeros(len(wanted) + 1, dtype=bool)
+    for run in references.runs:
+        named[wanted.find(folder.read_values(run.name).values)] = True
+    named[-1] = False
+    for mask, way in ways:
+        hit = np.flatnonzero(named[wanted.find(way.hashes)])
+        mask[hit if way.rows is None else way.rows[hit]] = True
+    return masks

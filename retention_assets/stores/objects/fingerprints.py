@@ -69,28 +69,17 @@ EVERYTHING = "/"
 
 
 @dataclass(frozen=True)
-class NamedBy:
-    """Ways in which references name objects: in a realm, in all realms, or as folders of some depths (0 is everything)."""
-
-    in_realms: bool = False
-    in_all: bool = False
-    depths: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
 class ReferredNames:
-    """Realms and depths of folders by which the references of a share name objects. The realm None means every realm."""
+    """Realms, and depths of folders, by which references name objects. The realm None means every realm, the depth 0 is
+    everything."""
 
     realms: set[str | None] = field(default_factory=set)
     depths: set[int] = field(default_factory=set)
 
     @classmethod
     def all_of(cls, every: Iterable["ReferredNames"]) -> "ReferredNames":
-        names = cls()
-        for one in every:
-            names.realms.update(one.realms)
-            names.depths.update(one.depths)
-        return names
+        known = list(every)
+        return cls({realm for names in known for realm in names.realms}, {depth for names in known for depth in names.depths})
 
     def note(self, references: pa.RecordBatch, names_folders: bool) -> Bools | None:
         """Return a mask of the references that name folders; None if there are none."""
@@ -107,10 +96,6 @@ class ReferredNames:
         self.depths.update(pc.unique(depths).to_pylist())
         return folders
 
-    @property
-    def named_by(self) -> NamedBy:
-        return NamedBy(any(realm is not None for realm in self.realms), None in self.realms, frozenset(self.depths))
-
 
 @dataclass(frozen=True)
 class Lookup:
@@ -124,19 +109,21 @@ class Lookup:
 
 
 def lookups(
-    fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, named_by: NamedBy, own: Hashes | None = None
+    fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, by: ReferredNames, own: Hashes | None = None
 ) -> Iterator[Lookup]:
     """All lookups of some keys. `own` are their fingerprints in their realms, if known."""
     lonely = realms is None or realms.null_count == len(realms)
-    spaces = [realms] if named_by.in_realms or lonely else []
-    if named_by.in_all and not lonely:
+    spaces = [realms] if by.realms - {None} or lonely else []
+    if None in by.realms and not lonely:
         spaces.append(None)
     for number, space in enumerate(spaces):
         known = own if number == 0 and (space is not None or lonely) else None
         hashes = fingerprints.of(keys, space) if known is None else known
         yield Lookup(hashes, None, keys)
-    for depth in sorted(named_by.depths):
-        names = _folders(keys, depth)
+    for depth in sorted(by.depths):
+        # beginning of each key up to and including its `depth`-th slash; null if it has fewer
+        pattern = f"^(?P<folder>(?:[^/]*/){{{depth}}})"
+        names = pc.struct_field(pc.extract_regex(keys, pattern), [0]) if depth else pa.repeat(EVERYTHING, len(keys))
         rows = np.flatnonzero(flags(pc.is_valid(names)))
         if not len(rows):
             continue
@@ -144,13 +131,6 @@ def lookups(
         for space in spaces:
             inside = None if space is None else space.take(pa.array(rows))
             yield Lookup(fingerprints.of(names, inside, places), rows, names, True)
-
-
-def _folders(keys: pa.Array, depth: int) -> pa.Array:
-    """Beginning of each key up to and including its `depth`-th slash; null if it has fewer."""
-    if not depth:
-        return pa.repeat(EVERYTHING, len(keys))
-    return pc.struct_field(pc.extract_regex(keys, f"^(?P<folder>(?:[^/]*/){{{depth}}})"), [0])
 
 
 Number = TypeVar("Number", np.int64, np.uint64)
@@ -186,11 +166,6 @@ class SortedFingerprints:
 
     def __len__(self) -> int:
         return len(self._values)
-
-    @property
-    def values(self) -> Hashes:
-        """Sorted values, possibly repeated."""
-        return self._values
 
     def find(self, wanted: Hashes) -> Ints:
         """Index of the first occurrence of each fingerprint; -1 if absent."""

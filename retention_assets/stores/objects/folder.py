@@ -4,9 +4,9 @@
 `asked/`, `retained/`, `edges/` and `matched/` hold intermediate fingerprints. The listing is read once, before every reference.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from retention_assets.frames.arrays import Ints, integers, join_chunks
 from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.policy.realms import is_reserved
+from retention_assets.stores.concurrency import OpenPlace, open_local
 from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct
 from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -27,6 +28,8 @@ RANGES = 1 << 8
 RANGE_SHIFT = 64 - 8
 # least rows that are written, read and judged together
 ROWS = 1 << 17
+# references of a share held in memory
+_RUN = 1 << 22
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES = "objects", "classes"
 FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
@@ -48,10 +51,6 @@ CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
 _WORDS = ("realm", "kind", "dataset")
 
 
-def open_local(place: str) -> tuple[pafs.FileSystem, str]:
-    return pafs.LocalFileSystem(), place
-
-
 @dataclass(frozen=True)
 class Run:
     """A file of fingerprints, and the number of the source that they are from."""
@@ -59,11 +58,6 @@ class Run:
     name: str
     values: int
     source: int = 0
-
-
-class Sized(Protocol):
-    def __len__(self) -> int:
-        """Number of rows."""
 
 
 S = TypeVar("S", bound=Sized)
@@ -85,10 +79,15 @@ def gathered(parts: Iterable[S], least: int) -> Iterator[list[S]]:
 
 @dataclass(frozen=True)
 class ScanFolder:
-    """A folder, and how its path or URI is opened where tasks run."""
+    """A folder, how its path or URI is opened where tasks run, and the salt of the fingerprints in it."""
 
     root: str
-    open: Callable[[str], tuple[pafs.FileSystem, str]] = open_local
+    open: OpenPlace = open_local
+    salt: bytes = field(default=b"", repr=False)
+
+    @property
+    def fingerprints(self) -> Fingerprints:
+        return Fingerprints(self.salt)
 
     def place(self, name: str) -> tuple[pafs.FileSystem, str]:
         files, root = self.open(self.root)
@@ -102,7 +101,7 @@ class ScanFolder:
     def writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
         """Open a Parquet file for writing; uncompressed on local disks, where compression costs more than it saves."""
         files, path = self.place(name)
-        words = [field.name for field in schema if pa.types.is_dictionary(field.type)]
+        words = [column.name for column in schema if pa.types.is_dictionary(column.type)]
         packed = "none" if isinstance(files, pafs.LocalFileSystem) else "lz4"
         return pq.ParquetWriter(
             path, schema, filesystem=files, compression=packed, use_dictionary=words, write_statistics=False
@@ -115,8 +114,8 @@ class ScanFolder:
 
     def parts(self, name: str) -> list[str]:
         files, path = self.place(name)
-        found = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
-        return sorted(one.base_name for one in found if one.base_name.endswith(".parquet"))
+        names = [info.base_name for info in files.get_file_info(pafs.FileSelector(path, allow_not_found=True))]
+        return sorted(name for name in names if name.endswith(".parquet"))
 
     def write_bytes(self, name: str, *parts: Any) -> None:
         files, path = self.place(name)
@@ -216,24 +215,31 @@ class ListedShare:
     counted: int
 
 
-@dataclass(frozen=True)
-class WriteListing:
-    settings: ObjectsSettings
-    salt: bytes
-    folder: ScanFolder
+def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows) -> ListedShare:
+    only, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
+    with folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
+        for batches in gathered((with_names(batch, settings) for batch in rows), ROWS):
+            table = pa.Table.from_batches(batches)
+            table = table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
+            hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
+            columns = [_column(table, column, only) for column in LISTED if column.name != "fingerprint"]
+            writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
+            names, codes = words_of(table["realm"])
+            reserved = np.array([is_reserved(name) for name in names] + [False])
+            counted += len(table) - int(np.count_nonzero(reserved[codes]))
+    return ListedShare(part, counted)
 
-    def __call__(self, rows: ShareRows) -> ListedShare:
-        fingerprints, only = Fingerprints(self.salt), constant_dataset(self.settings)
-        part, counted = f"{rows.name}.parquet", 0
-        with self.folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
-            for batches in gathered((with_names(batch, self.settings) for batch in rows), ROWS):
-                table = pa.Table.from_batches(batches)
-                table = table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
-                hashes = fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
-                columns = [_column(table, field, only) for field in LISTED if field.name != "fingerprint"]
-                writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
-                counted += len(table) - _reserved_rows(table["realm"])
-        return ListedShare(part, counted)
+
+def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
+    if field.name == "dataset" and only_dataset is not None:
+        places = pa.array(np.zeros(len(table), dtype=np.int32))
+        return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
+    column = join_chunks(table[field.name])
+    if not pa.types.is_dictionary(field.type):
+        return column.cast(field.type)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), field.type)
+    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
 
 
 @dataclass(frozen=True)
@@ -250,88 +256,46 @@ class ListedObjects:
                 yield source.read_row_group(group, columns=list(columns), use_threads=False)
 
 
-def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:
-    if field.name == "dataset" and only_dataset is not None:
-        places = pa.array(np.zeros(len(table), dtype=np.int32))
-        return pa.DictionaryArray.from_arrays(places, pa.array([only_dataset]))
-    column = join_chunks(table[field.name])
-    if not pa.types.is_dictionary(field.type):
-        return column.cast(field.type)
-    if column.null_count == len(column):
-        return pa.nulls(len(column), field.type)
-    return (column if pa.types.is_dictionary(column.type) else column.dictionary_encode()).cast(field.type)
-
-
-def _reserved_rows(realms: pa.ChunkedArray) -> int:
-    if realms.null_count == len(realms):
-        return 0
-    names, codes = words_of(realms)
-    reserved = [number for number, name in enumerate(names) if is_reserved(name)]
-    return sum(int((codes == number).sum()) for number in reserved)
-
-
-# rows of a share held in memory
-_RUN = 1 << 22
-
-
 @dataclass(frozen=True)
 class ReferenceRuns:
-    """Files of the references of a share, and how these name objects."""
+    """Files of references, and how these name objects."""
 
     runs: Sequence[Run]
     names: ReferredNames
 
+    @classmethod
+    def all_of(cls, every: Iterable["ReferenceRuns"]) -> "ReferenceRuns":
+        known = list(every)
+        runs = [run for part in known for run in part.runs if run.values]
+        return cls(runs, ReferredNames.all_of(part.names for part in known))
 
-@dataclass(frozen=True)
-class ReadReferences:
-    salt: bytes
-    folder: ScanFolder
 
-    def __call__(self, rows: ShareRows) -> ReferenceRuns:
-        runs, names = list[Run](), ReferredNames()
-        for values in map(np.concatenate, gathered(self._hashes(rows, names), _RUN)):
-            # Sorting is faster than grouping by range.
-            values.sort()
-            runs.append(self.folder.write_values(f"references/{rows.name}-{len(runs):03d}", values, rows.number))
-        return ReferenceRuns(runs, names)
+def write_references(folder: ScanFolder, rows: ShareRows) -> ReferenceRuns:
+    runs, names = list[Run](), ReferredNames()
+    hashes = (
+        folder.fingerprints.of(batch["object"], batch["realm"], names.note(batch, rows.source.names_folders)) for batch in rows
+    )
+    for values in map(np.concatenate, gathered(hashes, _RUN)):
+        # Sorting is faster than grouping by range.
+        values.sort()
+        runs.append(folder.write_values(f"references/{rows.name}-{len(runs):03d}", values, rows.number))
+    return ReferenceRuns(runs, names)
 
-    def _hashes(self, rows: ShareRows, names: ReferredNames) -> Iterator[Hashes]:
-        fingerprints = Fingerprints(self.salt)
+
+def write_edges(folder: ScanFolder, rows: ShareRows) -> str:
+    """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
+    part, begins = f"edges/{rows.name}.parquet", list[Hashes]()
+    with folder.writer(part, EDGES) as writer:
         for batch in rows:
-            folders = names.note(batch, rows.source.names_folders)
-            yield fingerprints.of(batch["object"], batch["realm"], folders)
+            begins.append(folder.fingerprints.of(batch["from"]))
+            writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
+    folder.write_values(f"{part}.begins", in_order(begins))
+    return part
 
 
 def names_of_sources(read: Sequence[ShareRead[ReferenceRuns]], sources: int) -> list[ReferredNames]:
-    return [ReferredNames.all_of(one.result.names for one in read if one.source == number) for number in range(sources)]
+    return [ReferredNames.all_of(share.result.names for share in read if share.source == number) for number in range(sources)]
 
 
 def in_order(hashes: Sequence[Hashes]) -> Hashes:
     return distinct(np.concatenate(hashes)) if hashes else np.zeros(0, dtype=np.uint64)
-
-
-def distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
-    """Distinct values of all sources in some ranges, and how many each source has."""
-    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
-    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
-
-
-def read_sources(folder: ScanFolder, runs: Sequence[Run], sources: int, first: int, end: int) -> list[list[RangedValues]]:
-    return [[folder.read_values(run.name, first, end) for run in runs if run.source == source] for source in range(sources)]
-
-
-@dataclass(frozen=True)
-class ReadEdges:
-    salt: bytes
-    folder: ScanFolder
-
-    def __call__(self, rows: ShareRows) -> str:
-        """Write the edges of a share, and the fingerprints (without realms) of the keys at which they begin."""
-        part, fingerprints = f"edges/{rows.name}.parquet", Fingerprints(self.salt)
-        begins = list[Hashes]()
-        with self.folder.writer(part, EDGES) as writer:
-            for batch in rows:
-                begins.append(fingerprints.of(batch["from"]))
-                writer.write_table(pa.Table.from_batches([batch]).select(EDGES.names).cast(EDGES))
-        self.folder.write_values(f"{part}.begins", in_order(begins))
-        return part

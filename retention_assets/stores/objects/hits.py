@@ -12,13 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.errors import Refused
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks
 from retention_assets.policy.realms import is_within_any
 from retention_assets.stores.objects.fingerprints import (
     Fingerprints,
     Hashes,
-    NamedBy,
     ReferredNames,
     SortedFingerprints,
     distinct,
@@ -26,7 +24,7 @@ from retention_assets.stores.objects.fingerprints import (
 )
 from retention_assets.stores.objects.folder import ReferenceRuns, Run, ScanFolder, gathered
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.objects.sources import ShareRows
+from retention_assets.stores.objects.sources import LookStopped, ShareRows
 from retention_assets.stores.objects.tables import realms_of_keys
 from retention_assets.stores.protocol import DueTransactions
 
@@ -34,17 +32,6 @@ from retention_assets.stores.protocol import DueTransactions
 _RUN = 1 << 23
 # fingerprints looked up together: 8 bytes each, and 4 for the index
 TOGETHER = 1 << 25
-
-
-class LookStopped(Refused):
-    def __init__(self) -> None:
-        super().__init__("the look at references was stopped")
-
-
-def check_stop(is_stopped: Callable[[], bool]) -> None:
-    """Raises LookStopped if a stop was requested."""
-    if is_stopped():
-        raise LookStopped
 
 
 @dataclass(frozen=True)
@@ -56,39 +43,37 @@ class GivenKeys:
         yield from pa.table({"transaction": self.keys}).to_batches()
 
 
-@dataclass(frozen=True)
-class WriteDue:
-    """Task that writes fingerprints of due keys, except in realms being purged, where references do not count."""
+def write_due(
+    folder: ScanFolder,
+    due: DueTransactions,
+    settings: ObjectsSettings | None,
+    purging: Collection[str],
+    folders: bool,
+    is_stopped: Callable[[], bool],
+    part: int,
+) -> list[Run]:
+    """Write fingerprints of due keys, except in realms being purged, where references do not count."""
 
-    due: DueTransactions
-    settings: ObjectsSettings | None
-    purging: Collection[str]
-    salt: bytes
-    folder: ScanFolder
-    folders: bool
-    is_stopped: Callable[[], bool]
-
-    def __call__(self, part: int) -> list[Run]:
-        runs = list[Run]()
-        for values in map(np.concatenate, gathered(self._hashes(part), _RUN)):
-            runs.append(self.folder.write_values(f"due/{part:06d}-{len(runs):04d}", distinct(values)))
-        return runs
-
-    def _hashes(self, part: int) -> Iterator[Hashes]:
-        fingerprints = Fingerprints(self.salt)
-        for batch in self.due.read(part):
-            check_stop(self.is_stopped)
+    def hashes() -> Iterator[Hashes]:
+        for batch in due.read(part):
+            if is_stopped():
+                raise LookStopped
             keys = batch["transaction"].cast(pa.string())
-            if self.settings is not None and self.purging:
-                keys = keys.filter(pa.array(~in_purging_realms(keys, self.settings, self.purging)))
-            yield from hashes_of(fingerprints, keys, folders=self.folders)
+            if settings is not None and purging:
+                keys = keys.filter(pa.array(~in_purging_realms(keys, settings, purging)))
+            yield from hashes_of(folder.fingerprints, keys, folders=folders)
+
+    return [
+        folder.write_values(f"due/{part:06d}-{number:04d}", distinct(np.concatenate(values)))
+        for number, values in enumerate(gathered(hashes(), _RUN))
+    ]
 
 
 def hashes_of(fingerprints: Fingerprints, keys: pa.Array, *, folders: bool) -> list[Hashes]:
     """Fingerprints of everything by which references may name the keys, apart from realms."""
     deepest = int(pc.max(pc.count_substring(keys, "/")).as_py() or 0) if folders and len(keys) else 0
-    named_by = NamedBy(in_all=True, depths=frozenset(range(deepest + 1)) if folders else frozenset())
-    return [way.hashes for way in lookups(fingerprints, keys, None, named_by)]
+    names = ReferredNames({None}, set(range(deepest + 1)) if folders else set())
+    return [way.hashes for way in lookups(fingerprints, keys, None, names)]
 
 
 def in_purging_realms(keys: pa.Array, settings: ObjectsSettings, purging: Collection[str]) -> Bools:
@@ -115,16 +100,15 @@ class DueFingerprints:
     def of(cls, folder: ScanFolder, runs: Sequence[Run]) -> "DueFingerprints":
         buckets: list[list[Run]] = []
         for run in runs:
-            if not buckets or sum(one.values for one in buckets[-1]) + run.values > TOGETHER:
+            if not buckets or sum(before.values for before in buckets[-1]) + run.values > TOGETHER:
                 buckets.append([])
             buckets[-1].append(run)
         return cls(folder, tuple(map(tuple, buckets)))
 
     def load(self, bucket: int) -> SortedFingerprints:
-        runs = self.buckets[bucket]
-        values = np.empty(sum(run.values for run in runs), dtype=np.uint64)
-        at = 0
-        for run in runs:
+        # filled in place, so that no second copy is in memory
+        values, at = np.empty(sum(run.values for run in self.buckets[bucket]), dtype=np.uint64), 0
+        for run in self.buckets[bucket]:
             values[at : at + run.values] = self.folder.read_values(run.name).values
             at += run.values
         return SortedFingerprints(distinct(values))
@@ -171,9 +155,9 @@ def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints, folder
     return pa.table({**usual, **columns, "source": numbers, "at": pa.array(at)}).select(HITS.names)
 
 
-def write_hits(folder: ScanFolder, salt: bytes, name: str, hits: pa.Table) -> Run:
+def write_hits(folder: ScanFolder, name: str, hits: pa.Table) -> Run:
     """Write hits in the order of their fingerprints, with these in a file beside."""
-    hashes = Fingerprints(salt).of(text_of(hits["key"]), folders=flags(hits["folder"]))
+    hashes = folder.fingerprints.of(text_of(hits["key"]), folders=flags(hits["folder"]))
     order = np.argsort(hashes, kind="stable")
     folder.write_bytes(name, np.ascontiguousarray(hashes[order]))
     with folder.writer(f"{name}.parquet", HITS) as writer:
@@ -189,29 +173,32 @@ class FindReferences:
     # keys from which edges lead to due ones
     leading: DueFingerprints
     bucket: int
-    salt: bytes
     folder: ScanFolder
-    is_stopped: Callable[[], bool]
 
     def __call__(self, rows: ShareRows) -> ReferenceRuns:
         runs, names = list[Run](), ReferredNames()
+        first, others = pc.ScalarAggregateOptions(skip_nulls=False), [name for name in HITS.names if name not in _SAME]
         for tables in gathered(self._hits(rows, names), _HELD):
-            name = f"hits/{rows.name}-{self.bucket:03d}-{len(runs):04d}"
-            runs.append(write_hits(self.folder, self.salt, name, _first_of_each_name(pa.concat_tables(tables))))
+            # Of references that name the same, the first is enough.
+            groups = pa.concat_tables(tables).group_by(_SAME, use_threads=False)
+            hits = groups.aggregate([(name, "first", first) for name in others])
+            hits = hits.rename_columns([name.removesuffix("_first") for name in hits.column_names]).select(HITS.names)
+            runs.append(write_hits(self.folder, f"hits/{rows.name}-{self.bucket:03d}-{len(runs):04d}", hits))
         return ReferenceRuns(runs, names)
 
     def _hits(self, rows: ShareRows, names: ReferredNames) -> Iterator[pa.Table]:
-        fingerprints, before = Fingerprints(self.salt), 0
+        fingerprints, before = self.folder.fingerprints, 0
         for batch in rows:
-            check_stop(self.is_stopped)
             folders = names.note(batch, rows.source.names_folders)
-            hit = np.flatnonzero(self._has(fingerprints.of(batch["object"])))
-            yield _hits_at(batch, hit, rows.number, before, folder=False)
+            hits = [(np.flatnonzero(self._has(fingerprints.of(batch["object"]))), False)]
             if folders is not None:
-                some = np.flatnonzero(folders)
-                keys = batch["object"].take(pa.array(some))
-                hit = some[self._has(fingerprints.of(keys, folders=np.ones(len(some), dtype=bool)))]
-                yield _hits_at(batch, hit, rows.number, before, folder=True)
+                places = np.flatnonzero(folders)
+                keys = batch["object"].take(pa.array(places))
+                hits.append((places[self._has(fingerprints.of(keys, folders=np.ones(len(places), dtype=bool)))], True))
+            for at, folder in hits:
+                named = batch.take(pa.array(at))
+                columns = {"key": named["object"], "realm": named["realm"], "from": named["from"]}
+                yield hits_of(columns, rows.number, before + at, folder)
             before += len(batch)
 
     @cached_property
@@ -227,31 +214,18 @@ class FindReferences:
         return first
 
 
-def _hits_at(batch: pa.RecordBatch, rows: np.ndarray, source: int, before: int, folder: bool) -> pa.Table:
-    some = batch.take(pa.array(rows))
-    return hits_of({"key": some["object"], "realm": some["realm"], "from": some["from"]}, source, before + rows, folder)
-
-
-def _first_of_each_name(hits: pa.Table) -> pa.Table:
-    others = [name for name in HITS.names if name not in _SAME]
-    first = pc.ScalarAggregateOptions(skip_nulls=False)
-    once = hits.group_by(_SAME, use_threads=False).aggregate([(name, "first", first) for name in others])
-    return once.rename_columns([name.removesuffix("_first") for name in once.column_names]).select(HITS.names)
-
-
 @dataclass(frozen=True)
 class Hits:
     """All hits of a look; only their fingerprints are in memory."""
 
     folder: ScanFolder
     runs: Sequence[Run]
-    salt: bytes
     # depths of folders that references name; 0 is everything
     depths: frozenset[int] = frozenset()
 
     @cached_property
     def _index(self) -> tuple[Hashes, Ints]:
-        """Sorted fingerprints of all runs, and the global number of each one's hit."""
+        # sorted fingerprints of all runs, and the global number of each one's hit
         values = np.empty(sum(run.values for run in self.runs), dtype=np.uint64)
         for run, begin in zip(self.runs, self._begins, strict=True):
             values[begin : begin + run.values] = np.frombuffer(self.folder.read_bytes(run.name), dtype=np.uint64)
@@ -268,7 +242,7 @@ class Hits:
         found = [_WITH_PLACES.empty_table()]
         if not len(values) or not len(keys):
             return found[0]
-        for way in lookups(Fingerprints(self.salt), keys, None, NamedBy(in_all=True, depths=self.depths)):
+        for way in lookups(self.folder.fingerprints, keys, None, ReferredNames({None}, set(self.depths))):
             begins = np.searchsorted(values, way.hashes, "left")
             counts = np.searchsorted(values, way.hashes, "right") - begins
             mine = np.flatnonzero(counts)
@@ -285,22 +259,18 @@ class Hits:
         return pa.concat_tables(found)
 
     def _rows(self, numbers: Ints) -> tuple[pa.Table, Ints]:
-        """Distinct hits, and the index of each requested one among them."""
+        # distinct hits, and the index of each requested one among them
         wanted, at = np.unique(numbers, return_inverse=True)
         of_runs = np.searchsorted(self._begins, wanted, "right") - 1
         tables = []
         for number in np.unique(of_runs).tolist():
-            mine = wanted[of_runs == number] - self._begins[number]
-            rows = self._read(self.runs[number].name, mine)
-            tables.append(rows.append_column("run", pa.array(np.full(len(rows), number), pa.int32())))
+            rows = wanted[of_runs == number] - self._begins[number]
+            groups = np.unique(rows // _GROUP)
+            with self.folder.reader(f"{self.runs[number].name}.parquet") as source:
+                table = source.read_row_groups(groups.tolist(), use_threads=False).cast(HITS)
+            table = table.take(pa.array(np.searchsorted(groups, rows // _GROUP) * _GROUP + rows % _GROUP))
+            tables.append(table.append_column("run", pa.array(np.full(len(rows), number), pa.int32())))
         return pa.concat_tables(tables), at
-
-    def _read(self, name: str, rows: Ints) -> pa.Table:
-        groups = np.unique(rows // _GROUP)
-        with self.folder.reader(f"{name}.parquet") as source:
-            table = source.read_row_groups(groups.tolist(), use_threads=False).cast(HITS)
-        places = np.searchsorted(groups, rows // _GROUP) * _GROUP + rows % _GROUP
-        return table.take(pa.array(places))
 
 
 _WITH_PLACES = HITS.append(pa.field("run", pa.int32())).append(pa.field("asked", pa.int64()))

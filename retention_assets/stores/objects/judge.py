@@ -4,9 +4,8 @@ there are, and no task holds all references. A Bloom filter's bits depend on the
 false positive in every scan."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import pyarrow as pa
 from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
 from retention_assets.stores.objects.classes import CLASSES as NAMES
 from retention_assets.stores.objects.classes import ClassRules, classes_of
-from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, NamedBy, SortedFingerprints, lookups
+from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups
 from retention_assets.stores.objects.folder import (
     CLASS,
     CLASSES,
@@ -24,8 +23,7 @@ from retention_assets.stores.objects.folder import (
     RangedValues,
     Run,
     ScanFolder,
-    distinct_of,
-    read_sources,
+    in_order,
     words_of,
 )
 from retention_assets.stores.objects.scan_result import ObjectClass
@@ -34,11 +32,6 @@ from retention_assets.stores.objects.scan_result import ObjectClass
 _PART = 1 << 18
 _FILE = "retained/bloom"
 _WORD = 64
-
-
-class Filter(Protocol):
-    def has(self, wanted: Hashes) -> Bools:
-        """Mask of the fingerprints that are, or may be, in the filter. No element is missed."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +56,15 @@ class Bloom:
         self.bits = np.zeros(size.bits // 8, dtype=np.uint8) if bits is None else bits
 
     def add(self, values: Hashes) -> None:
-        for places in self._places(values):
-            inside = places & np.uint64(7)
-            at = (places >> np.uint64(3)).astype(np.int64)
-            for bit in range(8):
-                # Duplicate places within a byte are safe, as all set the same bit.
-                mine = at[inside == bit]
-                self.bits[mine] |= np.uint8(1 << bit)
+        for begin in range(0, len(values), _PART):
+            first, step = self._seeds(values[begin : begin + _PART])
+            for number in range(self.size.hashes):
+                places = self._place(first, step, number)
+                inside = places & np.uint64(7)
+                at = (places >> np.uint64(3)).astype(np.int64)
+                for bit in range(8):
+                    # Duplicate places within a byte are safe, as all set the same bit.
+                    self.bits[at[inside == bit]] |= np.uint8(1 << bit)
 
     def has(self, wanted: Hashes) -> Bools:
         """Mask of wanted that may be elements. There are no false negatives."""
@@ -85,12 +80,6 @@ class Bloom:
                 left, first, step = left[keep], first[keep], step[keep]
         return found
 
-    def _places(self, values: Hashes) -> Iterator[Hashes]:
-        for begin in range(0, len(values), _PART):
-            first, step = self._seeds(values[begin : begin + _PART])
-            for number in range(self.size.hashes):
-                yield self._place(first, step, number)
-
     def _seeds(self, values: Hashes) -> tuple[Hashes, Hashes]:
         step = values ^ (values >> np.uint64(30))
         step = step * np.uint64(0xBF58476D1CE4E5B9)
@@ -104,26 +93,13 @@ class Bloom:
         return place
 
 
-@dataclass(frozen=True)
-class FillBloom:
-    """Single task that writes a filter of all fingerprints in some files."""
+def fill_bloom(folder: ScanFolder, size: BloomSize, names: Sequence[str], _: int) -> None:
+    """Write a filter of all fingerprints in some files."""
+    bloom = Bloom(size)
+    for name in names:
+        bloom.add(folder.read_values(name).values)
+    folder.write_bytes(_FILE, bloom.bits)
 
-    size: BloomSize
-    names: Sequence[str]
-    folder: ScanFolder
-
-    def __call__(self, _: int) -> None:
-        bloom = Bloom(self.size)
-        for name in self.names:
-            bloom.add(self.folder.read_values(name).values)
-        self.folder.write_bytes(_FILE, bloom.bits)
-
-
-def read_bloom(folder: ScanFolder, size: BloomSize) -> Bloom:
-    return Bloom(size, np.frombuffer(folder.read_bytes(_FILE), dtype=np.uint8))
-
-
-Rows = npt.NDArray[np.uint32]
 
 # objects per run
 _ASKED = 1 << 22
@@ -144,50 +120,39 @@ class AskedRun:
     values: int
 
 
-@dataclass(frozen=True)
-class AskObjects:
-    """Task that writes the fingerprints under which a part's objects may be named."""
+def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, number: int) -> list[AskedRun]:
+    """Write the fingerprints under which a part's objects may be named."""
+    folder, runs, rows = listed.folder, list[AskedRun](), 0
+    # If objects are named in one way and not by folders, their own fingerprints suffice.
+    bare = not (by.depths or (None in by.realms and has_realms))
+    held: list[tuple[Hashes, npt.NDArray[np.uint32] | None]] = []
 
-    listed: ListedObjects
-    named_by: NamedBy
-    has_realms: bool
-    salt: bytes
-    folder: ScanFolder
-
-    def __call__(self, number: int) -> list[AskedRun]:
-        runs, fingerprints = list[AskedRun](), Fingerprints(self.salt)
-        # If objects are named in one way and not by folders, their own fingerprints suffice.
-        bare = not (self.named_by.depths or (self.named_by.in_all and self.has_realms))
-        held: list[tuple[Hashes, Rows | None]] = []
+    def close() -> None:
+        nonlocal rows
+        if not rows:
+            return
+        name = f"asked/{number:05d}-{len(runs):04d}"
+        values = np.concatenate([hashes for hashes, _ in held]) if held else np.zeros(0, dtype=np.uint64)
+        order = folder.write_ranges(name, values)
+        places = [at for _, at in held if at is not None]
+        folder.write_bytes(f"{name}.rows", np.concatenate(places)[order] if places else order.astype(np.uint32))
+        runs.append(AskedRun(name, rows, len(values)))
+        held.clear()
         rows = 0
 
-        def close() -> None:
-            nonlocal rows
-            if rows:
-                runs.append(self._write(f"asked/{number:05d}-{len(runs):04d}", held, rows))
-                held.clear()
-                rows = 0
-
-        for table in self.listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
-            own = join_chunks(table["fingerprint"]).to_numpy()
-            if bare:
-                held.append((own, None))
-            else:
-                every = np.arange(rows, rows + len(table), dtype=np.uint32)
-                ways = lookups(fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), self.named_by, own)
-                held += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
-            rows += len(table)
-            if rows >= _ASKED:
-                close()
-        close()
-        return runs
-
-    def _write(self, name: str, held: Sequence[tuple[Hashes, Rows | None]], rows: int) -> AskedRun:
-        values = np.concatenate([hashes for hashes, _ in held]) if held else np.zeros(0, dtype=np.uint64)
-        order = self.folder.write_ranges(name, values)
-        places = [some for _, some in held if some is not None]
-        self.folder.write_bytes(f"{name}.rows", np.concatenate(places)[order] if places else order.astype(np.uint32))
-        return AskedRun(name, rows, len(values))
+    for table in listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
+        own = join_chunks(table["fingerprint"]).to_numpy()
+        if bare:
+            held.append((own, None))
+        else:
+            every = np.arange(rows, rows + len(table), dtype=np.uint32)
+            ways = lookups(folder.fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), by, own)
+            held += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
+        rows += len(table)
+        if rows >= _ASKED:
+            close()
+    close()
+    return runs
 
 
 @dataclass(frozen=True)
@@ -217,45 +182,52 @@ class MatchObjects:
 
     def __call__(self, number: int) -> MatchedRanges:
         first, end = self.bounds[number]
-        references = read_sources(self.folder, self.references, self.sources, first, end)
-        beside = [self.folder.read_values(run.name, first, end) for run in self.over]
-        asked = [self.folder.read_values(run.name, first, end) for run in self.asked]
-        bloom = read_bloom(self.folder, self.bloom) if self.bloom else None
-        met = [np.zeros(len(one.values), dtype=bool) for one in asked]
+
+        def read(runs: Iterable[Run | AskedRun]) -> list[RangedValues]:
+            return [self.folder.read_values(run.name, first, end) for run in runs]
+
+        references = [read(run for run in self.references if run.source == source) for source in range(self.sources)]
+        beside, asked = read(self.over), read(self.asked)
+        bloom = Bloom(self.bloom, np.frombuffer(self.folder.read_bytes(_FILE), dtype=np.uint8)) if self.bloom else None
+        met = [np.zeros(len(run.values), dtype=bool) for run in asked]
         places = [0] * len(asked)
         distinct, matched, counts = 0, 0, [0] * self.sources
-        for low, high in _cells([one for some in references for one in some], first, end):
-            known, of_sources = distinct_of(references, low, high)
+        for low, high in _cells([run for runs in references for run in runs], first, end):
+            known, of_sources = _distinct_of(references, low, high)
             named = np.zeros(len(known), dtype=bool)
-            some = [one.between(low, high) for one in asked]
-            hashes = np.concatenate(some) if some else known[:0]
+            parts = [run.between(low, high) for run in asked]
+            hashes = np.concatenate(parts) if parts else known[:0]
             at = SortedFingerprints(known).find(hashes)
             there = at >= 0
             named[at[there]] = True
-            retained: list[Filter] = (
-                [bloom] if bloom else [SortedFingerprints(distinct_of([[one]], low, high)[0]) for one in beside]
-            )
-            for filter_ in retained:
-                there |= filter_.has(hashes)
+            if bloom:
+                there |= bloom.has(hashes)
+            else:
+                for run in beside:
+                    there |= SortedFingerprints(_distinct_of([[run]], low, high)[0]).has(hashes)
             begin = 0
-            for place, values in enumerate(some):
+            for place, values in enumerate(parts):
                 met[place][places[place] : places[place] + len(values)] = there[begin : begin + len(values)]
                 places[place] += len(values)
                 begin += len(values)
             distinct, matched = distinct + len(known), matched + int(np.count_nonzero(named))
-            counts = [one + more for one, more in zip(counts, of_sources, strict=True)]
-        name = f"matched/{number:05d}"
-        bits = [np.packbits(one) for one in met]
-        ends = np.cumsum([0, *map(len, bits)], dtype=np.int64)
-        self.folder.write_bytes(name, ends, *bits)
+            counts = [count + more for count, more in zip(counts, of_sources, strict=True)]
+        name, bits = f"matched/{number:05d}", [np.packbits(flags) for flags in met]
+        self.folder.write_bytes(name, np.cumsum([0, *map(len, bits)], dtype=np.int64), *bits)
         return MatchedRanges(name, distinct, tuple(counts), matched)
 
 
+def _distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
+    """Distinct values of all sources in some ranges, and how many each source has."""
+    sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
+    return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
+
+
 def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Group ranges into cells of about _CELL references."""
+    # groups of ranges with about _CELL references
     sizes = np.zeros(RANGES, dtype=np.int64)
-    for one in references:
-        sizes += np.diff(one.begins)
+    for run in references:
+        sizes += np.diff(run.begins)
     begin, held = first, 0
     for number in range(first, end):
         if number > begin and held + sizes[number] > _CELL:
@@ -277,55 +249,43 @@ class Matches:
 
     def hit(self, number: int) -> Bools:
         """Mask of the rows of a run that something names."""
-        run = self.asked[number]
+        run, met = self.asked[number], list[Bools]()
         begins = self.folder.read_values(run.name, 0, 0).begins
-        met = [
-            self._met(name, number, int(begins[end] - begins[first]))
-            for name, (first, end) in zip(self.met, self.bounds, strict=True)
-        ]
+        for name, (first, last) in zip(self.met, self.bounds, strict=True):
+            files, path = self.folder.place(name)
+            with files.open_input_file(path) as source:
+                begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
+                bits = np.frombuffer(source.read_at(end - begin, 8 * (len(self.asked) + 1) + begin), dtype=np.uint8)
+            met.append(np.unpackbits(bits, count=int(begins[last] - begins[first])).view(bool))
         rows: Ints = np.frombuffer(self.folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
         hit = np.zeros(run.rows, dtype=bool)
         hit[rows[np.concatenate(met)]] = True
         return hit
-
-    def _met(self, name: str, number: int, asked: int) -> Bools:
-        files, path = self.folder.place(name)
-        with files.open_input_file(path) as source:
-            begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
-            bits = np.frombuffer(source.read_at(end - begin, 8 * (len(self.asked) + 1) + begin), dtype=np.uint8)
-        return np.unpackbits(bits, count=asked).view(bool)
 
 
 # realm, kind, dataset and class; "" for none
 Group = tuple[str, str, str, ObjectClass]
 
 
-@dataclass(frozen=True)
-class JudgeObjects:
-    """Task that judges a part; `runs` are the numbers of the first asked run of each part, and one more."""
-
-    listed: ListedObjects
-    matches: Matches
-    runs: Sequence[int]
-    rules: ClassRules
-    folder: ScanFolder
-
-    def __call__(self, number: int) -> dict[Group, list[int]]:
-        """Write the class of each object of a part; return objects and bytes of each group."""
-        groups: dict[Group, list[int]] = {}
-        tables = self.listed.read(number, _COLUMNS)
-        with self.folder.writer(f"{CLASSES}/{self.listed.parts[number]}", CLASS) as writer:
-            for run in range(self.runs[number], self.runs[number + 1]):
-                hit, begin = self.matches.hit(run), 0
-                while begin < len(hit):
-                    table = next(tables)
-                    part = hit[begin : begin + len(table)]
-                    classes = classes_of(table["realm"], table["kind"], table["created_at"], part, self.rules)
-                    add_groups(groups, count_groups(table, classes))
-                    names = pa.DictionaryArray.from_arrays(pa.array(classes), _WORDS)
-                    writer.write_table(pa.table([names], schema=CLASS))
-                    begin += len(table)
-        return groups
+def judge_objects(
+    listed: ListedObjects, matches: Matches, runs: Sequence[int], rules: ClassRules, number: int
+) -> dict[Group, list[int]]:
+    """Write the class of each object of a part; return objects and bytes of each group. `runs` are the numbers of the first
+    asked run of each part, and one more."""
+    groups: dict[Group, list[int]] = {}
+    tables = listed.read(number, _COLUMNS)
+    with listed.folder.writer(f"{CLASSES}/{listed.parts[number]}", CLASS) as writer:
+        for run in range(runs[number], runs[number + 1]):
+            hit, begin = matches.hit(run), 0
+            while begin < len(hit):
+                table = next(tables)
+                part = hit[begin : begin + len(table)]
+                classes = classes_of(table["realm"], table["kind"], table["created_at"], part, rules)
+                add_groups(groups, count_groups(table, classes))
+                names = pa.DictionaryArray.from_arrays(pa.array(classes), _WORDS)
+                writer.write_table(pa.table([names], schema=CLASS))
+                begin += len(table)
+    return groups
 
 
 def add_groups(groups: dict[Group, list[int]], more: Mapping[Group, Sequence[int]]) -> None:

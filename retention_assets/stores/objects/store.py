@@ -33,7 +33,7 @@ from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferen
 from retention_assets.stores.objects.sources import Pace
 from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
-from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, with_names
+from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, with_names
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.places.protocol import DeletionPace
@@ -51,8 +51,6 @@ from retention_assets.stores.protocol import (
     never,
 )
 from retention_assets.stores.settings import LazyStore
-
-_NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
 
 
 class ObjectsStore(LazyStore[ObjectsSettings]):
@@ -166,7 +164,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         for dataset, asked in keys.items():
             rows = pc.and_(pc.equal(present["dataset"], dataset), pc.is_in(present["key"], asked))
             self._read[dataset] = asked, present.filter(rows)
-        objects = pa.concat_tables([self._read[dataset][1] for dataset in keys] or [_NAMED.empty_table()])
+        objects = pa.concat_tables([self._read[dataset][1] for dataset in keys] or [NAMED.empty_table()])
         due = GivenKeys(objects["key"].filter(pa.array(~within_realms(objects["realm"], only.purging))))
         looking = look_here(self._order(due, only.purging, only.holds)) if self._look is None else nullcontext(self._look)
         with looking as look:
@@ -210,7 +208,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         if self._rows is not None:
             self._rows.cascades().check()
         names = pa.array(transactions, pa.string())
-        asked, objects = self._read.get(dataset, (None, _NAMED.empty_table()))
+        asked, objects = self._read.get(dataset, (None, NAMED.empty_table()))
         if asked is None or not pc.all(pc.is_in(names, asked)).as_py():
             objects = self._find_of(dataset, transactions)
         at = pc.index_in(names, join_chunks(objects["key"]))
@@ -284,7 +282,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
     def _find(self, keys: Sequence[str]) -> pa.Table:
         """Objects present now under the keys, with realm, kind and dataset. Raises Refused if one is listed twice."""
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
-        objects = pa.Table.from_batches(batches, _NAMED)
+        objects = pa.Table.from_batches(batches, NAMED)
         counts = pc.value_counts(objects["key"])
         often = counts.filter(pc.greater(counts.field("counts"), 1))
         if self._rows is None and len(often):

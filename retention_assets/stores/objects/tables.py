@@ -31,6 +31,9 @@ OBJECTS = pa.schema(
     ]
 )
 
+# Objects with the dataset that `with_names` gives them.
+NAMED = OBJECTS.append(pa.field("dataset", pa.string(), nullable=False))
+
 # One row per reference; without a realm, it names the key in every realm. `from` is who refers to it.
 REFERENCES = pa.schema(
     [

@@ -4,17 +4,18 @@ until it proves that it was whole."""
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import sleep
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol
 
 import pyarrow as pa
 
 from retention_assets.clock import moment
 from retention_assets.errors import Refused
-from retention_assets.stores.concurrency import Tasks
+from retention_assets.stores.concurrency import Result, Tasks
 from retention_assets.stores.objects.scan_result import SourceCount
 from retention_assets.stores.objects.source_settings import SourceSettings
-from retention_assets.stores.protocol import error_text
+from retention_assets.stores.protocol import error_text, never
 
 # most times that changing shares are read
 ROUNDS = 5
@@ -22,6 +23,13 @@ ROUNDS = 5
 
 class SourceNotWhole(Refused):
     """A source did not prove that it was read completely: the scan fails and marks nothing."""
+
+
+class LookStopped(Refused):
+    """A stop was requested."""
+
+    def __init__(self) -> None:
+        super().__init__("the look at references was stopped")
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,6 @@ _SHARES_PER_SLOT = 3
 # rows per piece
 _MOST = 1 << 17
 
-T = TypeVar("T")
-
 
 @dataclass
 class Pace:
@@ -94,9 +100,12 @@ class ShareRows:
     pace: Pace
     # if False, rows lose their realms
     has_realms: bool = True
+    is_stopped: Callable[[], bool] = never
     end: ShareEnd | None = None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self.is_stopped():
+            raise LookStopped
         with naming(self.source):
             batches = self.source.read(self.share)
         while True:
@@ -108,6 +117,8 @@ class ShareRows:
                     self.end = stop.value
                     return
             for begin in range(0, batch.num_rows, _MOST):
+                if self.is_stopped():
+                    raise LookStopped
                 part = batch.slice(begin, _MOST)
                 self.pace.take(part.num_rows)
                 if not self.has_realms:
@@ -116,54 +127,41 @@ class ShareRows:
                 yield part
 
 
-ReadRows = Callable[[ShareRows], T]
+ReadRows = Callable[[ShareRows], Result]
 
 
 @dataclass(frozen=True)
-class ShareRead(Generic[T]):
+class ShareRead(Generic[Result]):
     """A share that was read: the number of its source, its end and what was made of its rows."""
 
     source: int
     end: ShareEnd
-    result: T
+    result: Result
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class ReadShares(Generic[T]):
-    """Task that reads one of the shares of a round. `rate` is in rows per second for all tasks together."""
-
-    sources: Sequence[RowSource]
-    shares: Sequence[tuple[int, Any]]
-    round: int
-    together: int
-    read: ReadRows[T]
-    rate: float = 0
-    has_realms: bool = True
-
-    def __call__(self, number: int) -> ShareRead[T]:
-        began, (at, share) = moment().running, self.shares[number]
-        name, pace = f"{at:04d}-{self.round}-{number:06d}", Pace(self.rate / max(1, self.together))
-        rows = ShareRows(at, self.sources[at], share, name, pace, self.has_realms)
-        result = self.read(rows)
-        assert rows.end is not None, "rows are read to their end"
-        return ShareRead(at, rows.end, result, moment().running - began)
-
-
 def read_whole(
-    tasks: Tasks, sources: Sequence[RowSource], read: ReadRows[T], *, rate: float = 0, has_realms: bool = True
-) -> list[ShareRead[T]]:
+    tasks: Tasks,
+    sources: Sequence[RowSource],
+    read: ReadRows[Result],
+    *,
+    # rows per second for all tasks together; 0 is unlimited
+    rate: float = 0,
+    has_realms: bool = True,
+    is_stopped: Callable[[], bool] = never,
+) -> list[ShareRead[Result]]:
     """Read all shares of the sources by tasks. Raises SourceNotWhole if a source does not prove that it was whole."""
     wanted = _SHARES_PER_SLOT * tasks.slots if tasks.slots > 1 else 1
-    done: list[ShareRead[T]] = []
+    done: list[ShareRead[Result]] = []
     shares: list[tuple[int, Any]] = []
     for at, source in enumerate(sources):
         with naming(source):
             shares += [(at, share) for share in source.shares(wanted)]
-    for number in range(ROUNDS):
+    for turn in range(ROUNDS):
         if shares:
-            together = min(tasks.slots, len(shares))
-            done += tasks.run(ReadShares(sources, shares, number, together, read, rate, has_realms), len(shares))
+            each = rate / min(tasks.slots, len(shares))
+            step = partial(_read_share, sources, tuple(shares), turn, read, each, has_realms, is_stopped)
+            done += tasks.run(step, len(shares))
         shares = []
         for at, source in enumerate(sources):
             with naming(source):
@@ -175,6 +173,23 @@ def read_whole(
         f"{changing} changed each of the {ROUNDS} times that it was read. Try again when less is written to it, or have it"
         " written elsewhere and put in place at once."
     )
+
+
+def _read_share(
+    sources: Sequence[RowSource],
+    shares: Sequence[tuple[int, Any]],
+    turn: int,
+    read: ReadRows[Result],
+    rate: float,
+    has_realms: bool,
+    is_stopped: Callable[[], bool],
+    number: int,
+) -> ShareRead[Result]:
+    began, (at, share) = moment().running, shares[number]
+    rows = ShareRows(at, sources[at], share, f"{at:04d}-{turn}-{number:06d}", Pace(rate), has_realms, is_stopped)
+    result = read(rows)
+    assert rows.end is not None, "rows are read to their end"
+    return ShareRead(at, rows.end, result, moment().running - began)
 
 
 def count_sources(

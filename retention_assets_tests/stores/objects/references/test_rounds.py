@@ -12,7 +12,7 @@ from retention_assets.errors import Refused
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import sources
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
-from retention_assets.stores.objects.sources import ReadShares, ShareRows, read_whole
+from retention_assets.stores.objects.sources import ShareRows, read_whole
 from retention_assets_tests.stores.objects.references.sources import Said
 
 
@@ -105,11 +105,14 @@ def test_what_goes_wrong_with_the_rows_is_no_fault_of_the_source() -> None:
         read_whole(TasksHere(), [Said([("a", None, None)])], Reader(fails=True))
 
 
+class TwoTasks(TasksHere):
+    slots = 2
+
+
 def test_tasks_that_read_side_by_side_share_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(sources, "moment", lambda: SimpleNamespace(running=clock[0]))
     monkeypatch.setattr(sources, "sleep", lambda seconds: clock.append(clock.pop() + seconds))
-    both = [Said([("a", None, None)] * 8, at_once=2), Said([("a", None, None)] * 8, at_once=2)]
-    ReadShares(both, [(0, "all"), (1, "all")], 0, 2, Reader(), rate=4)(0)
-    # Two a second.
-    assert clock == [4.0]
+    read_whole(TwoTasks(), [Said([("a", None, None)] * 8, at_once=2) for _ in range(2)], Reader(), rate=4)
+    # Two a second, one share after the other here.
+    assert clock == [8.0]

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 
 from retention_assets.stores.objects import fingerprints
-from retention_assets.stores.objects.fingerprints import Fingerprints, NamedBy, lookups
+from retention_assets.stores.objects.fingerprints import Fingerprints, ReferredNames, lookups
 
 SALT = bytes(range(240, 256))
 
@@ -73,7 +73,7 @@ def test_a_key_that_is_missing_has_none() -> None:
 )
 def test_a_key_is_looked_up_by_its_folders(depth: int, answer: list[str | None]) -> None:
     keys, own = pa.array(["-", "a/b/c", "ab", "a/", "", "/x", "\n/b"]).slice(1), Fingerprints(SALT)
-    ways = list(lookups(own, keys, None, NamedBy(in_all=True, depths=frozenset([depth]))))[1:]
+    ways = list(lookups(own, keys, None, ReferredNames({None}, {depth})))[1:]
     wanted = pa.array(answer)
     names = wanted.drop_null().to_pylist()
     assert [way.names.to_pylist() for way in ways] == ([names] if names else [])
