@@ -26,6 +26,7 @@ from retention_assets.stores.objects.notes import (
     present_facts,
     says_of_file,
 )
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources.sql import DatabaseObjects, ObjectColumns
 from retention_assets.stores.places import DueObject, Entry, Place, is_on_s3, open_place
 from retention_assets.stores.places.local import LocalPlace
@@ -120,18 +121,23 @@ class _RowDeletion(GuardedDelete[PlannedObject, list[ObjectCondition]]):
         return present
 
 
+def is_conditional(settings: ObjectsSettings) -> bool:
+    return settings.delete.condition == "auto"
+
+
+def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
+    return DeletionPace(settings.rates.delete / tasks)
+
+
 @dataclass(frozen=True)
 class ObjectDeletion:
-    """Deletion of the objects of one dataset. `find` returns those present under some keys, as `tables.OBJECTS`."""
+    """Deletion of the objects of one dataset. `find` returns those present under some keys, as `tables.OBJECTS`. They have
+    `rows` or a root; neither if only a listing is known."""
 
-    # Either root or rows; neither if only a listing is known.
-    root: str | None
+    settings: ObjectsSettings
     find: Callable[[Sequence[str]], pa.Table]
     rows: ObjectRows | None
-    conditional: bool
     pace: DeletionPace
-    # places of other stores, where a removal stops
-    guarded: Sequence[str] = ()
 
     def execute(self, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
         """Delete targets, one outcome for each. Failures become outcomes; nothing is raised for a single target."""
@@ -156,7 +162,7 @@ class ObjectDeletion:
         if self.rows is not None:
             if not all(target.place_known for target in targets) and self.rows.is_empty():
                 raise Refused(GuardedDelete.empty)
-        elif self.root is not None and isinstance(self._place, LocalPlace):
+        elif self.settings.data_root is not None and isinstance(self._place, LocalPlace):
             self._place.check_known()
 
     def is_freed(self, planned: PlannedObject) -> bool:
@@ -167,9 +173,9 @@ class ObjectDeletion:
 
     @cached_property
     def _place(self) -> Place:
-        if self.root is None:
+        if self.settings.data_root is None:
             raise Refused("Nobody said where the objects are that are listed. Name it in the settings as `listing.path`.")
-        return open_place(self.root, self.guarded)
+        return open_place(self.settings.data_root, self.settings.guarded)
 
     def _unplanned(self, targets: Sequence[Target]) -> list[SweptTarget]:
         there = set(self.find([target.transaction for target in targets])["key"].to_pylist())
@@ -186,7 +192,7 @@ class ObjectDeletion:
             # first the deletion: if it raises, all targets fail, also those whose note can't be read
             known = {target.transaction for target in targets if target.place_known}
             return (self.rows.delete(planned, known, permit, self.pace) if planned else []) + failed
-        root = self.root or ""
+        root, conditional = self.settings.data_root or "", is_conditional(self.settings)
         if "::" in root:
             # such a place is a copy or an archive: removing there removes elsewhere, or nothing
             raise Refused(f"Objects at {mask_secrets(root)} cannot be removed. Name the file system itself, without ::.")
@@ -199,9 +205,9 @@ class ObjectDeletion:
         def check(present: Entry) -> str | None:
             target, time = by_key[present.key], present.time
             # Most notes match the file literally, and reading one takes longer than deleting its file.
-            if self.conditional and says_of_file(target.note, present):
+            if conditional and says_of_file(target.note, present):
                 return None
-            if (plan := planned_of(target, self.conditional)) is None:
+            if (plan := planned_of(target, conditional)) is None:
                 return NO_NOTE
             mtime, created_at = time if present.inode is not None else None, None if time is None else time // 1_000
             return plan.change(
@@ -217,7 +223,7 @@ class ObjectDeletion:
         # An earlier sweep may have freed it before it was killed.
         if result.outcome is not Outcome.ALREADY_GONE or not target.begun_earlier:
             return result
-        planned = planned_of(target, self.conditional)
+        planned = planned_of(target, is_conditional(self.settings))
         return replace(result, bytes=planned.freed_before) if planned and self.is_freed(planned) else result
 
     def _read_notes(self, targets: Sequence[Target]) -> tuple[list[PlannedObject], list[SweptTarget]]:
@@ -225,7 +231,7 @@ class ObjectDeletion:
         failed: list[SweptTarget] = []
         for target in targets:
             try:
-                if (plan := planned_of(target, self.conditional)) is not None:
+                if (plan := planned_of(target, is_conditional(self.settings))) is not None:
                     planned.append(plan)
             except Refused as fault:
                 failed.append(SweptTarget(target.transaction, Outcome.FAILED, error=str(fault)))

@@ -19,7 +19,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.references import kind_of
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
-from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows
+from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional, pace_of
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
 from retention_assets.stores.objects.listings import ObjectListing, open_listing
@@ -36,7 +36,6 @@ from retention_assets.stores.objects.sources.sql import DatabaseObjects
 from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, with_names
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
-from retention_assets.stores.places.protocol import DeletionPace
 from retention_assets.stores.protocol import (
     KNOWN_BY,
     Capabilities,
@@ -60,7 +59,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
-        self._pace = DeletionPace(settings.rates.delete / tasks)
+        self._pace = pace_of(settings, tasks)
         # keys that were asked for, and the objects among them, by dataset
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None
@@ -123,7 +122,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             found.append(
                 f"Nothing refers to the objects of the store {self.name} (`references: none`): age alone decides what goes."
             )
-        if self.settings.delete.condition == "none":
+        if not is_conditional(self.settings):
             found.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
                 " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
@@ -262,14 +261,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return self._deletion(dataset).execute(targets, parallelism, permit)
 
     def _deletion(self, dataset: str) -> ObjectDeletion:
-        return ObjectDeletion(
-            root=self.settings.data_root,
-            find=lambda keys: self._find_of(dataset, keys),
-            rows=self._rows,
-            conditional=self.settings.delete.condition == "auto",
-            pace=self._pace,
-            guarded=self.settings.guarded,
-        )
+        return ObjectDeletion(self.settings, partial(self._find_of, dataset), self._rows, self._pace)
 
     def close(self) -> None:
         if self._rows is not None:
