@@ -1,7 +1,7 @@
 """Histories for tests: drawings read into log rows, log rows drawn, and random histories of every shape.
 
 Belongs here: the notation below, the exchange-format lines of a history, one random construction for bulk and Hypothesis.
-Does not belong here: what a policy says about a history (oracle/), policies (policies.py), reading a log.
+Does not belong here: what a policy says about a history (oracle/), policies (policies.py).
 
 The notation. Parts stand between `|` or line ends; steps of a path between ` - `; ages count back from `as_of`:
 
@@ -25,10 +25,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import strategies as st
 
+from retention_assets.exchange import read_log
+from retention_assets.frames.log import Log
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 
 Row = dict[str, Any]
@@ -262,6 +266,19 @@ def to_lines(drawn: Iterable[History]) -> list[str]:
             others = {key: value for key, value in one.attributes.items() if key != "realm"}
             lines.append({"dataset": one.dataset, "realm": one.attributes.get("realm"), "attributes": others})
     return [json.dumps(line, separators=(",", ":")) for line in lines]
+
+
+def log_of(drawn: Iterable[History], shuffle: random.Random | None = None) -> Log:
+    """Histories as a log, by the way that users take: exchange lines, read and found sound."""
+    lines = to_lines(drawn)
+    if shuffle:
+        shuffle.shuffle(lines)
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "log.jsonl"
+        file.write_text("".join(f"{line}\n" for line in lines) or "\n")
+        log = read_log(file)
+    assert log.datasets["fault"].null_count == len(log.datasets), "the histories of these tests are sound"
+    return log
 
 
 def from_lines(lines: Iterable[str], *, as_of: datetime) -> list[History]:

@@ -5,14 +5,12 @@ Belongs here: the frames that add up (column_statistics, branch_ends, count_reas
 
 import random
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from retention_assets.exchange import read_log
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.statistics import (
     EXAMPLES,
@@ -28,21 +26,14 @@ from retention_assets.frames.views.branch_views import branch_ends, branch_views
 from retention_assets.frames.views.history import History
 from retention_assets.policy.durations import from_micros, micros
 from retention_assets.policy.model import Policy
-from retention_assets_tests.histories import AS_OF, history, random_histories, to_lines
-from retention_assets_tests.histories import History as Drawn
+from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.policies import random_policies
-
-
-def logged(folder: Path, drawn: Iterable[Drawn]) -> Log:
-    file = folder / "log.jsonl"
-    file.write_text("".join(f"{line}\n" for line in to_lines(drawn)))
-    return read_log(file)
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     """Three hundred random histories."""
-    return logged(tmp_path, random_histories(random.Random(6), 300))
+    return log_of(random_histories(random.Random(6), 300))
 
 
 def halves(table: pa.Table) -> list[pa.Table]:
@@ -96,7 +87,7 @@ def ends_of(log: pa.Table, most: int = 10**6) -> list[dict[str, Any]]:
 def test_a_branch_has_its_views_and_the_size_of_the_latest(
     drawing: str, expected: dict[str, tuple[int, int]], tmp_path: Path
 ) -> None:
-    rows = ends_of(logged(tmp_path, [history(drawing)]).transactions)
+    rows = ends_of(log_of([history(drawing)]).transactions)
     assert {row["branch"]: (row["views"], row["transactions"]) for row in rows} == expected
 
 
@@ -153,7 +144,7 @@ def test_columns_are_counted_as_loops_count_them_and_parts_add_up(log: Log) -> N
 def test_a_sum_of_sizes_does_not_wrap_around(tmp_path: Path) -> None:
     huge = 2**62
     drawing = " - ".join(f"A{number}:APPEND@{9 - number}d" for number in range(4))
-    small = logged(tmp_path, [history(f"main: {drawing}"), history("main: S:SNAPSHOT@1d", dataset="lake/small")]).transactions
+    small = log_of([history(f"main: {drawing}"), history("main: S:SNAPSHOT@1d", dataset="lake/small")]).transactions
     table = small.set_column(LOG.get_field_index("bytes"), LOG.field("bytes"), [[*[huge] * 4, 5]])
     (found,) = [row for row in merge_statistics(column_statistics(table)) if row["column"] == "bytes"]
     assert found["total"] == 4 * huge + 5

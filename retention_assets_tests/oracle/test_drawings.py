@@ -1,4 +1,4 @@
-"""The oracle against the acceptance cases, and against drawings whose answer was worked out from DESIGN.md."""
+"""Kernel and oracle against the acceptance cases, and against drawings whose answer was worked out from DESIGN.md."""
 
 import json
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ import yaml
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets.policy.model import Policy
-from retention_assets_tests.histories import AS_OF, History, from_lines, history
+from retention_assets_tests.histories import History, from_lines, history
+from retention_assets_tests.oracle.agreement import agreed
 from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, FILES, FIVE, FORK, RECORDS, answer_of, policy
-from retention_assets_tests.oracle.verdicts import verdicts
 
 CASES = Path(__file__).parents[1] / "cases"
 
@@ -35,8 +35,7 @@ def _acceptance() -> Iterator[Any]:
 def test_the_published_cases_get_the_published_verdicts(
     given_history: History, book: list[Policy], answer: dict[str, str]
 ) -> None:
-    found = verdicts(given_history, book, [], given_history.as_of)
-    assert {name: one.verdict for name, one in found.items()} == answer
+    assert {name: one.verdict for name, one in agreed(given_history, book).items()} == answer
 
 
 # --- drawings with their answers --------------------------------------------------------------------------------------
@@ -329,4 +328,4 @@ DRAWINGS = [
 @pytest.mark.parametrize(("drawing", "rule", "answer"), [pytest.param(*row[1:], id=row[0]) for row in DRAWINGS])
 def test_a_drawing_gets_the_answer_beside_it(drawing: str, rule: Policy, answer: str) -> None:
     drawn = history(drawing)
-    assert {name: one.verdict for name, one in verdicts(drawn, [rule], [], AS_OF).items()} == answer_of(answer), drawn
+    assert {name: one.verdict for name, one in agreed(drawn, [rule]).items()} == answer_of(answer), drawn

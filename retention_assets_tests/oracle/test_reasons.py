@@ -1,4 +1,4 @@
-"""What the oracle says beside a verdict: reasons with their witnesses, who gets the credit, limits, and its branch views."""
+"""What kernel and oracle say beside a verdict: reasons with their witnesses, who gets the credit, limits, and its branch views."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 
 from retention_assets.policy.model import Hold
 from retention_assets_tests.histories import AS_OF, history
-from retention_assets_tests.oracle.drawings import DEMONSTRATION, THREE, answer_of, hold, policy
+from retention_assets_tests.oracle.agreement import agreed
+from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, THREE, answer_of, hold, policy
 from retention_assets_tests.oracle.verdicts import Verdict, verdicts
 from retention_assets_tests.oracle.views import ViewRow, branch_views
 
@@ -25,14 +26,14 @@ def _spare(*spared_by: tuple[str, str], name: str = "p", also: tuple[str, ...] =
 
 def test_every_branch_whose_latest_view_holds_it_is_a_witness() -> None:
     drawn = history(DEMONSTRATION + " | xyz: T2 - T5:APPEND@34d | uvw: T5")
-    found = verdicts(drawn, [policy()], [], AS_OF)
+    found = agreed(drawn, [policy()])
     assert found["T1"] == found["T2"] == _spare(("LATEST_VIEW", "xyz"), ("LATEST_VIEW", "uvw"))
     assert found["T4"] == _spare(("LATEST_VIEW", "abc"))
 
 
 def test_a_spare_names_all_that_spares_it() -> None:
     drawn = history("main: T1:SNAPSHOT@9d - T2:APPEND@8d | #v1=T2 | #v2=T1")
-    found = verdicts(drawn, [policy()], [hold(transactions=["T2"]), hold("other")], AS_OF)
+    found = agreed(drawn, [policy()], [hold(transactions=["T2"]), hold("other")])
     assert found["T1"] == _spare(("LATEST_VIEW", "main"), ("TAG", "v1"), ("TAG", "v2"), ("HOLD", "other"))
     assert found["T2"] == _spare(("LATEST_VIEW", "main"), ("TAG", "v1"), ("HOLD", "h"), ("HOLD", "other"))
 
@@ -52,36 +53,9 @@ def test_a_spare_names_all_that_spares_it() -> None:
 )
 def test_a_hold_spares_what_it_names_while_it_lasts(given_hold: Hold, held: bool) -> None:
     drawn = history("-: R1:RECORD@9d | main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", attributes={"tier": "bronze", "realm": "acme"})
-    found = verdicts(drawn, [policy()], [given_hold], AS_OF)
+    found = agreed(drawn, [policy()], [given_hold])
     assert found["T1"] == (_spare(("HOLD", "h")) if held else Verdict("mark", "p"))
     assert (found["R1"].verdict == "spare") == (held and given_hold.transactions is None)
-
-
-OWN = {"history.expire.max-snapshot-age-ms": str(5 * 24 * 60 * 60 * 1000), "history.expire.min-snapshots-to-keep": "2"}
-TWIG = "main: T1:SNAPSHOT@9d - T2:DELETE@8d - T3:SNAPSHOT@7d - T4:SNAPSHOT@5d | dev: T1 - T5:SNAPSHOT!@8d - T6:SNAPSHOT@7d"
-
-
-@pytest.mark.parametrize(
-    ("own", "keys", "marked"),
-    [
-        # T3 and T4 are main's newest two, T1 and T6 dev's; the ABORTED T5 is no snapshot, and on both, as T1 is.
-        (OWN, {}, "T2 T5"),
-        ({**OWN, "history.expire.min-snapshots-to-keep": "1"}, {}, "T1 T2 T3 T5"),
-        # T2 counts, though it is a DELETE.
-        ({**OWN, "history.expire.min-snapshots-to-keep": "3"}, {}, "T5"),
-        ({**OWN, "history.expire.branch.dev.min-snapshots-to-keep": "1"}, {}, "T1 T2 T5"),
-        ({**OWN, "history.expire.branch.dev.max-snapshot-age-ms": str(8 * 24 * 60 * 60 * 1000)}, {}, "T2"),
-        ({**OWN, "history.expire.branch.dev.min-snapshots-to-keep": "9"}, {"branches": {"include": ["main"]}}, "T1 T2 T5"),
-        ({**OWN, "history.expire.branch.gone.min-snapshots-to-keep": "9"}, {}, "T2 T5"),
-        ({**OWN, "history.expire.branch.gone.min-snapshots-to-keep": "none"}, {}, ""),
-        ({**OWN, "history.expire.min-snapshots-to-keep": "0"}, {}, ""),
-        ({"history.expire.max-snapshot-age-ms": "1"}, {}, ""),
-        ({}, {}, ""),
-    ],
-)
-def test_a_dataset_is_judged_by_its_own_windows(own: dict[str, str], keys: dict[str, Any], marked: str) -> None:
-    found = verdicts(history(TWIG, attributes=own), [policy({"from_table": True}, **keys)], [], AS_OF)
-    assert {name for name, one in found.items() if one.verdict == "mark"} == set(marked.split())
 
 
 @pytest.mark.parametrize(
@@ -98,12 +72,12 @@ def test_a_dataset_is_judged_by_its_own_windows(own: dict[str, str], keys: dict[
 )
 def test_a_policy_is_about_the_datasets_that_it_names(datasets: dict[str, Any], chosen: bool) -> None:
     drawn = history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d", attributes={"tier": "bronze", "realm": "acme"})
-    assert verdicts(drawn, [policy(datasets=datasets)], [], AS_OF)["T1"].verdict == ("mark" if chosen else "keep")
+    assert agreed(drawn, [policy(datasets=datasets)])["T1"].verdict == ("mark" if chosen else "keep")
 
 
 def test_the_first_policy_that_may_gets_the_credit_and_the_others_are_listed_in_order() -> None:
     book = [policy(name="first"), policy({"types": ["APPEND"]}, "second"), policy(name="third", latest_view="allow")]
-    found = verdicts(history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:APPEND@7d"), book, [], AS_OF)
+    found = agreed(history("main: T1:SNAPSHOT@9d - T2:SNAPSHOT@8d - T3:APPEND@7d"), book)
     assert found == {
         "T1": Verdict("mark", "first", ("third",)),
         "T2": Verdict("mark", "third", ("first",)),  # in the latest view only the third may
@@ -113,7 +87,7 @@ def test_the_first_policy_that_may_gets_the_credit_and_the_others_are_listed_in_
 
 def test_a_held_transaction_names_the_policy_that_would_have_marked_it() -> None:
     book = [policy(name="first"), policy(name="second", latest_view="allow")]
-    found = verdicts(history("main: T1:SNAPSHOT@9d"), book, [hold()], AS_OF)
+    found = agreed(history("main: T1:SNAPSHOT@9d"), book, [hold()])
     assert found["T1"] == _spare(("HOLD", "h"), name="second", also=("first",))
 
 
@@ -130,7 +104,7 @@ def test_a_held_transaction_names_the_policy_that_would_have_marked_it() -> None
     ],
 )
 def test_over_its_limit_a_policy_marks_nothing_of_the_dataset(limits: dict[str, float], over: bool) -> None:
-    found = verdicts(history(THREE), [policy(limits=limits)], [], AS_OF)
+    found = agreed(history(THREE), [policy(limits=limits)])
     for name in ("T1", "T2", "T3"):
         assert found[name] == (_spare(("LIMIT", "p")) if over else Verdict("mark", "p"))
     assert found["T4"] == _spare(("LATEST_VIEW", "main"))
@@ -138,30 +112,42 @@ def test_over_its_limit_a_policy_marks_nothing_of_the_dataset(limits: dict[str, 
 
 def test_a_limit_counts_inside_the_latest_view_when_the_policy_may_mark_there() -> None:
     book = [policy(limits={"transactions": 3}, latest_view="allow")]
-    assert verdicts(history(THREE), book, [], AS_OF)["T4"] == _spare(("LIMIT", "p"))
+    assert agreed(history(THREE), book)["T4"] == _spare(("LIMIT", "p"))
 
 
 def test_a_limit_does_not_count_what_a_tag_or_a_hold_keeps() -> None:
     drawn, book = history(THREE + " | #v1=T1"), [policy(limits={"transactions": 1})]
-    found = verdicts(drawn, book, [hold(transactions=["T2"])], AS_OF)
+    found = agreed(drawn, book, [hold(transactions=["T2"])])
     assert {name: one.verdict for name, one in found.items()} == answer_of("spare T1 T2 T4, mark T3, open T5")
 
 
 def test_a_policy_within_its_limit_marks_what_another_over_its_limit_may_not() -> None:
-    found = verdicts(history(THREE), [policy(name="tight", limits={"bytes": 1}), policy(name="wide")], [], AS_OF)
+    found = agreed(history(THREE), [policy(name="tight", limits={"bytes": 1}), policy(name="wide")])
     assert found["T1"] == Verdict("mark", "wide", ("tight",))
     assert found["T4"] == _spare(("LATEST_VIEW", "main"), name="tight", also=("wide",))
 
 
 def test_a_limit_spares_where_only_the_policy_over_it_may_look_into_the_latest_view() -> None:
     book = [policy(name="plain"), policy(name="tight", latest_view="allow", limits={"transactions": 1})]
-    assert verdicts(history(THREE), book, [], AS_OF)["T4"] == _spare(("LIMIT", "tight"), name="plain", also=("tight",))
+    assert agreed(history(THREE), book)["T4"] == _spare(("LIMIT", "tight"), name="plain", also=("tight",))
 
 
 def test_a_limit_does_not_count_what_is_marked_or_swept_before() -> None:
     drawn, book = history(THREE), [policy(limits={"transactions": 1})]
-    assert verdicts(drawn, book, [], AS_OF, {"T1", "T3"})["T2"] == Verdict("mark", "p")
-    assert verdicts(drawn, book, [], AS_OF, {"T1", "T4"})["T2"] == _spare(("LIMIT", "p"))
+    assert agreed(drawn, book, [], {"T1", "T3"})["T2"] == Verdict("mark", "p")
+    assert agreed(drawn, book, [], {"T1", "T4"})["T2"] == _spare(("LIMIT", "p"))
+
+
+def test_a_hold_can_bring_a_policy_back_within_its_limit() -> None:
+    # One more hold adds marks where a policy stood over its limit.
+    found = agreed(history(THREE), [policy(limits={"transactions": 2})], [hold(transactions=["T1"])])
+    assert {name for name, one in found.items() if one.verdict == "mark"} == {"T2", "T3"}
+
+
+def test_a_branch_can_make_what_was_unreachable_a_matter_for_a_policy_on_live_branches() -> None:
+    # X3 was on no branch and stayed; on one it is an old view.
+    found = agreed(history(DELETED + " - X5:SNAPSHOT@5d | back: X5"), [policy()])
+    assert {name for name, one in found.items() if one.verdict == "mark"} == {"T1", "X3", "X4"}
 
 
 def test_a_policy_with_an_opaque_line_is_refused_and_not_skipped() -> None:

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from retention_assets.exchange import read_log
 from retention_assets.frames.log import DATASETS, LOG, Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.pipeline.stage import Source, read_output, run_stage, write_log
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests.histories import AS_OF, random_histories, to_lines
+from retention_assets_tests.histories import AS_OF, log_of, random_histories
 from retention_assets_tests.policies import random_holds, random_policies
 
 if TYPE_CHECKING:
@@ -27,11 +26,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Log:
+def log() -> Log:
     """1,000 random datasets."""
-    file = tmp_path_factory.mktemp("log") / "log.jsonl"
-    file.write_text("".join(f"{line}\n" for line in to_lines(random_histories(random.Random(3), 1000))))
-    return read_log(file)
+    return log_of(random_histories(random.Random(3), 1000))
 
 
 def plain(table: pa.Table) -> list[dict[str, object]]:

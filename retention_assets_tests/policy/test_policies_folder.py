@@ -16,12 +16,11 @@ import pytest
 import retention_assets
 from retention_assets.evaluation.preview import preview
 from retention_assets.evaluation.rules_in_force import rules_for
-from retention_assets.exchange import read_log
 from retention_assets.policy import datahub
 from retention_assets.policy.language import load_policies, policy_schema
 from retention_assets.settings.model import Settings
 from retention_assets.settings.yaml import read_document
-from retention_assets_tests.histories import AS_OF, History, history, to_lines
+from retention_assets_tests.histories import AS_OF, History, history, log_of
 
 FOLDER = Path(retention_assets.__file__).parents[1] / "policies"
 PAGE = FOLDER.parent / "docs" / "policies.md"
@@ -156,10 +155,9 @@ def test_every_example_has_a_run() -> None:
 
 
 @by_name
-def test_an_example_marks_what_its_comments_say(file: Path, tmp_path: Path) -> None:
+def test_an_example_marks_what_its_comments_say(file: Path) -> None:
     runs = RUNS[file.stem]
-    (tmp_path / "log.jsonl").write_text("\n".join(to_lines(one for one, _ in runs)))
-    log = read_log(tmp_path / "log.jsonl")
+    log = log_of(one for one, _ in runs)
     # Without settings: the DataHub entries go by the names of the datasets.
     rules = rules_for(load_policies([file]), log.datasets["dataset"].to_pylist(), Settings())
     result = preview(log, rules, AS_OF)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import BadInput
-from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
 from retention_assets.frames.verdicts.decisions import new_marks
@@ -17,7 +16,7 @@ from retention_assets.policy.language import load_policies
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
 from retention_assets_tests.frames.verdicts.test_selectors import DAY, ENDED, ages, own
-from retention_assets_tests.histories import AS_OF, history, to_lines
+from retention_assets_tests.histories import AS_OF, history, log_of
 
 MS = timedelta(milliseconds=1)
 
@@ -30,11 +29,9 @@ DROPS = policy(expired_refs="drop")
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
+def log() -> Log:
     """dev ends 100 days after its snapshot of 20 days ago, v1 was over long ago."""
-    drawn = history(ENDED, attributes=own(DAY, 1) | ages("1", str(100 * DAY)))
-    (tmp_path / "log.jsonl").write_text("".join(f"{line}\n" for line in to_lines([drawn])))
-    return read_log(tmp_path / "log.jsonl")
+    return log_of([history(ENDED, attributes=own(DAY, 1) | ages("1", str(100 * DAY)))])
 
 
 ENDS = AS_OF + timedelta(days=80) + MS

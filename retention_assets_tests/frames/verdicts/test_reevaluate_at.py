@@ -5,7 +5,7 @@ a bound; and each way in which time changes a verdict.
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_assets.exchange import read_log
 from retention_assets.frames.arrays import FOREVER
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
@@ -24,7 +23,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.selectors import NextTurns, SelectorLine, TimeBound, cut_off, lets_go_at
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
-from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
+from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.policies import (
     Known,
     known_table,
@@ -57,18 +56,6 @@ def reevaluations(
     """By dataset the next evaluation."""
     _, found = verdicts_and_reevaluation(log.transactions, log.datasets, policies, holds, as_of, known)
     return {row["dataset"]: row["next_look"] for row in found.to_pylist()}
-
-
-@pytest.fixture
-def log_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Iterable[History]], Log]:
-    """Histories as a log."""
-    file = tmp_path_factory.mktemp("logs") / "log.jsonl"
-
-    def read(drawn: Iterable[History]) -> Log:
-        file.write_text("".join(f"{line}\n" for line in to_lines(drawn)) or "\n")
-        return read_log(file)
-
-    return read
 
 
 # --- the law ---
@@ -105,9 +92,7 @@ def monthly_policies(rng: random.Random) -> list[Policy]:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(rounds(1)))
 @pytest.mark.parametrize("at_months_ends", [True, False])
-def test_nothing_changes_before_the_next_look(
-    at_months_ends: bool, seed: int, log_of: Callable[[Iterable[History]], Log]
-) -> None:
+def test_nothing_changes_before_the_next_look(at_months_ends: bool, seed: int) -> None:
     """Whatever the histories, policies, holds and instants are; and at many a next evaluation something does change."""
     rng = random.Random(f"{seed} {at_months_ends}")
     looks = hits = 0
@@ -138,9 +123,7 @@ def test_nothing_changes_before_the_next_look(
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(rounds(1)))
-def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(
-    seed: int, log_of: Callable[[Iterable[History]], Log]
-) -> None:
+def test_what_is_not_looked_at_again_says_the_same_once_its_marks_are_made(seed: int) -> None:
     """The other reason to look again: marks count towards limits no more. With tiny limits this does happen."""
     rng = random.Random(seed)
     changed = 0
@@ -175,9 +158,7 @@ def marked_too(marks: pa.Table, known: Known) -> pa.Table:
     return known_table(made)
 
 
-def test_what_an_evaluation_marks_can_free_a_limit_and_then_it_is_looked_at_again(
-    log_of: Callable[[Iterable[History]], Log],
-) -> None:
+def test_what_an_evaluation_marks_can_free_a_limit_and_then_it_is_looked_at_again() -> None:
     """Three are too many for `few`, of which `old` marks two; with those in the ledger the third is within the limit."""
     drawing = "-: T1:RECORD@40d | -: T2:RECORD@40d | -: T3:RECORD@4d | -: T4:RECORD@1d"
     # In the dataset after it marks are made as well, and no limit is reached: nobody looks again for them.
@@ -280,11 +261,7 @@ UNTIL_FIVE, UNTIL_TEN = {"datasets": "*", "until": FIVE}, {"datasets": "*", "unt
     ],
 )
 def test_every_way_in_which_time_changes_a_verdict(
-    drawing: str,
-    policy: dict[str, Any] | str,
-    holds: list[dict[str, Any]],
-    expected: str | None,
-    log_of: Callable[[Iterable[History]], Log],
+    drawing: str, policy: dict[str, Any] | str, holds: list[dict[str, Any]], expected: str | None
 ) -> None:
     """An instant in the place of a policy: that of the evaluation, by a policy of a month."""
     of_a_month = isinstance(policy, str)

@@ -9,30 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from retention_assets.exchange import read_log
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.latest_views import latest_views, needed_marks, rows_in_views
 from retention_assets.ledger.marking import CANDIDATES
-from retention_assets_tests.histories import AS_OF, History, history, random_histories, to_lines
+from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.oracle.views import branch_views
-
-
-@pytest.fixture
-def logged(tmp_path_factory: pytest.TempPathFactory) -> "Logged":
-    """Histories as sound logs."""
-    return Logged(tmp_path_factory)
-
-
-class Logged:
-    """Histories written as lines and read back."""
-
-    def __init__(self, folders: pytest.TempPathFactory) -> None:
-        self.folders = folders
-
-    def __call__(self, *histories: History) -> Log:
-        file = self.folders.mktemp("log") / "log.jsonl"
-        file.write_text("".join(f"{line}\n" for line in to_lines(histories)))
-        return read_log(file)
 
 
 def seen(log: Log) -> dict[str, str]:
@@ -58,14 +39,14 @@ def seen(log: Log) -> dict[str, str]:
         ("main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d\n#v1=S1", "S2"),  # a tag pins, and is no branch
     ],
 )
-def test_what_is_in_a_latest_view(drawing: str, latest: str, logged: Logged) -> None:
-    assert set(seen(logged(history(drawing)))) == set(latest.split())
+def test_what_is_in_a_latest_view(drawing: str, latest: str) -> None:
+    assert set(seen(log_of([history(drawing)]))) == set(latest.split())
 
 
-def test_the_oracle_says_the_same_of_random_histories(logged: Logged) -> None:
+def test_the_oracle_says_the_same_of_random_histories() -> None:
     drawn = random_histories(random.Random(8), 400)
     sound = {one.dataset: one for one in drawn}
-    log = logged(*drawn)
+    log = log_of(drawn)
     refused = {row["dataset"] for row in log.datasets.to_pylist() if row["fault"]}
     found, _ = latest_views(log.transactions)
     rows = log.transactions.select(["dataset", "transaction"]).to_pylist()
@@ -101,8 +82,8 @@ def mark(
         ([mark("S2", dataset="lake/other")], []),  # the same name elsewhere
     ],
 )  # fmt: skip
-def test_which_marks_are_needed(marks: list[dict[str, object]], bad: list[tuple[str, str, int]], logged: Logged) -> None:
-    log = logged(history("main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - A3:APPEND@7d"))
+def test_which_marks_are_needed(marks: list[dict[str, object]], bad: list[tuple[str, str, int]]) -> None:
+    log = log_of([history("main: S1:SNAPSHOT@9d - S2:SNAPSHOT@8d - A3:APPEND@7d")])
     views = rows_in_views(log.transactions)
     found = needed_marks(pa.Table.from_pylist(marks, schema=CANDIDATES), {("may", 1)}, (), lambda: views, lambda: views)
     assert [(row["transaction"], row["branch"], row["marks"]) for row in found.to_pylist()] == bad
