@@ -79,7 +79,7 @@ _SLOWEST = (
     "stores/records/test_store.py",
     "people/test_time.py",
     "stores/aspects/test_store.py",
-    "people/test_both_doors.py",
+    "people/test_operations.py",
     "sweep/test_between_batches.py",
     "dagster/test_checks.py",
     "stores/aspects/test_cases.py",
