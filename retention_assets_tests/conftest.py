@@ -100,7 +100,6 @@ _SLOWEST = (
     "dagster/embedding/test_project.py",
     "stores/objects/test_ceph.py",
     "pipeline/test_look_stage.py",
-    "people/test_confirmation.py",
     "stores/iceberg/test_sweep.py",
     "stores/iceberg/test_reachability.py",
     "stores/aspects/test_cascades.py",

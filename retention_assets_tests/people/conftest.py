@@ -13,7 +13,10 @@ import pytest
 import retention_assets
 from retention_assets.cli import main
 from retention_assets.ledger import Ledger, open_ledger
+from retention_assets_tests.sweep.lakes import Lake
 
+# exit codes
+DONE, FAILED, BAD_INPUT, TO_DO, REFUSED = range(5)
 LEDGER = Path(".retention/ledger.db")
 ROOT = Path(retention_assets.__file__).parents[1]
 ENTRY = "from retention_assets.cli import main; main()"
@@ -68,6 +71,15 @@ def ledger(run: Run) -> Iterator[Ledger]:
     """The ledger that the settings name where commands run."""
     with open_ledger(f"sqlite:///{LEDGER.absolute()}") as opened:
         yield opened
+
+
+@pytest.fixture
+def lake(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake without a dataset, of which commands find the settings."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    made = Lake(tmp_path / "lake")
+    monkeypatch.setenv("RETENTION_CONFIG", str(made.settings_file))
+    return made
 
 
 def script(folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, code: str = ENTRY) -> subprocess.CompletedProcess[str]:

@@ -13,23 +13,27 @@ from typing import Any
 import pytest
 
 from retention_assets_tests.people.conftest import Run
-from retention_assets_tests.people.test_run import DUE, HISTORY, MARKED
 from retention_assets_tests.sweep.lakes import Lake
 
+HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
+MARKED, DUE = "2026-03-31T12:00:00Z", "2026-04-07T12:00:00Z"
 LATER = "2026-04-15T12:00:00Z"
 ALL = {"S1", "S2", "S3"}
 HELD = ("hold", "--name", "h", "-d", "lake/d", "-r", "a question of law")
 
 
+pytestmark = pytest.mark.usefixtures("local_spark")
+
+
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, spark: object) -> Lake:
-    """One dataset, marked by a run."""
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    lake = Lake(tmp_path / "lake").has(HISTORY)
-    use(monkeypatch, lake.settings_file)
-    code, _, said = run("run", "--as-of", MARKED)
-    assert code == 0, said
-    return lake
+def lake(lake: Lake) -> Lake:
+    return lake.has(HISTORY)
+
+
+@pytest.fixture
+def marked(lake: Lake, run: Run) -> None:
+    code, _, err = run("run", "--as-of", MARKED)
+    assert code == 0, err
 
 
 def use(monkeypatch: pytest.MonkeyPatch, settings: Path) -> None:
@@ -80,7 +84,7 @@ def deeds(lake: Lake) -> list[tuple[str, str, str | None]]:
     return [(row["deed"], row["actor"], row["reason"]) for row in rows]
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("marked")
 def test_a_ledger_from_yesterday_without_its_warehouse_does_not_sweep_what_was_held_since(lake: Lake, run: Run) -> None:
     copy_ledger(lake, lake.folder / "backup.db")
     assert run(*HELD)[0] == 0
@@ -101,7 +105,7 @@ def test_a_ledger_from_yesterday_without_its_warehouse_does_not_sweep_what_was_h
     assert lake.there() == {"S3"}
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("marked")
 @pytest.mark.parametrize("first", ["original", "copy"])
 def test_a_copied_environment_does_not_sweep_what_the_original_holds(
     lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch, first: str
@@ -132,7 +136,7 @@ def test_a_copied_environment_does_not_sweep_what_the_original_holds(
     assert lake.there() == {"S3"}
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("marked")
 def test_settings_with_another_root_under_the_same_name_neither_mark_nor_sweep_until_that_is_accepted(
     lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +170,7 @@ def test_settings_with_another_root_under_the_same_name_neither_mark_nor_sweep_u
     assert [name for name in sorted(ALL) if (lake.folder / "other" / "d" / name).exists()] == ["S3"]
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("marked")
 def test_marks_of_a_store_that_the_settings_lack_are_left_alone(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = json.loads(settings_of(lake, "without").read_text())
     other = {**settings["stores"][0], "name": "other", "log": "log2", "data": "data2/{dataset}/{transaction}"}
@@ -181,7 +185,7 @@ def test_marks_of_a_store_that_the_settings_lack_are_left_alone(lake: Lake, run:
     assert lake.there() == ALL
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("marked")
 def test_a_second_ledger_over_one_root_is_refused_and_overwrites_nothing(
     lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,15 +207,11 @@ def test_a_second_ledger_over_one_root_is_refused_and_overwrites_nothing(
     swept_nothing(run, lake, "belongs to ledger")
 
 
-@pytest.mark.spark
 def test_a_root_in_which_nothing_can_be_written_is_a_warning_and_swept(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, spark: object, caplog: pytest.LogCaptureFixture
+    lake: Lake, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    lake = Lake(tmp_path / "lake").has(HISTORY)
     # Also root may not replace a folder by a file.
     (lake.folder / "data" / ".retention-store").mkdir()
-    use(monkeypatch, lake.settings_file)
     assert run("run", "--as-of", MARKED)[0] == 0
     assert "The end of the record was not noted in" in caplog.text
     assert run("run", "--as-of", DUE)[0] == 0
@@ -224,13 +224,7 @@ def test_a_root_in_which_nothing_can_be_written_is_a_warning_and_swept(
     assert row["detail"]["noted"] is False
 
 
-@pytest.mark.spark
-def test_the_first_head_is_written_with_the_ledger_and_one_that_is_removed_stops_the_sweep(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, spark: object
-) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    lake = Lake(tmp_path / "lake").has(HISTORY)
-    use(monkeypatch, lake.settings_file)
+def test_the_first_head_is_written_with_the_ledger_and_one_that_is_removed_stops_the_sweep(lake: Lake, run: Run) -> None:
     with lake.environment.ledger():
         assert (lake.folder / "warehouse" / "HEAD.json").is_file()
     assert run("run", "--as-of", MARKED)[0] == 0
@@ -241,38 +235,30 @@ def test_the_first_head_is_written_with_the_ledger_and_one_that_is_removed_stops
     swept_nothing(run, lake, "HEAD.json is missing")
 
 
-def test_what_can_not_be_accepted_is_said_with_a_remedy(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = Lake(tmp_path / "lake").has(HISTORY)
-    use(monkeypatch, lake.settings_file)
+def test_what_can_not_be_accepted_is_said_with_a_remedy(lake: Lake, run: Run) -> None:
     with lake.environment.ledger():
         pass
-    code, _, said = run("audit", "accept", "--head", "-r", "r")
-    assert (code, "there is nothing to accept" in said) == (1, True)
-    code, _, said = run("audit", "accept", "--store", "lake", "-r", "r")
-    assert (code, "there is nothing to accept" in said) == (1, True)
-    code, _, said = run("audit", "accept", "--store", "lak", "-r", "r")
-    assert (code, "Did you mean lake?" in said) == (2, True)
-    code, _, said = run("audit", "accept", "--store", "lake", "--head", "-r", "r")
-    assert (code, "head, store, policies: stand beside each other" in said) == (2, True)
+    for typed, code, words in (
+        ("--head", 1, "there is nothing to accept"),
+        ("--store lake", 1, "there is nothing to accept"),
+        ("--store lak", 2, "Did you mean lake?"),
+        ("--store lake --head", 2, "head, store, policies: stand beside each other"),
+    ):
+        ended, _, err = run("audit", "accept", *typed.split(), "-r", "r")
+        assert (ended, words in err) == (code, True), err
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
         # The dataset's folder is there, and so is the file by which the root is known.
-        (
-            "data/{dataset}/parts/{transaction}",
-            "None of the newest transactions of lake/d, nor of any other dataset, has a folder",
-        ),
+        ("data/{dataset}/parts/{transaction}", "None of the newest transactions of lake/d, nor of any other dataset, has a"),
         ("date/{dataset}/{transaction}", "date is not there. Is a disk not mounted?"),
     ],
 )
 def test_a_mistyped_place_of_the_data_is_said_by_every_command_and_nothing_counts_as_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, data: str, sentence: str
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, run: Run, data: str, sentence: str
 ) -> None:
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    lake = Lake(tmp_path / "lake").has(HISTORY)
     use(monkeypatch, settings_of(lake, "mistyped", data=str(lake.folder / data)))
 
     def answers(*arguments: str) -> tuple[int, str]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import open_ledger
 from retention_assets_tests.ledger.states import take_lease
-from retention_assets_tests.people.conftest import LEDGER, Json, Run
+from retention_assets_tests.people.conftest import DONE, LEDGER, TO_DO, Json, Run
 from retention_assets_tests.stores.records.environments import Units
 
 AS_OF = ("--as-of", "2023-05-17T10:00:00Z")
@@ -38,9 +38,13 @@ def test_what_must_not_go_is_put_off_and_what_goes_tomorrow_is_told(units: Units
         assert [json.loads(line)["actor"] for line in ledger.audit_lines()] == ["::system", "ann"]
 
 
-def test_a_dry_run_changes_nothing_and_tells_the_same(units: Units, found: Json) -> None:
+def test_a_dry_run_changes_nothing_and_its_exit_code_says_whether_there_is_something_to_do(
+    units: Units, found: Json, run: Run
+) -> None:
     (one,) = found("housekeeping", *AS_OF, "--dry-run", "--store", "ods")["datasets"]
     assert (one["postponed"], units.expires("open")) == (1, {"2023-05-18 00:00:00"})
+    codes = [run("housekeeping", *AS_OF, *options)[0] for options in (["--dry-run"], [], ["--dry-run"])]
+    assert codes == [TO_DO, DONE, DONE]
 
 
 def test_only_the_named_store_is_looked_at_and_what_files_hold_is_put_off(units: Units, found: Json, tmp_path: Path) -> None:
@@ -77,12 +81,8 @@ def test_a_store_that_is_not_meant_is_said(units: Units, run: Run, store: str, c
 
 def test_what_could_not_be_put_off_is_an_error(units: Units, run: Run) -> None:
     with open_ledger(f"sqlite:///{LEDGER.absolute()}") as ledger:
-        _leased(ledger, units)
+        take_lease(ledger, units.dataset, "a sweep", 3600)
     code, _, err = run("housekeeping", *AS_OF)
     assert code == 1
     assert "ods/unit_of_work: " in err
     assert units.expires("open") == {"2023-05-18 00:00:00"}
-
-
-def _leased(ledger: Ledger, units: Units) -> None:
-    take_lease(ledger, units.dataset, "a sweep", 3600)

@@ -128,7 +128,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (lake.folder / name).parent.mkdir()
         (lake.folder / name).write_text(text)
     blobs = {"name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs/*.jsonl"}]}
-    lake.sets(units.settings, blobs)
+    lake.configures(units.settings, blobs)
     assert lake.marks() == 4
     lake.branches("keep", "S1", "lake/a")
     with lake.opened() as ledger:

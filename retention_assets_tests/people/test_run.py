@@ -1,135 +1,236 @@
-"""`retention run`: the whole cycle without a UI, and the dry run, on a lake with real bytes."""
+"""`retention run`: the whole cycle without a UI, its question at a terminal, and the bound on what is swept after a yes."""
 
 import json
+import sys
+from datetime import datetime
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.dagster import headless
-from retention_assets.dagster.headless import JobResult
-from retention_assets.policy.durations import parse_instant
-from retention_assets_tests.ledger.states import plan_of, take_lease
-from retention_assets_tests.people.conftest import Run
-from retention_assets_tests.sweep.lakes import Lake
+from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets.environment import Environment
+from retention_assets.frames.log import TIMES
+from retention_assets.outcomes import Outcome
+from retention_assets.people.output import echo
+from retention_assets.people.plan import PlanRequest, make_plan
+from retention_assets.settings.model import Settings
+from retention_assets.sweep.preconditions import write_confirmed
+from retention_assets_tests.ledger.states import take_lease
+from retention_assets_tests.local_spark import place_here
+from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, Run
+from retention_assets_tests.people.terminals import at_terminal
+from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
-HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
-MARKED, DUE = "2026-03-31T12:00:00Z", "2026-04-07T12:00:00Z"
-DUE_AT = parse_instant(DUE)
+HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@40d=10 - S4:SNAPSHOT@1d=10"
+WHOLE = {"S1", "S2", "S3", "S4"}
+BEFORE, AT_DUE = ("--as-of", MARKED.isoformat()), ("--as-of", DUE.isoformat())
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Lake:
-    """Two datasets in the folder that the settings name."""
-    monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    lake = Lake(tmp_path / "lake").has(HISTORY).has(HISTORY, "lake/e")
-    monkeypatch.setenv("RETENTION_CONFIG", str(lake.folder / "retention.yaml"))
-    return lake
+def lake(lake: Lake) -> Lake:
+    """Two datasets that were never judged, with three transactions each that may go."""
+    return lake.has(HISTORY).has(HISTORY, "lake/e")
 
 
-@pytest.mark.spark
-def test_a_run_marks_and_a_later_one_sweeps(lake: Lake, run: Run, spark: object) -> None:
-    code, said, _ = run("run", "--as-of", MARKED, "--format", "json")
-    first = json.loads(said)
-    assert (code, first["troubles"]) == (0, [])
-    assert first["assets"]["candidate_marks"]["newly_marked"] == 4
+@pytest.mark.usefixtures("local_spark")
+def test_a_run_marks_and_a_later_one_sweeps(lake: Lake, run: Run) -> None:
+    code, out, _ = run("run", *BEFORE, "--format", "json")
+    first = json.loads(out)
+    assert (code, first["troubles"]) == (DONE, [])
+    assert first["assets"]["candidate_marks"]["newly_marked"] == 6
     assert first["assets"]["swept_transactions"]["deleted"] == 0
-    code, said, _ = run("run", "--as-of", DUE, "--dataset", "lake/d")
-    assert code == 0
-    assert "bytes freed" in said
-    assert (lake.there("lake/d"), lake.there("lake/e")) == ({"S3"}, {"S1", "S2", "S3"})
-    code, said, _ = run("report", "2026-04-07", "--format", "json")
-    assert (code, json.loads(said)["deleted"]) == (0, 2)
+    code, out, _ = run("run", *AT_DUE, "--dataset", "lake/d")
+    assert (code, "bytes freed" in out) == (DONE, True)
+    assert (lake.there("lake/d"), lake.there("lake/e")) == ({"S4"}, WHOLE)
+    code, out, _ = run("report", f"{DUE.date()}", "--format", "json")
+    assert (code, json.loads(out)["deleted"]) == (DONE, 3)
     # The page that the run left lies in the warehouse.
-    assert [page.name for page in (lake.folder / "warehouse").rglob("2026-04-07.html")] == ["2026-04-07.html"]
+    assert list((lake.folder / "warehouse").rglob(f"{DUE.date()}.html"))
 
 
-@pytest.mark.parametrize(("left", "said"), [(1234, "1,234 files of what was swept stay where they are"), (0, "")])
-def test_files_that_stay_are_said_on_stderr(
-    lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch, left: int, said: str
-) -> None:
-    ran = JobResult("run", DUE_AT, {"swept_transactions": {"left": left}}, ())
-    monkeypatch.setattr(headless, "run_job", lambda *_: ran)
-    code, out, errors = run("run", "--as-of", DUE)
-    assert code == 0
-    assert said in errors
-    assert bool(said) == ("stay where they are" in errors)
-    assert "files left behind" in out
-
-
-@pytest.mark.spark
-def test_what_was_refused_is_said_and_makes_exit_code_4(lake: Lake, run: Run, spark: object) -> None:
-    run("run", "--as-of", MARKED, "--mark-only")
+@pytest.mark.usefixtures("local_spark")
+def test_what_was_refused_is_said_and_makes_exit_code_4_unless_something_failed(lake: Lake, run: Run) -> None:
+    assert run("run", *BEFORE, "--mark-only")[0] == DONE
     lake.branches("main", "S1")
     with lake.opened() as ledger:
         take_lease(ledger, "lake/e", "the other one")
-    code, _, errors = run("run", "--as-of", DUE)
-    assert code == 4
-    assert "Traceback" not in errors
-    assert "lake/d was refused: two branches of one name" in errors
-    assert "lake/d was not swept: nothing of lake/d is swept: its log is not sound" in errors
+    code, _, err = run("run", *AT_DUE)
+    assert (code, "Traceback" in err) == (REFUSED, False)
+    assert "lake/d was refused: two branches of one name" in err
+    assert "lake/d was not swept: nothing of lake/d is swept: its log is not sound" in err
     # What another sweeps is skipped, and nothing is wrong with it.
-    assert "lake/e was not swept" not in errors
-    assert lake.there("lake/d") == lake.there("lake/e") == {"S1", "S2", "S3"}
+    assert "lake/e was not swept" not in err
+    assert lake.there("lake/d") == lake.there("lake/e") == WHOLE
+    assert run("run", *AT_DUE, "--mark-only", "--dataset", "lake/e")[0] == DONE
+    assert run("run", *AT_DUE, "--mark-only", "--strict")[0] == FAILED
+    lake.configures({"name": "gone", "kind": "files", "log": "nothing-here", "data": "other/{dataset}/{transaction}"})
+    code, _, err = run("run", *AT_DUE, "--mark-only")
+    assert (code, err.splitlines()[0].startswith("gone/* was not read: ")) == (FAILED, True)
+    assert err.splitlines()[1].startswith("lake/d was refused: two branches of one name")
 
 
-def test_a_dry_run_shows_what_a_sweep_would_do_and_changes_nothing(lake: Lake, run: Run) -> None:
-    lake.marks()
-    lake.branches("rescue", "S2")
-    before, (files, head) = lake.statuses(), state(lake)
-    code, said, _ = run("run", "--dry-run", "--as-of", DUE, "--format", "json")
-    assert code == 3
-    would = json.loads(said)
-    assert [(one["dataset"], one["transaction"]) for one in would["deleted"]] == [
-        ("lake/d", "S1"),
-        ("lake/e", "S1"),
-        ("lake/e", "S2"),
-    ]
-    assert all(one["bytes"] > 0 for one in would["deleted"])
-    assert [(one["transaction"], "branch 'rescue'" in one["why"]) for one in would["spared"]] == [("S2", True)]
-    assert (lake.statuses(), state(lake)) == (before, (files, head))
-    code, said, _ = run("run", "--dry-run", "--as-of", DUE, "--dataset", "lake/[e-z]", "--format", "json")
-    assert (code, {one["dataset"] for one in json.loads(said)["deleted"]}) == (3, {"lake/e"})
-    code, said, _ = run("run", "--dry-run", "--as-of", DUE)
-    assert "a run would mark none; delete 3 (" in said
-
-
-def state(lake: Lake) -> tuple[dict[str, str], object]:
-    """The bytes, and the end of the record."""
-    with lake.opened() as ledger:
-        return lake.left(), ledger.verify().head
-
-
-def test_a_dry_run_shows_nothing_of_what_a_sweep_would_refuse(lake: Lake, run: Run) -> None:
-    lake.marks()
-    lake.branches("main", "S1")
-    code, said, errors = run("run", "--dry-run", "--as-of", DUE, "--format", "json")
-    assert code == 4
-    assert [one["dataset"] for one in json.loads(said)["deleted"]] == ["lake/e"] * 2
-    assert "lake/d would not be swept: nothing of lake/d is swept" in errors
-
-
-def test_a_dry_run_before_anything_was_marked(run: Run, lake: Lake) -> None:
-    code, said, errors = run("run", "--dry-run", "--as-of", MARKED, "--format", "json")
-    would = json.loads(said)
-    assert (code, would["deleted"], would["totals"]["newly_marked"]["transactions"]) == (3, [], 4)
-    assert "no ledger yet" in errors
-    assert not (lake.folder / "ledger.db").exists()
+@pytest.mark.usefixtures("lake")
+@pytest.mark.parametrize(("left", "words"), [(1234, "1,234 files of what was swept stay where they are"), (0, "")])
+def test_files_that_stay_are_said_on_stderr(left: int, words: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = JobResult("run", DUE, {"swept_transactions": {"left": left}}, ())
+    monkeypatch.setattr(headless, "run_job", lambda *_: ran)
+    code, out, err = run("run", *AT_DUE)
+    assert (code, words in err, "stay where they are" in err) == (DONE, True, bool(words))
+    assert "files left behind" in out
 
 
 def test_marking_only_and_changing_nothing_exclude_each_other(run: Run) -> None:
-    code, _, errors = run("run", "--mark-only", "--dry-run")
-    assert code == 2
-    assert "give one of them" in errors
+    code, _, err = run("run", "--mark-only", "--dry-run")
+    assert (code, "give one of them" in err) == (2, True)
 
 
-def test_a_dry_run_takes_up_what_a_sweep_left_half_done_with_its_notes(lake: Lake, run: Run) -> None:
-    lake.marks()
-    with lake.opened() as ledger:
-        lease = take_lease(ledger, "lake/d", "killed")
-        marks = ledger.marks.table(["lake/d"])["id"].to_pylist()
-        plan = plan_of(ledger, lease, marks, lake.drawn[0].as_of.replace(year=2027))
-        ledger.sweeps.begin([lease], [plan], marks[:1])
-        ledger.leases.give_up([lease])
-    code, said, _ = run("run", "--dry-run", "--as-of", DUE, "--dataset", "lake/d", "--format", "json")
-    assert code == 3
-    assert [one["transaction"] for one in json.loads(said)["deleted"]] == ["S1", "S2"]
+# --- the question at a terminal ---
+
+
+def without_run() -> None:
+    """In a program: the run itself is not what is asked about. In its place stands one that says what it was given."""
+    module = ModuleType("retention_assets.dagster.headless")
+    vars(module).update(run_job=_say_run)
+    sys.modules[module.__name__] = module
+    pytest.MonkeyPatch().setattr(Environment, "start_spark", lambda _: None)
+
+
+def _say_run(
+    settings: Settings, job: str, as_of: datetime, datasets: Any, log_level: str, confirmed: Path | None, accept_large: bool,
+    actor: str,
+) -> SimpleNamespace:  # fmt: skip
+    # Who has seen what goes has agreed to it, however large it is.
+    assert accept_large == (confirmed is not None)
+    shown = sorted(pq.read_table(confirmed)["transaction"].to_pylist()) if confirmed else None
+    echo(f"RUN {job} {shown}")
+    nothing: dict[str, Any] = {"said": {}, "bad_input": (), "failed": (), "refused": (), "troubles": (), "warnings": ()}
+    return SimpleNamespace(run_id="run", as_of=as_of, number=lambda *_: 0, **nothing)
+
+
+def in_this_python() -> None:
+    """In a program: the run needs no Spark."""
+    place_here(pytest.MonkeyPatch())
+    pytest.MonkeyPatch().setattr(Environment, "start_spark", lambda _: None)
+
+
+@pytest.fixture
+def due(lake: Lake) -> Lake:
+    """Three due marks of one dataset."""
+    (lake.folder / "log" / "lake-e.jsonl").unlink()
+    assert lake.marks() == 3
+    return lake
+
+
+def ran(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("RUN")]
+
+
+def test_a_yes_sweeps_what_was_shown(due: Lake) -> None:
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, types="y\n", first=without_run)
+    assert (code, ran(lines)) == (DONE, ["RUN cycle ['S1', 'S2', 'S3']"])
+    shown = "\n".join(lines)
+    assert "This run would delete 3 (" in shown
+    assert shown.index("This run would delete") < shown.index("Go on? [y/N]") < shown.index("RUN")
+    assert "lake/d" in shown
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, types="y\n", first=in_this_python)
+    assert (code, due.there()) == (DONE, {"S4"}), lines
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n"], ids=["no", "nothing"])
+def test_a_no_does_nothing_at_all(answer: str, due: Lake) -> None:
+    with due.opened() as ledger:
+        before = ledger.verify().head
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, types=answer, first=without_run)
+    assert (code, ran(lines)) == (FAILED, [])
+    assert "Nothing was done: nothing was marked and nothing deleted." in lines
+    with due.opened() as ledger:
+        assert ledger.verify().head == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "redirected", "words"),
+    [
+        ((*AT_DUE, "--yes"), False, "RUN cycle None"),
+        ((*AT_DUE, "-y"), False, "RUN cycle None"),
+        ((*AT_DUE, "--mark-only"), False, "RUN evaluate None"),
+        (AT_DUE, True, "RUN cycle None"),
+        # What falls due while the run is at work was shown to nobody.
+        (BEFORE, False, "RUN cycle []"),
+    ],
+    ids=["yes", "y", "mark only", "stdout is no terminal", "nothing is due"],
+)
+def test_nobody_is_asked(arguments: tuple[str, ...], redirected: bool, words: str, due: Lake) -> None:
+    code, lines = at_terminal(due.folder, "run", *arguments, types="n\n", first=without_run, redirected=redirected)
+    assert (code, ran(lines)) == (DONE, [words])
+    assert "Go on?" not in "\n".join(lines)
+    assert ("This run deletes nothing." in lines) == (arguments == BEFORE)
+
+
+def test_a_result_as_json_stays_json_and_the_question_is_beside_it(due: Lake) -> None:
+    code, lines = at_terminal(due.folder, "run", *AT_DUE, "--format", "json", types="y\n", first=without_run)
+    shown = " ".join(lines)
+    assert (code, "This run would delete 3 (" in shown, "Go on? [y/N]" in shown) == (DONE, True, True)
+    assert json.loads("\n".join(lines[lines.index("{") :]))["run"] == "run"
+
+
+# --- the bound ---
+
+
+def shown(lake: Lake, *transactions: str) -> pa.Table:
+    """What a person saw, cut to some transactions."""
+    plan = make_plan(PlanRequest(as_of=DUE), Environment(lake.settings)).deleted
+    rows = [row for row in plan.to_pylist() if row["transaction"] in transactions]
+    return pa.Table.from_pylist(rows, plan.schema).select(["dataset", "transaction", *TIMES])
+
+
+@pytest.mark.parametrize("agreed", [(), ("S2",), ("S1", "S3"), ("S1", "S2", "S3")], ids=" ".join)
+def test_a_sweep_deletes_at_most_what_was_shown(agreed: tuple[str, ...], due: Lake) -> None:
+    due.sweeps(confirmed=shown(due, *agreed))
+    assert due.there() == WHOLE - set(agreed)
+    assert {name for name, status in due.statuses().items() if status == "MARKED"} == {"S1", "S2", "S3"} - set(agreed)
+    # What was left is as due as before.
+    due.sweeps()
+    assert due.there() == {"S4"}
+    assert due.verified() == ()
+
+
+def test_the_bound_brings_nothing_about(due: Lake) -> None:
+    """What is needed again is spared all the same, shown or not."""
+    confirmed = shown(due, "S1", "S2")
+    due.branches("rescue", "S1")
+    due.branches("other", "S3")
+    assert due.sweeps(confirmed=confirmed)["lake/d"].outcomes == {Outcome.DELETED: 1, Outcome.SPARED: 2}
+    assert due.there() == {"S1", "S3", "S4"}
+
+
+def test_what_comes_under_an_id_that_was_shown_was_not_shown(due: Lake) -> None:
+    """Shown as the first life; a second one is marked without grace before the sweep."""
+    confirmed = shown(due, "S1", "S2", "S3")
+    due.sweeps(confirmed=shown(due, "S1"))
+    due.says(f"{OLD.removesuffix('}')}, grace: 0s, confirm: no-grace}}")
+    due.comes_again("S1", opened_at="2026-01-14T00:00:00Z", closed_at="2026-01-15T00:00:00Z")
+    assert due.marks(DUE) == 1
+    due.sweeps(confirmed=confirmed)
+    assert due.there() == {"S1", "S4"}
+
+
+def test_what_an_earlier_sweep_began_is_finished_only_if_it_was_shown(due: Lake) -> None:
+    due.begins("S1", "S2")
+    due.sweeps(confirmed=shown(due, "S2", "S3"))
+    assert due.there() == {"S1", "S4"}
+    assert due.statuses() == {"S1": "SWEEPING", "S2": "SWEPT", "S3": "SWEPT"}
+
+
+def test_a_job_is_bound_by_its_file_and_sweeps_nothing_without_it(due: Lake, tmp_path: Path) -> None:
+    file = write_confirmed(shown(due, "S3"), tmp_path / "confirmed.parquet")
+    assert run_job(due.settings, "sweep", DUE, confirmed=file).number("swept_transactions", "deleted") == 1
+    assert due.there() == {"S1", "S2", "S4"}
+    file.unlink()
+    (failure,) = run_job(due.settings, "sweep", DUE, confirmed=file).failed
+    assert "what was confirmed for this run can't be read any more" in failure
+    assert due.there() == {"S1", "S2", "S4"}

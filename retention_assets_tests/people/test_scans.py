@@ -1,33 +1,42 @@
-"""`scans`: what is listed, what may be accepted and by whom, through the command and the job alike."""
+"""`scans`: what is listed, what may be accepted, and what one found, written out with witnesses or classes."""
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.definitions import build_defs
-from retention_assets.ledger import Ledger
+from retention_assets.clock import now
+from retention_assets.environment import Environment
+from retention_assets.errors import Refused
+from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.people import scans as operation
+from retention_assets.people.scans import ExportRequest, export_scan
+from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import scan_totals
+from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.settings.model import load_settings
+from retention_assets.stores.concurrency import TasksHere
+from retention_assets.stores.objects.folder import ScanFolder
+from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.references import open_edges, open_references
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets_tests.dagster.launch import without_run
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.people.conftest import Json, Run
 from retention_assets_tests.stores.objects.scanner import Found
 
 BLOBS = {
-    "name": "blobs",
-    "kind": "objects",
-    "listing": {"path": "objects"},
-    "references": [{"lines": "refs/*.jsonl"}],
+    "name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs/*.jsonl"}],
     "scans_kept": 3,
-}
+}  # fmt: skip
 HERE = {"folder": Path(".")}
 ODD = "9 of 10 references name nothing"
 RESULT = Found(
@@ -83,27 +92,6 @@ def superseded(ledger: Ledger) -> ScanRecord:
     return scanned(ledger)
 
 
-def job(reason: str = "the prefix moved", **form: Any) -> tuple[dict[str, Any], str]:
-    """What a run of the job shows, and the sentence with which it fails."""
-    made = build_defs(load_settings()).resolve_job_def("scan_accept")
-    with dg.DagsterInstance.ephemeral() as instance:
-        ran = made.execute_in_process(
-            run_config={"actor": "ann", "reason": reason, **form}, instance=instance, raise_on_error=False
-        )
-    if ran.success:
-        (event,) = [event for event in ran.all_events if event.is_successful_output]
-        return {name: without_run(value.value) for name, value in event.step_output_data.metadata.items()}, ""
-    (event,) = ran.get_step_failure_events()
-    failed = event.step_failure_data.user_failure_data
-    assert failed
-    return {}, without_run(failed.description)
-
-
-def acts(ledger: Ledger) -> list[tuple[str, str, str | None]]:
-    lines = map(json.loads, ledger.audit_lines())
-    return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["deed"] == "ACCEPT_SCAN"]
-
-
 def test_where_nothing_was_scanned_the_list_says_so_and_makes_no_ledger(run: Run, found: Json) -> None:
     code, out, _ = run("scans")
     assert (code, out.strip().splitlines()[0]) == (0, "Nothing was ever scanned: `retention run` does it")
@@ -116,19 +104,7 @@ def test_the_list_has_the_newest_of_each_store_and_classes_add_up(ledger: Ledger
     scanned(ledger, ScanStatus.FAILED, "no last line", "my objects")
     code, out, err = run("scans")
     head, *rows = ([cell.strip() for cell in line[1:-1].split(mark)] for line in out.splitlines() if (mark := line[0]) in "┃│")
-    assert head == [
-        "store",
-        "id",
-        "when",
-        "status",
-        "scanned",
-        "referenced",
-        "unreferenced",
-        "young",
-        "others",
-        "bytes",
-        "reason",
-    ]
+    assert " ".join(head) == "store id when status scanned referenced unreferenced young others bytes reason"
     assert [row[:2] for row in rows] == [["blobs", "4"], ["blobs", "3"], ["blobs", "2"], ["my objects", "5"]]
     assert rows[0][3:] == ["kept", "7", "2", "1", "1", "3", "70 B", ""]
     assert (int(rows[0][4]), code, err) == (sum(map(int, rows[0][5:9])), 0, "")
@@ -158,58 +134,41 @@ def test_what_waits_for_a_person_is_said_until_it_was_accepted(ledger: Ledger, r
     assert f"{ODD} (accepted by ann and not judged yet: as agreed)" in out
 
 
-def test_the_command_and_the_job_accept_a_scan_alike(ledger: Ledger, found: Json, run: Run) -> None:
-    braked(ledger)
-    by_command = found("scans", "blobs", "accept", "1", *WHY)
-    braked(ledger)
-    by_job, _ = job(store="blobs", scan=2)
-    same = ("store", "status", "reason", "accepted_by", "accept_reason")
-    assert {name: by_command[name] for name in same} == {name: by_job[name] for name in same}
-    assert [(deed, without_run(actor), reason) for deed, actor, reason in acts(ledger)] == [
-        ("ACCEPT_SCAN", "ann", "the prefix moved")
-    ] * 2
-    assert "is accepted, though 9 of 10 references name nothing." in by_job["answer"]
-
-
 def test_who_accepts_a_scan_is_told_what_was_odd_and_what_comes_next(ledger: Ledger, run: Run) -> None:
     braked(ledger)
     assert run("scans", "blobs", "accept", "1", *WHY) == (
         0, f"Scan 1 of blobs is accepted, though {ODD}.\n",
         "Next: the next `retention run` judges it, and marks what its policies select.\n",
     )  # fmt: skip
+    acts = [json.loads(line) for line in ledger.audit_lines()]
+    assert [(act["actor"], act["reason"]) for act in acts if act["deed"] == "ACCEPT_SCAN"] == [("ann", "the prefix moved")]
 
 
 @pytest.mark.parametrize(
-    ("prepare", "arguments", "form", "words", "code"),
+    ("prepare", "arguments", "words", "code"),
     [
-        (scanned, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "Scan 1 of blobs is kept: only a braked one", 1),
-        (superseded, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "Scan 1 of blobs is not the newest: scan 2 has ended since, and is kept", 1),
-        (other_settings, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "says nothing of the present any more: its settings are other ones by now (realm). Nothing was changed", 1),
-        (no_longer_purged, ("blobs", "accept", "1", *WHY), {"store": "blobs", "scan": 1}, "says nothing of the present any more: no longer PURGING: c. Nothing was changed", 1),
-        (braked, ("blobs", "accept", "1", "-r", "x", "--actor", "::system"), {"store": "blobs", "scan": 1, "reason": "x", "actor": "::system"}, "actor: begins with ::", 2),
-        (braked, ("blobs", "accept", "9", *WHY), {"store": "blobs", "scan": 9}, "blobs has no scan 9. `retention scans blobs` lists", 1),
-        (braked, ("blob", "accept", "1", *WHY), {"store": "blob", "scan": 1}, "store: is no store that is scanned (found blob); expected one of blobs, my objects. Did you mean blobs?", 2),
-        (braked, ("lake", "accept", "1", *WHY), {"store": "lake", "scan": 1}, "store: is no store that is scanned (found lake)", 2),
-        (braked, ("blobs", "accept", "1", "-r", " ", "--actor", "ann"), {"store": "blobs", "scan": 1, "reason": " "}, "reason: is empty (found ' '); expected some words", 2),
+        (scanned, ("blobs", "accept", "1"), "Scan 1 of blobs is kept: only a braked one waits for somebody to accept it.", 1),
+        (superseded, ("blobs", "accept", "1"), "Scan 1 of blobs is not the newest: scan 2 has ended since, and is kept", 1),
+        (
+            other_settings,
+            ("blobs", "accept", "1"),
+            "any more: its settings are other ones by now (realm). Nothing was changed",
+            1,
+        ),
+        (no_longer_purged, ("blobs", "accept", "1"), "of the present any more: no longer PURGING: c. Nothing was changed", 1),
+        (braked, ("blobs", "accept", "9"), "blobs has no scan 9. `retention scans blobs` lists", 1),
+        (braked, ("blob", "accept", "1"), "scanned (found blob); expected one of blobs, my objects. Did you mean blobs?", 2),
+        (braked, ("lake", "accept", "1"), "store: is no store that is scanned (found lake)", 2),
     ],
-    ids=("kept", "superseded", "other settings", "no longer purged", "the system", "not there", "a wrong name", "not scanned", "no reason"),
-)  # fmt: skip
-def test_both_refuse_with_the_same_sentence_and_change_nothing(
-    prepare: Callable[[Ledger], object],
-    arguments: tuple[str, ...],
-    form: dict[str, Any],
-    words: str,
-    code: int,
-    ledger: Ledger,
-    run: Run,
+    ids=("kept", "superseded", "other settings", "no longer purged", "not there", "a wrong name", "not scanned"),
+)
+def test_what_may_not_be_accepted_is_refused_and_changes_nothing(
+    prepare: Callable[[Ledger], object], arguments: tuple[str, ...], words: str, code: int, ledger: Ledger, run: Run
 ) -> None:
     prepare(ledger)
     before = ledger.verify().head
-    ended, out, err = run("scans", *arguments)
-    shown, by_job = job(**form)
-    assert (ended, out, shown) == (code, "", {})
-    assert err.strip() == by_job
-    assert words in by_job
+    ended, out, err = run("scans", *arguments, *WHY)
+    assert (ended, out, words in err) == (code, "", True), err
     assert ledger.verify().head == before
 
 
@@ -217,7 +176,7 @@ def test_there_is_nothing_to_accept_without_a_ledger(run: Run) -> None:
     with open("retention.yaml", "w") as file:
         file.write(json.dumps({"stores": [BLOBS]}))
     code, _, err = run("scans", "blobs", "accept", "1", *WHY)
-    assert (code, "no ledger yet" in err, "no ledger yet" in job(store="blobs", scan=1)[1]) == (1, True, True)
+    assert (code, "no ledger yet" in err) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -236,3 +195,152 @@ def test_what_does_not_go_together_is_said(arguments: tuple[str, ...], words: st
     code, out, err = run("scans", *arguments)
     assert (code, out) == (2, "")
     assert words in err
+
+
+OLD = ("acme/a-1", "acme/sales/a-2", "acme/a-3", "acme-eu/b-1", "zeta/c-1")
+RETAINED = {"acme/a-1": "invoice 7", "acme/sales/a-2": None, "acme-eu/b-1": "invoice 9"}
+SIZES = {name: size for size, name in enumerate([*OLD, "acme/young"], 1)}
+
+
+@dataclass
+class Place:
+    """Objects on a disk, references beside them, and a ledger."""
+
+    folder: Path
+    ledger: Ledger
+
+    def __post_init__(self) -> None:
+        settings = {
+            "ledger": f"sqlite:///{self.folder}/ledger.db", "warehouse": str(self.folder / "warehouse"),
+            "stores": [
+                {
+                    "name": "blobs", "kind": "objects", "listing": {"path": f"{self.folder}/objects/"}, "realm": "{0}",
+                    "references": [{"lines": f"{self.folder}/refs/*.jsonl"}], "kind_of": {"pattern": "([a-z])-"},
+                }
+            ],
+        }  # fmt: skip
+        (self.folder / "retention.yaml").write_text(json.dumps(settings))
+        before = (now() - timedelta(days=9)).timestamp()
+        for name in SIZES:
+            file = self.folder / "objects" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"." * SIZES[name])
+            if name in OLD:
+                os.utime(file, (before, before))
+        self.refers(RETAINED)
+
+    def refers(self, names: dict[str, str | None]) -> None:
+        """What is referred to from now on, and by whom."""
+        lines: list[dict[str, Any]] = [{"object": name, **({"from": who} if who else {})} for name, who in names.items()]
+        lines.append({"complete": True, "count": len(lines)})
+        (self.folder / "refs").mkdir(exist_ok=True)
+        (self.folder / "refs" / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    @property
+    def environment(self) -> Environment:
+        return Environment(load_settings(self.folder / "retention.yaml"))
+
+    def scan(self, status: ScanStatus = ScanStatus.KEPT) -> None:
+        """A scan in this process, where a run leaves it."""
+        (store,) = self.environment.settings.stores
+        assert isinstance(store, ObjectsSettings)
+        lease = take_lease(self.ledger, scan_lease("blobs"), "run")
+        begun = self.ledger.scans.begin(lease)
+        folder = ScanFolder(Warehouse(str(self.folder / "warehouse")).scan_folder("blobs", begun.id), place_of)
+        result = scan_in(TasksHere(), Scan(store, open_listing(store), open_references(store), open_edges(store)), folder, None)
+        end = ScanEnd(status, None, scan_totals(result), result.as_json())
+        self.ledger.scans.publish([ScanClosing(lease, begun, end)], (), "run")
+        self.ledger.leases.give_up([lease])
+
+    def export(self, **how: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What is written, by object, and what is said of it."""
+        to = self.folder / "out"
+        done = export_scan(ExportRequest(store="blobs", to=str(to), **how), self.environment).data
+        files = sorted(to.iterdir())
+        assert len(files) == done["files"]
+        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+        assert (len(rows), sum(row["size"] for row in rows)) == (done["objects"], done["bytes"])
+        return sorted(rows, key=lambda row: str(row["object"])), done
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        yield Place(tmp_path, ledger)
+
+
+def label(who: str | None) -> str:
+    """How a source and who refers are said; the source is the one that the settings have."""
+    return f": {who}" if who else ""
+
+
+def test_what_is_retained_is_written_with_who_refers_to_it(place: Place) -> None:
+    place.scan()
+    rows, done = place.export()
+    assert list(rows[0]) == ["object", "realm", "kind", "size", "witness"]
+    assert {row["object"]: row["size"] for row in rows} == {name: SIZES[name] for name in RETAINED}
+    said = {row["object"]: row["witness"] for row in rows}
+    (source,) = {said[name].removesuffix(label(who)) for name, who in RETAINED.items()}
+    assert source.startswith("lines ")
+    assert {row["object"]: (row["realm"], row["kind"]) for row in rows}["acme/sales/a-2"] == ("acme", "a")
+    assert (done["scan"], done["without_witness"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "objects"),
+    [
+        ({"realm": "acme"}, {"acme/a-1", "acme/sales/a-2"}),
+        ({"realm": "acme-eu"}, {"acme-eu/b-1"}),
+        ({"realm": "nobody"}, set()),
+        ({"everything": True}, set(SIZES)),
+        ({"everything": True, "realm": "acme"}, {"acme/a-1", "acme/sales/a-2", "acme/a-3", "acme/young"}),
+    ],
+)
+def test_a_realm_alone_or_everything_with_its_class(place: Place, how: dict[str, Any], objects: set[str]) -> None:
+    place.scan()
+    rows, _ = place.export(**how)
+    assert {row["object"] for row in rows} == objects
+    if how.get("everything"):
+        classes = {row["object"]: row["class"] for row in rows}
+        expected = {name: "referenced" if name in RETAINED else "unreferenced" for name in OLD} | {"acme/young": "young"}
+        assert classes == {name: expected[name] for name in objects}
+
+
+def test_what_nothing_refers_to_any_more_has_no_witness(place: Place) -> None:
+    place.scan()
+    place.refers({"acme/a-1": "invoice 7"})
+    rows, done = place.export()
+    assert done["without_witness"] == 2
+    assert [row["object"] for row in rows if row["witness"] is None] == ["acme-eu/b-1", "acme/sales/a-2"]
+
+
+def test_many_objects_are_written_into_many_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation, "ROWS_PER_FILE", 4)
+    place.scan()
+    rows, done = place.export(everything=True)
+    assert (done["files"], len(rows)) == (2, 6)
+
+
+def test_a_scan_that_is_no_longer_listed_is_not_exported(place: Place) -> None:
+    place.scan()
+    place.scan()
+    (place.folder / "warehouse" / "scans" / "blobs" / "1").rename(place.folder / "gone")
+    with pytest.raises(Refused, match=r"What scan 1 of blobs has listed is no longer there.*Leave the scan out"):
+        place.export(scan=1)
+    assert place.export()[1]["scan"] == 2
+
+
+def test_a_braked_scan_is_exported_by_its_number(place: Place) -> None:
+    place.scan(ScanStatus.BRAKED)
+    with pytest.raises(Refused, match="No scan of blobs was ever whole"):
+        place.export()
+    assert place.export(scan=1)[1]["objects"] == 3
+
+
+def test_nothing_is_written_over(place: Place) -> None:
+    place.scan()
+    (place.folder / "out").mkdir()
+    (place.folder / "out" / "mine").write_text("mine")
+    with pytest.raises(Refused, match=r"out is not empty\. Nothing was written"):
+        place.export()
+    assert [file.name for file in (place.folder / "out").iterdir()] == ["mine"]

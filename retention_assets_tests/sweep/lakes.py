@@ -83,19 +83,15 @@ class Lake:
         """Where the settings are written."""
         return self.folder / "retention.yaml"
 
-    def sets(self, *stores: Mapping[str, Any], **settings: Any) -> "Lake":
-        """More stores, and other settings, from now on."""
-        written = json.loads(self.settings_file.read_text())
-        self.settings_file.write_text(json.dumps({**written, "stores": [*written["stores"], *stores], **settings}))
-        return self
-
     def says(self, policies: str, holds: str = "") -> None:
         """The policies from now on."""
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
 
-    def configures(self, **settings: Any) -> None:
-        """Other settings from now on."""
-        self.settings_file.write_text(json.dumps({**json.loads(self.settings_file.read_text()), **settings}))
+    def configures(self, *stores: Mapping[str, Any], **settings: Any) -> "Lake":
+        """More stores, and other settings, from now on."""
+        written = json.loads(self.settings_file.read_text())
+        self.settings_file.write_text(json.dumps({**written, "stores": [*written["stores"], *stores], **settings}))
+        return self
 
     def hold(self, datasets: str = "lake/*", *transactions: str, name: str = "legal", until: datetime | None = None) -> None:
         """Ann places a hold."""
