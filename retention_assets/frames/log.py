@@ -111,7 +111,6 @@ def sums_by(rows: pa.Table, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def realms_of(table: pa.Table) -> pa.Array:
-    """Realm that the attributes of each row name, null where they name none."""
     return attribute_of(table, REALM)
 
 
@@ -121,13 +120,11 @@ def attribute_of(table: pa.Table, key: str) -> pa.Array:
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:
-    """Refused datasets by name, each with its fault and the transaction to blame, for JSON."""
     refused = datasets.filter(pc.is_valid(datasets["fault"])).select(["dataset", "fault", "fault_transaction"])
     return {row["dataset"]: {"fault": row["fault"], "transaction": row["fault_transaction"]} for row in refused.to_pylist()}
 
 
 def faults_of(datasets: pa.Table) -> dict[str, str]:
-    """Refused datasets by name, each with its fault and the transaction to blame."""
     return {
         name: f"{fault['fault']} (transaction {fault['transaction']})" if fault["transaction"] else str(fault["fault"])
         for name, fault in refusals_of(datasets).items()

@@ -178,7 +178,6 @@ class _Ids:
         return cls(ordered, rows, repeated, parent_keys, _found(ordered, rows, ref_keys))
 
     def find(self, keys: Ints) -> Ints:
-        """Row of each key, -1 where there is none."""
         return _found(self.sorted_keys, self.rows, keys)
 
 

@@ -170,7 +170,6 @@ def micros(instant: datetime) -> int:
 
 
 def from_micros(value: int) -> datetime:
-    """Instant of a number of microseconds since the epoch."""
     return EPOCH + timedelta(microseconds=value)
 
 

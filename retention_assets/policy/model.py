@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -109,15 +108,6 @@ def fraction(value: float) -> float:
     return float(value)
 
 
-def shorthand(key: str) -> Callable[[Any], Any]:
-    """Accept the bare value of a mapping with a single needed key: `older_than: 30d`."""
-
-    def widen(value: Any) -> Any:
-        return {key: value} if isinstance(value, str) else value
-
-    return widen
-
-
 _AMOUNT = "[0-9]{1,12}"
 _DATE, _TIME = ("".join(f"({_AMOUNT}{unit})?" for unit in units) for units in ("YMWD", "HMS"))
 _DURATION_PATTERN = f"^({_AMOUNT}(s|m|h|d|w|mo|y)|P(?=.){_DATE}(T(?=.){_TIME})?)$"
@@ -188,7 +178,11 @@ class Beyond(Value):
         return self
 
 
-OlderThanLine = Annotated[OlderThan, BeforeValidator(shorthand("age"), json_schema_input_type=OlderThan | DURATION_JSON)]
+OlderThanLine = Annotated[
+    OlderThan,
+    # `older_than: 30d` is short for its age.
+    BeforeValidator(lambda v: {"age": v} if isinstance(v, str) else v, json_schema_input_type=OlderThan | DURATION_JSON),
+]
 Readable = Annotated[
     Literal["strict", "complete"] | None,
     Field(description="complete: also keep the view that was current at the cut-off, so every instant inside stays readable."),

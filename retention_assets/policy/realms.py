@@ -15,7 +15,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*", re.ASCII)
 
 
 def is_realm_name(name: str) -> bool:
-    """Accept the names that a person may give to a realm."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -93,10 +92,8 @@ def purge_of(realm: str, grace: Duration) -> Policy:
 
 
 def purge_named(realm: str) -> str:
-    """Name of the policy that purges a realm."""
     return f"{_PREFIX}{realm}"
 
 
 def realm_of(policy: str) -> str | None:
-    """Realm that a policy of this name purges; None for any other policy."""
     return policy.removeprefix(_PREFIX) if policy.startswith(_PREFIX) else None

@@ -119,7 +119,6 @@ def bar(value: int, most: int) -> str:
 
 
 def column_schema(schema: pa.Schema) -> dg.TableSchema:
-    """Columns of an asset, each with its meaning."""
     columns = [dg.TableColumn(field.name, _type_name(field.type), description=MEANINGS[field.name]) for field in schema]
     return dg.TableSchema(columns)
 
@@ -167,7 +166,6 @@ def _policy_sentence(stored: Stored | None) -> str:
 
 
 def log_metadata(statistics: pa.Table, largest: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Numbers of a log, its columns, and its largest datasets."""
     columns = list(merge_statistics(statistics))
     totals = {row["column"]: row["total"] or 0 for row in columns}
     return {
@@ -258,7 +256,6 @@ def verdict_metadata(sums: pa.Table, swept: SweptBefore) -> dict[str, Any]:
 
 
 def totals_metadata(totals: Totals) -> dict[str, Any]:
-    """Verdicts of all datasets, with a table by policy."""
     numbers: dict[str, Any] = {"by_verdict": _by_policy(totals.counts)}
     for name, verdict in {"spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}.items():
         numbers[name] = sum(one.transactions for one in totals.counts if one.verdict == verdict)

@@ -55,7 +55,6 @@ def policies_words(foreseen: ForecastDays) -> str:
 
 
 def summary(foreseen: ForecastDays, currency: str | None) -> str:
-    """Sum up the days in a few sentences."""
     first, last, count = foreseen.start, foreseen.days[-1], len(foreseen.days)
     length = "1 day" if count == 1 else f"{count:,} days"
     sentences = [

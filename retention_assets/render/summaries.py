@@ -30,7 +30,6 @@ _LATE = timedelta(hours=1)
 
 
 def named(names: Sequence[str]) -> str:
-    """First names, and how many more there are."""
     return first_of(list(map(code, names)))
 
 
@@ -96,14 +95,12 @@ def _refused_words(refused: Mapping[str, str]) -> str:
 
 
 def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
-    """State of the environment: what waits, what was refused, what the last sweep did."""
     logs = _sized(f"{count(totals.datasets, 'dataset')} with {count(totals.transactions, 'transaction')}", totals.bytes)
     waiting = _waiting_words(Waiting.of(groups, as_of), as_of)
     return paragraph((waiting, _refused_words(totals.refused), _sweep_words(last, as_of), logs))
 
 
 def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Mapping[str, str]) -> str:
-    """Logs that were read and refused, and the stores that are away."""
     logs = f"**{count(state['datasets'], 'dataset')}** with {count(state['transactions'], 'transaction')}"
     logs = _sized(logs, state["bytes"])
     stores = [f"**The store {code(name)} is away**: {plain(fault)}" for name, fault in sorted(away.items())[:_NAMED]]
@@ -111,7 +108,6 @@ def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Map
 
 
 def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
-    """Branches that this run read."""
     read = count(datasets - len(refused), "dataset")
     found = f"{count(branches, 'branch', 'branches')} of {read} in this run" if branches else f"{read} in this run, no branch"
     latest = count(numbers["in_latest_views"], "transaction")
@@ -121,7 +117,6 @@ def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numb
 
 
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
-    """Policies in force, and what needs attention."""
     amounts = (f"{amount:,} {_LOADED.get(outcome, outcome)}" for outcome, amount in counts.items() if amount)
     loaded = ", ".join(amounts) or "no policy is in any file"
     marks = f"{count(orphaned, 'open mark')} of policies that are in no file any more" if orphaned else ""
@@ -144,7 +139,6 @@ def sweep_summary(
     last: LastSweep | None,
     as_of: datetime,
 ) -> str:
-    """Result of a sweep, what it refused, and what waits now."""
     did = _outcomes(numbers)
     words = f"this sweep: {did}{_freed(numbers)}, on {count(datasets, 'dataset')}" if did else _sweep_words(last, as_of)
     quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
@@ -210,7 +204,6 @@ def judged_summary(state: DatasetState, examples: Iterable[Mapping[str, Any]], a
 
 
 def example_of(row: Mapping[str, Any], words: str) -> str:
-    """Transaction with its fate and the first reason."""
     return f"for example {code(row['transaction'])}: {words} {plain(Reason[row['code']].text(row['witness']))}"
 
 
@@ -298,7 +291,6 @@ _KEEP = "To keep something of it for good, launch `keep` with its dataset and, i
 
 
 def upcoming_answer(upcoming: Upcoming) -> Answer:
-    """Upcoming deletions, by name and size."""
     if upcoming.note:
         return Answer(f"Nothing goes: {upcoming.note}.")
     when = f"until {minute_in_utc(upcoming.until)}"
@@ -338,7 +330,6 @@ def upcoming_answer(upcoming: Upcoming) -> Answer:
 
 
 def transaction_answer(explained: ExplainedTransaction) -> Answer:
-    """Reason why a transaction is kept or marked."""
     life, explanation = explained.life, explained.explanation
     name = f"{life.transaction} of {explained.dataset}"
     ledger = f"In the ledger: {plain(life.words)}." if life.marks else ""
@@ -372,7 +363,6 @@ def _explained(explanation: Explanation, life: TransactionLife) -> Iterable[str]
 
 
 def dataset_answer(summary: DatasetSummary) -> Answer:
-    """Summary of a dataset: what is kept or marked, and why."""
     due = [
         (
             code(row["transaction"]), cell_size(row["bytes"]),

@@ -68,13 +68,11 @@ class Plot:
 
     @property
     def highest(self) -> int:
-        """Height of the highest bar or line."""
         bars = (sum(column) for column in zip(*(one.values for one in self.series), strict=True))
         return max([*bars, *(value for one in self.trends for value in one.values)], default=0)
 
     @property
     def step(self) -> int:
-        """Distance of two lines of the axis."""
         return binary_ticks(self.highest) if self.in_bytes else decimal_ticks(self.highest)
 
     def words(self, value: int) -> str:
@@ -283,7 +281,6 @@ class Plots:
 
 
 def plots_of(pending: PendingMarks, waiting: Sequence[PendingGroup], day: date, as_of: datetime) -> Plots:
-    """Sweeps' freed bytes up to a day, and the marks that wait at an instant."""
     days = freed_days(pending.freed(since(day)), day)
     return Plots(days, freed_plot(days), ages_plot(waiting, as_of))
 
@@ -294,7 +291,6 @@ def since(day: date) -> datetime:
 
 
 def freed_days(freed: Sequence[FreedGroup], last: date) -> FreedDays:
-    """Bytes by day and policy, up to a day, from the first day on which something was freed."""
     sums: Counter[tuple[str, date]] = Counter()
     for group in freed:
         sums[group.policy, group.as_of.astimezone(UTC).date()] += group.bytes
@@ -307,7 +303,6 @@ def freed_days(freed: Sequence[FreedGroup], last: date) -> FreedDays:
 
 
 def freed_plot(freed: FreedDays) -> Plot:
-    """Bytes that sweeps freed, by day and policy."""
     total, count = sum(freed.totals), len(freed.days)
     title = f"Nothing was freed in {count} days"
     if total:
@@ -358,6 +353,5 @@ def ages_plot(waiting: Sequence[PendingGroup], as_of: datetime) -> Plot:
 
 
 def age_of(marked_at: datetime, as_of: datetime) -> str:
-    """Label of the class of a mark's age."""
     days = (as_of - marked_at).days
     return next((label for most, label in _AGES if days <= most), _OLDER)

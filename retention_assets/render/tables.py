@@ -106,7 +106,6 @@ def readable_tables(readable: Row) -> list[Table]:
 
 
 def advance_table(datasets: Sequence[Row]) -> Table:
-    """Outcome for each dataset that the policy files name."""
     rows = [
         (
             row["dataset"], _text(row["visible_from"]), _text(row["before"]),
@@ -143,7 +142,6 @@ def _scope(datasets: Row) -> str:
 
 
 def realm_table(realms: "Sequence[tuple[Realm, str]]") -> Table:
-    """Realms, the grace of purging each, and a note on what is left of it."""
     rows = [(realm.name, realm.status, realm.grace.words(), left) for realm, left in realms]
     title = "Realms" if rows else "No realm was ever changed: all are ACTIVE"
     return table(title, ("realm", "status", "grace", "left"), rows)
@@ -179,7 +177,6 @@ def _why(scan: "ScanRecord") -> str:
 
 
 def clock_table(times: Mapping[str, datetime | None]) -> Table:
-    """Times that the clock guard compares with."""
     words = {"newest_mark_at": "newest mark", "newest_seen_at": "newest run", "accepted_until": "accepted at"}
     return table(
         "The clock of the ledger", ("time", "instant"), [(words[name], _text(at) or "none") for name, at in times.items()]
@@ -221,7 +218,6 @@ def version_table(name: str, versions: Sequence[Row]) -> Table:
 
 
 def load_table(decisions: "Sequence[BookDecision]") -> Table:
-    """Effect of loading on each entry."""
     rows = [
         (
             each.name,
@@ -246,7 +242,6 @@ _OUTCOMES = {
 
 
 def report_tables(report: "DayReport", most: int) -> list[Table]:
-    """Numbers of a report, its rules, the classes of the log, and the first of its datasets."""
     from retention_assets.report import CLASSES
 
     total = report.total
@@ -330,7 +325,6 @@ _MOST_REASONS = 10
 
 
 def preview_tables(result: "Preview", most: int) -> list[Table]:
-    """Result of a preview: refused datasets, verdicts, policies, reasons, and the first marks."""
     from retention_assets.frames.verdicts.decisions import VERDICTS
     from retention_assets.frames.verdicts.reasons import Reason
 
@@ -355,7 +349,6 @@ def preview_tables(result: "Preview", most: int) -> list[Table]:
 
 
 def compare_tables(changes: "Sequence[Change]") -> list[Table]:
-    """Effects of another set of policies."""
     rows = [(each.dataset, each.policy, each.change, each.transactions, each.bytes) for each in changes]
     columns = ("dataset", "policy", "change", Count("transactions"), Size("bytes"))
     return [table("What would change" if rows else "Nothing would change.", columns, rows, grouped=True)]
@@ -365,7 +358,6 @@ def compare_tables(changes: "Sequence[Change]") -> list[Table]:
 
 
 def explained_transaction(explained: "ExplainedTransaction") -> Indented:
-    """Explanation with what the ledger knows of the transaction."""
     life, ledger = explained.life, list[Text]()
     if life.said is not None:
         ledger += [_line((life.said.message, "bold")), _line(f"  {life.said.details}"), _line()]
@@ -378,7 +370,6 @@ def explained_transaction(explained: "ExplainedTransaction") -> Indented:
 
 
 def explanation(explained: "Explanation", ledger: Sequence[Text] = ()) -> Indented:
-    """Explanation, with the lines about the ledger before the verdict."""
     return Indented(list(_lines(explained, ledger)))
 
 

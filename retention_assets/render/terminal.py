@@ -193,7 +193,6 @@ def console(stream: TextIO | None = None, *, markup: bool = False) -> Console:
 
 
 def status_text(words: str) -> Text:
-    """Text beside a spinner or a bar."""
     return Text(visible_line(words))
 
 

@@ -279,12 +279,10 @@ _BOUNDS = {"greater_than": ("gt", "more than"), "greater_than_equal": ("ge", "at
 def problems_of(
     error: ValidationError, document: Document, model: type[BaseModel], at: Path_ = (), policy: str | None = None
 ) -> list[Problem]:
-    """Every fault that a model found in the part of a document at a path."""
     return [_problem(detail, document, model, at, policy) for detail in error.errors(include_url=False)]
 
 
 def empty_values(document: Document, at: Path_ = (), policy: str | None = None) -> list[Problem]:
-    """A problem for each key without a value, in the part of a document at a path."""
     return [
         Problem(
             "has no value", file=document.file, line=document.line((*at, *path)), policy=policy, key=dotted(path) or None,
@@ -372,7 +370,6 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def mapping_expected(document: Document, keys: Mapping[str, Any] | list[str]) -> Problem:
-    """Problem of a document that is not a mapping at its top."""
     kind = {list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(
         type(document.data), "nothing"
     )
@@ -398,7 +395,6 @@ class Expansion:
 
 
 def expand(document: Document, environ: Mapping[str, str]) -> Expansion:
-    """Expand every string value. Keys, and strings with a fault, stay unchanged."""
     expansion = Expansion(None)
     expansion.data = _walk(document.data, (), document, environ, expansion)
     return expansion

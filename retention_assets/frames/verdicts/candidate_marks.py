@@ -290,7 +290,6 @@ _FLAGS = 9
 def combinations(
     history: History, lines: Sequence[Small], over: Bools, flags: npt.NDArray[np.uint16]
 ) -> tuple[list[Facts], Counts]:
-    """The combinations of facts that occur, and which of them each row has."""
     kinds_over, over_of = np.unique(over, axis=0, return_inverse=True)
     columns: list[npt.NDArray[np.integer]] = [flags, *lines]
     if len(kinds_over) > 1:

@@ -295,7 +295,6 @@ class NextTurns:
             self._add(ref_ends)
 
     def table(self, again: Bools) -> pa.Table:
-        """The next look at each dataset, in the order of the log."""
         least = np.where(self.least == FOREVER, NEVER, self.least)
         return pa.table([self.history.names, from_micros(least), again], schema=NEXT_LOOKS)
 

@@ -39,7 +39,6 @@ class TableWindow:
     min_snapshots: int
 
     def words(self) -> str:
-        """Window in the words of the attributes."""
         return f"{MAX_AGE} {self.max_age_ms}, {MIN_SNAPSHOTS} {self.min_snapshots}"
 
 
@@ -63,7 +62,6 @@ class TableWindows:
 
 
 def attribute(number: str, ref: str | None = None, kind: str = "branch") -> str:
-    """Name of the attribute with a number of the dataset, or of one of its branches or tags."""
     return f"history.expire.{number}" if ref is None else f"history.expire.{kind}.{ref}.{number}"
 
 
@@ -128,7 +126,6 @@ class WindowAnswer:
 
 
 def windows_of(datasets: pa.Table) -> Windows:
-    """Read the windows of the datasets of a log."""
     found: dict[str, TableWindows] = {}
     for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True):
         if (windows := table_windows(dict(pairs or ()))) is not None:
@@ -221,13 +218,11 @@ def _ends(history: History, refs: Refs, kind: str, windows: Windows) -> Ints:
 
 
 def remaining_scopes(history: History, windows: Windows, as_of: datetime) -> ScopeTable:
-    """The scopes as they are once every ref is dropped that is over."""
     branches, tags = (ends > micros(as_of) for ends in ref_ends(history, windows))
     return ScopeTable(history, branches, tags)
 
 
 def next_ref_ends(history: History, windows: Windows, as_of: datetime) -> Ints:
-    """For each dataset when the next of its refs is over, FOREVER if none ever is."""
     least = np.full(len(history.starts), FOREVER)
     for refs, ends in zip((history.branches, history.tags), ref_ends(history, windows), strict=True):
         later = ends > micros(as_of)
@@ -236,7 +231,6 @@ def next_ref_ends(history: History, windows: Windows, as_of: datetime) -> Ints:
 
 
 def ended_refs(log: Log, as_of: datetime) -> Mapping[tuple[str, str], tuple[str, ...]]:
-    """The names of the branches and tags that are over, by the dataset and the transaction that they are on."""
     if not len(log.transactions):
         return {}
     history = History(log.transactions, micros(as_of))

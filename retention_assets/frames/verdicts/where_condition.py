@@ -4,7 +4,7 @@ Nothing here raises because of a value: what has no answer (x / 0, a sum beyond 
 and a row is held only if the condition is true, so that no answer selects nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -125,8 +125,7 @@ def _multiply(a: Any, b: Any) -> tuple[Any, Any]:
     return product, np.where(b == 0, True, np.where(b == -1, a != np.iinfo(np.int64).min, exact))
 
 
-def _remain(a: Any, b: Any) -> tuple[Any, Any]:
-    # The remainder has the sign of what is divided.
+def _remain(a: Any, b: Any) -> tuple[Any, Any]:  # with the sign of what is divided
     return np.where(b == -1, 0, np.fmod(a, np.where((b == 0) | (b == -1), 1, b))), b != 0
 
 
@@ -184,17 +183,14 @@ def _between(array: pa.Array, low: Any, high: Any) -> pa.Array:
 
 def _like(array: pa.Array, pattern: pa.Scalar) -> pa.Array:
     # Not Arrow's match_like: where a pattern only begins with %, that takes an escaped backslash for two.
-    return pc.match_substring_regex(array, "(?s)^" + "".join(_wildcards(pattern.as_py())) + "$")
-
-
-def _wildcards(pattern: str) -> Iterator[str]:
-    rest = iter(pattern)
+    regex, rest = "(?s)^", iter(pattern.as_py())
     for char in rest:
         if char in "%_":
-            yield ".*" if char == "%" else "."
+            regex += ".*" if char == "%" else "."
         else:
             char = next(rest) if char == "\\" else char
-            yield char if char.isalnum() or not char.isascii() else "\\" + char
+            regex += char if char.isalnum() or not char.isascii() else "\\" + char
+    return pc.match_substring_regex(array, regex + "$")
 
 
 _OPERATORS: dict[str, Callable[..., pa.Array]] = {
@@ -252,10 +248,6 @@ def _text_to_integer(array: pa.Array) -> pa.Array:
     return _array(np.where(negative, ~magnitude + np.uint64(1), magnitude).view(np.int64), known)
 
 
-def _text_to_decimal(array: pa.Array) -> pa.Array:
-    return _array(*_numbers(_of_form(array, _DECIMAL).cast(pa.float64())))
-
-
 def _text_to_truth(array: pa.Array) -> pa.Array:
     words = pc.ascii_lower(pc.ascii_trim_whitespace(array))
     true, false = (pc.is_in(words, value_set=pa.array(texts)) for texts in (_TRUE, _FALSE))
@@ -283,14 +275,10 @@ def _instant_to_integer(array: pa.Array) -> pa.Array:
     return _array(values // 1_000_000, known)
 
 
-def _same(array: pa.Array) -> pa.Array:
-    return array
-
-
 _CASTS: dict[tuple[Kind, Kind], Callable[[pa.Array], pa.Array]] = {
-    **{(kind, kind): _same for kind in Kind},
+    **{(kind, kind): lambda array: array for kind in Kind},
     (Kind.TEXT, Kind.INTEGER): _text_to_integer,
-    (Kind.TEXT, Kind.DECIMAL): _text_to_decimal,
+    (Kind.TEXT, Kind.DECIMAL): lambda array: _array(*_numbers(_of_form(array, _DECIMAL).cast(pa.float64()))),
     (Kind.TEXT, Kind.INSTANT): _text_to_instant,
     (Kind.TEXT, Kind.TRUTH): _text_to_truth,
     (Kind.INTEGER, Kind.DECIMAL): lambda array: array.cast(pa.float64(), safe=False),

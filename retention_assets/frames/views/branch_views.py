@@ -88,7 +88,6 @@ _SNAPSHOTS, _BARE, _LATEST, _CLOSED = range(4)
 
 
 def branch_ends(history: History, most: int = MOST) -> pa.Table:
-    """The branches with the largest latest views (by transactions), largest first."""
     forest, refs = history.chains, history.branches
     if not len(refs.position):
         return BRANCH_ENDS.empty_table()

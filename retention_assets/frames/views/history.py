@@ -80,7 +80,6 @@ class History:
 
     @cached_property
     def positions(self) -> Ints:
-        """The position of each row of the log."""
         if self.order is None:
             return self.rows
         positions = np.empty(len(self.order), dtype=np.int64)
@@ -91,7 +90,6 @@ class History:
         return np.repeat(values, self.sizes)
 
     def time(self, name: str) -> Ints:
-        """A timestamp column in microseconds; NEVER where it is missing."""
         return self.column(as_micros(self.log[name]))
 
     @cached_property
@@ -101,13 +99,11 @@ class History:
 
     @cached_property
     def data(self) -> Bools:
-        """Data transactions: COMMITTED and not DELETE."""
         data: Bools = self.committed & (self.type != DELETE)
         return data
 
     @cached_property
     def snapshots(self) -> Bools:
-        """COMMITTED SNAPSHOTs: each begins a view."""
         snapshots: Bools = self.committed & (self.type == SNAPSHOT)
         return snapshots
 
@@ -140,17 +136,14 @@ class History:
 
     @cached_property
     def snapshot_positions(self) -> Ints:
-        """Where the COMMITTED SNAPSHOTs stand."""
         return np.flatnonzero(self.snapshots)
 
     @cached_property
     def snapshots_in_chain(self) -> Counts:
-        """COMMITTED SNAPSHOTs of each chain."""
         return in_chain(self.snapshots_so_far, self.snapshots, self.chains)
 
     @cached_property
     def snapshots_after(self) -> Counts:
-        """COMMITTED SNAPSHOTs after each position in its chain."""
         return self.chains.spread(self.snapshots_so_far[self.chains.last]) - self.snapshots_so_far
 
     @cached_property

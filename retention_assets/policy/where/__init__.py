@@ -7,7 +7,7 @@ from retention_assets.policy.where.tree import MOST_CHARACTERS, Condition, colum
 
 
 def parse_condition(text: str) -> Condition:
-    """Read a condition, or raise Expected with the piece that is wrong and what to write instead."""
+    """Read a condition, or raise InvalidValue with the piece that is wrong and what to write instead."""
     # Not at the top: it loads Lark, which most commands do not need.
     from retention_assets.policy.where.grammar import read
 

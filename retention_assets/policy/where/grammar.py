@@ -104,7 +104,6 @@ _Piece: TypeAlias = Phrase | Token
 
 
 def read(text: str) -> Term:
-    """The tree of a text that is not empty, or Expected."""
     try:
         phrase = _lark().parse(text)
     except UnexpectedInput as fault:
@@ -312,7 +311,6 @@ _PIECE = re.compile(
 
 
 def refusal(text: str, fault: UnexpectedInput) -> InvalidValue:
-    """The refusal of a text at the place where the grammar stopped."""
     wanted: set[str] = fault.interactive_parser.accepts()  # type: ignore[no-untyped-call]
     read = fault.interactive_parser.parser_state.value_stack
     last = str(read[-1]) if read and isinstance(read[-1], Phrase | Token) else ""
