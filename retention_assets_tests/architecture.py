@@ -157,9 +157,9 @@ GIVEN_NAMES = {
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
-    "settings": 1_630,
-    "policy": 2_760,
-    "frames": 3_560,
+    "settings": 1_620,
+    "policy": 2_750,
+    "frames": 3_530,
     "exchange": 660,
     "sql": 2_340,
     "ledger": 6_570,
@@ -174,7 +174,7 @@ BUDGETS: Mapping[str, int] = {
     "sweep": 2_730,
     "pipeline": 2_650,
     "people": 5_130,
-    "render": 2_320,
+    "render": 2_290,
     "dagster": 3_380,
     "demo": 770,
     "retention_assets_tests": 64_040,
