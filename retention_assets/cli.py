@@ -84,8 +84,7 @@ WITHOUT_SETTINGS = ("init", "demo", "schema")
 
 
 def _config_option() -> click.Option:
-    """Make `--config`, for the whole command line and for each command that works on settings; the last one given counts."""
-
+    # for the whole command line and for each command; the last one given counts
     def note(context: click.Context, _: click.Parameter, file: Path | None) -> None:
         if file is not None:
             context.meta[CONFIG_NOTE] = file
@@ -165,7 +164,7 @@ def main() -> NoReturn:
 
 
 def _print_usage(fault: click.ClickException) -> None:
-    """click's message quotes what was typed."""
+    # click's message quotes what was typed
     said = io.StringIO()
     fault.show(said)
     echo(said.getvalue(), err=True, nl=False)

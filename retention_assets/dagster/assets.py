@@ -202,7 +202,6 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
 
 
 def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
-    """Read what is not scanned, and publish all of it together with the scans."""
     begun = run.retention.present()
     plain = choose_datasets(stores, run.datasets)
     chosen = [*plain, *scans.chosen, *elsewhere]
@@ -258,7 +257,6 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsew
 
 
 def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> Iterator[dict[str, str]]:
-    """Requested datasets that could not be read, each with the reason."""
     for row in refused.slice(0, MOST_SHOWN).to_pylist():
         yield {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
     for one in chosen:
@@ -337,7 +335,7 @@ _IN_WAREHOUSE = ("transaction_log", "branch_views", "candidate_marks")
 
 
 def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> Iterator[pa.Table]:
-    """In parts: there are as many rows of counts as policies have datasets."""
+    # in parts: there are as many rows of counts as policies have datasets
     tokens = read_tokens(sources)
     for datasets, looks, counts in read_parts(sources, run.folder, [LOOKS, COUNTS]):
         digests = rules_digests(rules, datasets["dataset"].to_pylist(), run.as_of)
@@ -345,7 +343,6 @@ def _evaluations(run: Step, sources: Sequence[Source], rules: RulesInForce) -> I
 
 
 def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetPage]:
-    """Verdicts on each dataset, with an example of each; of a mark, its fate."""
     names = published_by(run, ledger)
     faults, fates = ledger.states.faults(set(names)), Fates.recorded(ledger, run.as_of)
     names = list(few(run, names))

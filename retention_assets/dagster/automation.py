@@ -202,7 +202,6 @@ def policy_files(context: dg.SensorEvaluationContext, resources: Resources) -> d
 
 
 def _with_other_rules(digests: Sequence[str], looks: pa.Table, present: Listing) -> Iterator[str]:
-    """Datasets that were judged by other policies, holds or another order of rules."""
     before = dict(zip(looks["dataset"].to_pylist(), looks["rules"].to_pylist(), strict=True))
     return (name for name, digest in zip(present.names, digests, strict=True) if before.get(name, digest) != digest)
 
@@ -298,7 +297,6 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources)
 
 
 def _state(vanished: Sequence[str], unfit: Sequence[str], away: dict[str, str]) -> list[str]:
-    """Faults, or a line that all is well again."""
     faults = [f"The store {name} can't be listed, its partitions stay: {fault}." for name, fault in sorted(away.items())]
     if vanished:
         faults.append(f"{len(vanished):,} that no store lists any more keep their partitions: {shorten(vanished)}.")

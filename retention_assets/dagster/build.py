@@ -103,7 +103,6 @@ def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **ov
 
 
 def _freshness_policies(automation: AutomationSettings) -> dict[str, dg.FreshnessPolicy]:
-    """By asset how old its newest materialization may be; none where nobody promised that it is made anew by itself."""
     promised = {
         "candidate_marks": (automation.evaluate, automation.everything.length),
         "swept_transactions": (automation.sweep, timedelta(days=1)),

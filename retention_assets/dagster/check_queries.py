@@ -263,7 +263,7 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
-    """Marks of deleted transactions of which there is data; few rows in memory, however many marks there are."""
+    # few rows in memory, however many marks there are
     with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as threads:
         listed = threads.map(lambda name: data_finder(stores.get(store_of(name)), name), names)
         finders = dict(zip(names, listed, strict=True))
@@ -297,7 +297,6 @@ def _of_swept(name: str, scope: CheckScope) -> Iterable[Violation]:
 
 
 def _chosen(scope: CheckScope) -> Sequence[str] | None:
-    """Judged datasets that the step is about; None for all datasets."""
     choice = scope.run.datasets
     return None if choice.selects_all else choice.select(scope.ledger.publications.datasets(scope.asset("candidate_marks")))
 

@@ -136,7 +136,6 @@ def _since(result: CheckResult, dataset: str) -> str:
 
 
 def _of_environment(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
-    """The result of a run's check, joined with what was found earlier in other datasets and has not been looked at since."""
     run, ledger = scope.run, scope.ledger
     looked_at = None if check.noun == "store" else scope.looked_at
     may_be_gone = check.noun == "dataset" and run.key.path[-1] in OF_PRESENT_DATASETS

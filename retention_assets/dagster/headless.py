@@ -105,7 +105,7 @@ def run_job(
 
 
 def _tell(entry: dg.EventLogEntry, least: int) -> None:
-    """Dagster's own messages, and traces, appear only at the most verbose level."""
+    # Dagster's own messages, and traces, appear only at the most verbose level
     if entry.user_message == STARTING and least < logging.ERROR:
         # the one long wait of a run: printed once, at any level
         sys.stderr.write(f"{STARTING}\n")
@@ -139,7 +139,6 @@ def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
 
 
 def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Failed steps, each with its innermost sentence: faults of input, and any others. `checked` were ended by a check."""
     bad_input, failed = list[str](), list[str]()
     for event in result.get_step_failure_events():
         if event.step_key in checked:
@@ -160,7 +159,6 @@ def _failures(result: dg.ExecuteInProcessResult, checked: Container[str | None])
 
 
 def _troubles(said: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Failures while the job went on, and refusals."""
     read, swept = said.get("transaction_log", {}), said.get("swept_transactions", {})
     failed, refused = list[str](), list[str]()
     for row in read.get("refused_datasets", ()):

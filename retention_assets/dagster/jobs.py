@@ -127,7 +127,6 @@ def chain(
 
 
 def _refuse_late_checks(context: dg.AssetExecutionContext, names: Names) -> None:
-    """Refuse to sweep past a blocking check that a project has put on an asset of this step: it is evaluated afterwards."""
     graph = context.op_execution_context.job_def.asset_layer.asset_graph
     judging = {names.key(asset.name) for asset in JUDGING} & context.selected_asset_keys
     for key in graph.asset_check_keys - context.selected_asset_check_keys:
@@ -178,7 +177,6 @@ def partition_jobs(names: Names) -> list[Any]:
 def _job(
     names: Names, name: str, assets: Sequence[RetentionAsset], kind: Kind, description: str, form: _Form, launched: _Form
 ) -> dg.JobDefinition:
-    """Steps in sequence. `form` is what each takes, `launched` what a person fills in for all of them."""
     ops = [_op(names, name, asset, asset is assets[0], form) for asset in assets]
 
     @dg.graph(name=names.of(name), description=kind.describe(description))
@@ -228,7 +226,6 @@ def operation_jobs(names: Names) -> list[dg.JobDefinition]:
 
 
 def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
-    """Its form is the run's configuration, with the fields of the request; its answer is that of the result."""
     fields = [field for field in fields_of(operation.request) if field.only is not Only.COMMAND]
     is_recorded = issubclass(operation.request, RecordedRequest)
     typed_fields: dict[str, Any] = {"actor": (str, _ACTOR)} if is_recorded else {}
@@ -277,7 +274,6 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
 
 
 def _shown(log: dg.DagsterLogManager, result: Result) -> dict[str, Any]:
-    """Answer first, then numbers and tables. Its first sentence stands in the log as well, where nobody has to click."""
     for warning in (*result.notes, *result.failures, *result.refusals)[:MOST_SHOWN]:
         log.warning(warning)
     if result.failed:
@@ -290,7 +286,7 @@ def _shown(log: dg.DagsterLogManager, result: Result) -> dict[str, Any]:
 
 
 def _form_field(field: RequestField) -> Any:
-    """Every field but a choice has a default, because Dagster puts only fields with one into an empty form."""
+    # Every field but a choice has a default, because Dagster puts only fields with one into an empty form.
     if issubclass(field.type, Enum):
         return field.type, Field(description=field.help)
     if field.many:
@@ -300,7 +296,7 @@ def _form_field(field: RequestField) -> Any:
 
 
 def _is_given(field: RequestField, value: Any) -> bool:
-    """Tell whether a field of a form was filled in. The request itself refuses an empty one that it needs."""
+    # the request itself refuses an empty one that it needs
     return field.required or not (value == [] or (isinstance(value, str) and not value.strip()))
 
 

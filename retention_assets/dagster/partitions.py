@@ -113,7 +113,7 @@ def all_refused(pages: Sequence[DatasetPage]) -> str | None:
 
 
 def _idle_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
-    """Events for pages without work, only where they say something new: one for each change."""
+    # one event for each change
     valid = [page for page in pages if is_valid_key(page.dataset)][:_MOST_PARTITIONS]
     if step.retention.settings.partition_by == BY_STORE:
         return
@@ -126,7 +126,6 @@ def _idle_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
 
 
 def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
-    """One page for a store's datasets. It is refused where all of them are."""
     refused = [page for page in pages if page.refused is not None]
     numbers: dict[str, Any] = {}
     for page in pages:
@@ -143,12 +142,9 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
 
 
 def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObservation]:
-    """Have Dagster show the partitions of refused datasets as failed, with the reason, until they are materialized again.
-
-    Dagster calls a partition failed whose last attempt was in a run that failed. The run that found the fault goes on for
-    the other datasets, so the attempt is recorded in a run of its own, one for each change: partitions that are shown as
-    failed for the same reason stay as they are.
-    """
+    # Dagster calls a partition failed whose last attempt was in a run that failed. The run that found the fault goes on for
+    # the other datasets, so the attempt is recorded in a run of its own, one for each change: partitions that are shown as
+    # failed for the same reason stay as they are.
     new = [page for page in pages if not _is_said(step, page)]
     if not new:
         return
@@ -162,10 +158,7 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
 
 
 def _is_said(step: Step, page: DatasetPage) -> bool:
-    """True if the partition is shown as failed for the same reason and nothing was materialized since.
-
-    Reasons that differ only in numbers (a port, seconds of waiting) are the same.
-    """
+    # Reasons that differ only in numbers (a port, seconds of waiting) are the same.
     where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
     said = step.instance.fetch_observations(where, limit=1).records
     before = said[0].asset_observation.metadata.get("refused") if said and said[0].asset_observation else None
@@ -176,7 +169,6 @@ def _is_said(step: Step, page: DatasetPage) -> bool:
 
 
 def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
-    """Failed run that holds the refusals of all steps of this run."""
     tags = {_REFUSED_IN: step.run.run_id, "dagster/max_retries": "0"}
     if found := step.instance.get_runs(dg.RunsFilter(tags={_REFUSED_IN: step.run.run_id}), limit=1):
         return found[0]
@@ -272,7 +264,6 @@ def retention_asset(
 
 
 def _written_in(work: Work, source: str | None) -> dict[str, Any]:
-    """Link below a repository's address, or the file on this disk for developers."""
     code = inspect.unwrap(work).__code__
     file, line = Path(code.co_filename), code.co_firstlineno
     reference = (

@@ -209,7 +209,6 @@ class Step:
         return session
 
     def _check_cluster(self, session: "SparkSession") -> None:
-        """Find out what other machines can't do before they are asked to."""
         settings = self.retention.settings
         if is_local_master(settings.spark.master):
             return

@@ -62,7 +62,7 @@ def _last_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
 
 
 def _observation(present: Listing, store: str) -> tuple[str, dict[str, int]]:
-    """A dataset without a token counts by its name alone."""
+    # a dataset without a token counts by its name alone
     mine = sorted(by_store(present.names).get(store, ()))
     tokens = json.dumps([(name, present.tokens.get(name)) for name in mine])
     return hashlib.sha256(tokens.encode()).hexdigest(), {"datasets": len(mine)}
@@ -123,7 +123,6 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
 def _changes(
     instance: dg.DagsterInstance, resources: Resources, states: list[tuple[str, Check, CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Checks whose last evaluation in Dagster differs from the ledger."""
     for asset, check, state in states:
         key = resources.names.key(asset)
         record = instance.get_latest_asset_check_evaluation_record(dg.AssetCheckKey(key, check.name))
@@ -137,7 +136,7 @@ def _changes(
 
 
 def _is_same(last: dg.AssetCheckEvaluation, state: CheckResult) -> bool:
-    """An evaluation in a run of assets may have only warned of datasets of other runs."""
+    # an evaluation in a run of assets may have only warned of datasets of other runs
     if state.passed or last.passed:
         return state.passed == last.passed
     number, table = last.metadata.get(f"{state.noun}s"), last.metadata.get(f"offending_{state.noun}s")

@@ -109,7 +109,7 @@ _JUDGE_ANEW = (
 
 
 def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
-    """A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since."""
+    # A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since.
     for fault in run.retention.head_faults(ledger).values():
         raise Refused(f"Nothing is swept. {fault}")
     by_check = groupby(ledger_faults(ledger, datasets, run.as_of), key=itemgetter(0))
@@ -124,7 +124,6 @@ def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]
 
 
 def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:
-    """Due datasets that this run may not sweep, and why."""
     failed: dict[str, list[str]] = {}
     # The latest result of each check about a dataset counts, whoever launches the sweep and in which run.
     for one in ledger.objections.standing(set(due)):
@@ -144,7 +143,6 @@ def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, P
 
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
-    """Swept datasets, or why they were not swept; and once, those without anything to sweep."""
     rows = {str(row["dataset"]): row for row in metadata["data/by_dataset"].value}
     swept = few(run, [name for name, row in rows.items() if not row["refused"] and any(row[key] for key in _OUTCOMES)])
     yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
@@ -164,7 +162,7 @@ def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[
 
 
 def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
-    """Where there are too many, only datasets without any page: some in each run, until all have one."""
+    # where there are too many, only datasets without any page: some in each run, until all have one
     if few(run, datasets):
         return datasets
     shown = run.instance.get_materialized_partitions(run.key)

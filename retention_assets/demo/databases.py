@@ -51,7 +51,7 @@ def write_databases(folder: Path) -> None:
 
 
 def _aspects() -> Iterator[tuple[str, str, int, str, str]]:
-    """Each version a week older than the one after it; version 0 is the current one, 1 the oldest of the others."""
+    # each version a week older than the one after it; version 0 is the current one, 1 the oldest of the others
     for name, aspect, history in (
         ("orders", "datasetProperties", 30),
         ("clicks", "datasetProperties", 4),
@@ -65,7 +65,7 @@ def _aspects() -> Iterator[tuple[str, str, int, str, str]]:
 
 
 def _units() -> Iterator[tuple[str, str, str | None, str | None, str]]:
-    """Five days apart, so that the oldest are older than any period. One in ten never finished, one in five is not archived."""
+    # five days apart, so that the oldest are older than any period; one in ten never finished, one in five is not archived
     for number in range(_UNITS_OF_WORK):
         started = AS_OF - timedelta(days=5 * (_UNITS_OF_WORK - number))
         finished = started + timedelta(hours=3)

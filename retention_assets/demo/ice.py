@@ -105,7 +105,6 @@ def _batch(number: int) -> pa.Table:
 
 
 def _age(table: Table) -> None:
-    """Spread the times of a table evenly over seven weeks before the story begins, in their order."""
     written = Path(table.metadata_location.removeprefix("file://"))
     metadata = json.loads(written.read_text())
     times = sorted({value for _, value in _times(metadata)})
@@ -119,7 +118,6 @@ def _age(table: Table) -> None:
 
 
 def _times(node: Any) -> list[tuple[dict[str, Any], int]]:
-    """Times in the metadata, each with the mapping that holds it."""
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     own = [(node, value) for key, value in node.items() if _TIME.search(key)] if isinstance(node, dict) else []
     return own + [found for one in inner for found in _times(one)]

@@ -90,7 +90,6 @@ def _verdicts(ran: JobResult, console: Console) -> None:
 
 
 def _grace(folder: Path, settings: Settings, console: Console) -> Mapping[str, str]:
-    """Acts of people during the grace; return the marks that must survive, and whose words say so."""
     _title(console, 3, "Grace", GRACE)
     console.print("While there is time, people change their minds:\n")
     with open_ledger(settings.ledger) as ledger:

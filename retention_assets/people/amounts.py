@@ -91,7 +91,7 @@ class PriceFacts:
         *,
         at: datetime,
     ) -> Costs | None:
-        """One request per file; per transaction where files were not counted."""
+        # one request per file; per transaction where files were not counted
         files, storage_class = self.of_transactions.get((dataset, transaction), (None, None))
         price = self.prices.of(store_of(dataset), storage_class)
         if price is None:

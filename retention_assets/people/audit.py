@@ -181,7 +181,7 @@ def _accept_policies(request: AcceptRequest, environment: Environment, ledger: L
 
 
 def _is_written(file: HeadFile, ledger: Ledger) -> bool:
-    """Only the warehouse's, and those at writable roots that belong to no other ledger."""
+    # only the warehouse's, and those at writable roots that belong to no other ledger
     heads: list[LedgerHead] = []
     # a damaged one is written anew
     with suppress(Refused):
@@ -205,14 +205,12 @@ def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
 
 
 def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
-    """None where nobody can read it."""
     with suppress(Refused):
         return next(iter(files[0].heads()), None)
     return None
 
 
 def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> Result:
-    """Accept a store's present place. Its earlier marks are spared; a head of another ledger beside its data is replaced."""
     store = environment.stores([name]).get(name)
     if store is None:
         names = [one.name for one in environment.settings.stores]
@@ -254,7 +252,7 @@ def _head_of(file: Path) -> ChainHead:
 
 
 def _save(head: ChainHead, file: Path) -> None:
-    """At once or not at all: half a head would look like a fault of the ledger."""
+    # at once or not at all: half a head would look like a fault of the ledger
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
     with open(descriptor, "w", encoding="utf-8") as stream:
         stream.write(json.dumps(asdict(head)) + "\n")

@@ -276,7 +276,6 @@ def _history_tables(dataset: str, lives: Iterator[TransactionLife], most: int) -
 def _history_page(
     about: TransactionLives, lives: Iterable[TransactionLife], warnings: Sequence[str]
 ) -> tuple[Answer, Mapping[str, Any]]:
-    """Lives that changed last, and counts of all by status."""
     counts = Counter[str]()
 
     def counted() -> Iterator[TransactionLife]:
@@ -324,9 +323,7 @@ def _opened(
     path: Path | None = None,
     transaction: str | None = None,
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
-    """Refused where neither log nor ledger has the dataset. A store that need not be read whole is asked about
-    `transaction` alone, if given.
-    """
+    # a store that need not be read whole is asked about `transaction` alone
     with environment.ledger_if_any() as ledger:
         at, about = as_of or _present(environment, ledger), None
         if transaction is not None and path is None and is_asked_alone(environment, dataset):
@@ -341,7 +338,7 @@ def _opened(
 
 
 def _present(environment: Environment, ledger: Ledger | None) -> datetime:
-    """Where the clock is simulated, the newest day that was lived through."""
+    # where the clock is simulated, the newest day that was lived through
     if environment.settings.clock.simulated and ledger is not None:
         times = ledger.clock.times()
         seen = [at for at in (times.newest_seen_at, times.newest_mark_at) if at]
@@ -362,7 +359,6 @@ def fates_of(environment: Environment, ledger: Ledger, as_of: datetime) -> Fates
 
 
 def _rules(environment: Environment, ledger: Ledger | None, dataset: str, as_of: datetime) -> RulesInForce:
-    """Rules of the next run: the files as they will be in the book, and every hold."""
     settings = environment.settings
     if ledger is None:
         return rules_for(read_policies(settings), [dataset], settings)

@@ -84,9 +84,8 @@ _GLOBS = TypeAdapter(Glob)
 
 
 def _globs_of(texts: Sequence[str]) -> list[str]:
-    """Invalid globs are taken for names; a character that no glob may have becomes `?`, and both readings are meant: a hold
-    may only become wider.
-    """
+    # A hold may only become wider: an invalid glob is taken for a name, a character that no glob may have becomes `?`, and
+    # both readings are meant.
     found: list[str] = []
     for text in texts:
         if _is_glob(text):
@@ -169,7 +168,6 @@ def _is_about(hold: Hold, dataset: str) -> bool:
 
 
 def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
-    """Count verdicts; marks where a folder can't be read."""
     by_folder: dict[str, list[str]] = {}
     for dataset, folder in folders.items():
         by_folder.setdefault(folder, []).append(dataset)
@@ -184,7 +182,7 @@ def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
 
 
 def _unknown_stores(hold: Hold, settings: Settings) -> Iterator[str]:
-    """A hold on a store that is not there holds nothing; but a team's ledger may know more stores than these settings."""
+    # a team's ledger may know more stores than these settings
     known = [store.name for store in settings.stores]
     for glob in hold.datasets.include:
         store, slash, _ = glob.partition("/")

@@ -53,7 +53,7 @@ def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> 
 
 
 def _has_transaction(glob: str, folders: Mapping[str, str], near: list[str]) -> bool:
-    """Adds some of the ids that were read to `near`."""
+    # adds some of the ids that were read to `near`
     by_folder: dict[str, list[str]] = {}
     for dataset, folder in folders.items():
         by_folder.setdefault(folder, []).append(dataset)

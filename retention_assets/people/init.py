@@ -122,7 +122,6 @@ def _check_free(folder: Path, sample: Mapping[str, bytes]) -> None:
 
 
 def _write(file: Path, content: bytes) -> bool:
-    """False if the file existed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with file.open("xb") as stream:

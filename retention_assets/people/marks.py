@@ -163,7 +163,6 @@ def _too_late(sweeping: int, swept: int) -> Iterator[str]:
 
 
 def _again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
-    """Transactions that the log has anew, under the id of something swept. Raises BadInput for one that is nowhere."""
     if log is None and not (ledger and len(ledger.histories.transactions(request.dataset))):
         raise no_dataset(environment, request.dataset)
     lives = TransactionLives(request.dataset, log, ledger, (), now()).named(request.transactions)
@@ -294,7 +293,6 @@ def _tables(rows: Iterable[dict[str, Any]], most: int, at: datetime | None) -> I
 def _with_fates(
     environment: Environment, ledger: Ledger, tables: Iterator[pa.Table], due_by: datetime | None
 ) -> Iterator[dict[str, Any]]:
-    """Give marks as they are printed, each with what becomes of it; of those that are due only what goes."""
     at = due_by or now()
     fates = fates_of(environment, ledger, at)
     for rows in (table.to_pylist() for table in tables):
@@ -309,7 +307,6 @@ def _with_fates(
 def _chosen(
     ledger: Ledger, globs: Sequence[str], policy: str | None, statuses: Sequence[str], due_by: datetime | None
 ) -> Iterator[pa.Table]:
-    """Marks that fit, a batch at a time."""
     exact = bool(globs) and all(is_literal(glob) for glob in globs)
     for batch in ledger.marks.read(globs if exact else None, statuses or None, due_by):
         table = pa.Table.from_batches([batch]).select(("id", *_SHOWN))

@@ -363,7 +363,6 @@ def json_rows(rows: Iterable[object], head: Mapping[str, object] | None = None, 
 
 
 def _plain(annotation: Any) -> Any:
-    """Drop None and what an annotation adds to a type."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(each for each in get_args(annotation) if each is not NoneType)
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation

@@ -282,7 +282,6 @@ class RetentionPlan:
         yield table(title, ("dataset", "marks", "one of them, and why"), rows[:_MOST], ("marks",))
 
     def _beside(self) -> Iterator[Table]:
-        """Tables of what goes with what is deleted: latest views and refs."""
         deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
         if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
             rows = [(name, f"{count:,}") for name, count in sorted(latest.items())]
@@ -312,7 +311,6 @@ class RetentionPlan:
 
 
 def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tuple[str, ...], dict[str, Amount]]:
-    """Amounts of some tables by the same columns, sorted; nothing where a table has no row."""
     sums = {name: amounts_by(rows, columns) for name, rows in tables.items()}
     keys = sorted({key for amounts in sums.values() for key in amounts})
     return {key: {name: amounts.get(key, NOTHING) for name, amounts in sums.items()} for key in keys}
@@ -430,7 +428,7 @@ class _Judged:
 
 
 def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datetime) -> _Judged:
-    """Share by share: only the planned part of what was read stays in memory."""
+    # share by share: only the planned part of what was read stays in memory
     parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
     for log in rehearsed.logs():
         known = rehearsed.known(log)
@@ -447,7 +445,6 @@ def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datet
 
 
 def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
-    """Recorded deletions, with the marks by which they would go."""
     by_key = {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
     rows = [
         {
@@ -467,13 +464,12 @@ def _spared(marks: pa.Table) -> pa.Table:
 
 
 def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """By dataset, and there in the order in which they were marked, which is that of the log."""
+    # by dataset, and there in the order in which they were marked, which is that of the log
     ordered: Sequence[Any] = sorted(rows, key=lambda row: (row["dataset"], row["id"]))
     return pa.Table.from_pylist(ordered, schema)
 
 
 def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime, fates: Fates | None) -> pa.Table:
-    """Marks that are not due yet, and neither held nor to be spared."""
     if ledger is None or fates is None:
         return PLAN_ROWS.empty_table()
     marks = ledger.marks.table(statuses=["MARKED"])

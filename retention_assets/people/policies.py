@@ -189,7 +189,6 @@ def _idle_rules(policies: Policies, environment: Environment) -> list[str]:
 
 
 def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str, str]]:
-    """Policies that reach logs without branches, which only the logs of a store tell, with a line that asks for branches."""
     unknown = [store for store, branches in settings.branches.items() if branches is None]
     return [
         (store, f"policy {policy.name} selects nothing in a dataset without branches: {', '.join(lines)} asks for them.")
@@ -202,7 +201,6 @@ def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str,
 
 
 def _unknown_words(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
-    """DataHub entries about an entity or aspect that no row has, where the stores can be asked."""
     aspects = [store.name for store in environment.settings.stores if store.kind == "aspects"]
     if not policies.entries or not aspects:
         return []
@@ -296,7 +294,6 @@ def show_book(request: Request, environment: Environment) -> Result:
 def _book_rows(
     stored: Sequence[Stored], decisions: Sequence[BookDecision], orphaned: Sequence[Orphaned]
 ) -> list[dict[str, Any]]:
-    """Rows for each entry of the book, then for those that only the files have, with the effect of loading."""
     by_name = {decision.name: decision for decision in decisions}
     marks = Counter[str]()
     for each in orphaned:

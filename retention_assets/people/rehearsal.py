@@ -173,13 +173,13 @@ class Rehearsal:
         )
 
     def _marks(self, datasets: Sequence[str]) -> pa.Table:
-        """Open or swept marks of some datasets. A mark that is only hidden, and is to be marked again, is neither."""
+        # a mark that is only hidden, and is to be marked again, is neither open nor swept
         if self.source is None:
             return MARK_ROWS.empty_table()
         return self.source.marks.table(datasets, ("MARKED", "SWEEPING", "SWEPT"), hidden_again=self.settings.hidden_again)
 
     def _other_clocks(self) -> Iterator[datetime]:
-        """The copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well."""
+        # the copy is a file; where the ledger is on a server, the server's clock is a witness for the copy as well
         return filter(None, (self.source.clock.server_time(),) if self.source else ())
 
 
@@ -233,10 +233,7 @@ def rehearse(
 def _scan(
     environment: Environment, source: Ledger | None, wanted: DatasetFilter, as_of: datetime | None, stack: ExitStack
 ) -> tuple[dict[str, Store], dict[str, str | None]]:
-    """Scanned stores; and those that are not read: why, or None if nobody asks for them.
-
-    A store that can't be scanned is swept all the same, as in a run: the sweep checks by itself.
-    """
+    # A store that can't be scanned is swept all the same, as in a run: the sweep checks by itself.
     settings = environment.settings
     found, unread = dict[str, Store](), dict[str, str | None]()
     mine = [one for one in settings.stores if isinstance(one, ObjectsSettings)]
@@ -259,7 +256,6 @@ def _scan(
 
 
 def _open(environment: Environment, scanned: Mapping[str, Store]) -> tuple[dict[str, RecordingStore], dict[str, str]]:
-    """Recording stores; and why one could not even be opened."""
     stores, away = dict[str, RecordingStore](), dict[str, str]()
     for one in environment.settings.stores:
         try:
@@ -284,7 +280,6 @@ def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], 
 
 
 def _batches(logs: Iterable[Log]) -> Iterator[Log]:
-    """Join small logs."""
     waiting: list[Log] = []
     for log in logs:
         waiting.append(log)
@@ -301,7 +296,6 @@ def _joined(logs: Sequence[Log]) -> Log:
 
 
 def _parts(log: Log) -> Iterator[Log]:
-    """Batches of datasets, without those that have no transaction."""
     if not len(log.transactions):
         return
     bounds = bounds_of(log.transactions)

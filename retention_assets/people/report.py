@@ -104,7 +104,7 @@ report = command(make_report, "report")
 
 
 def _plots(ledger: Ledger, found: DayReport) -> list[Plot]:
-    """Plots of what was freed up to the report's last day; what waits is known of the present only."""
+    # what waits is known of the present only
     as_of, day = now(), found.last or found.execution_date
     plots = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
     return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
@@ -118,7 +118,7 @@ def _write(text: str, file: Path) -> None:
 
 
 def _check_days(days: Sequence[date], first: date | None, last: date | None) -> None:
-    """Refuse days of which none has a report: a sum of nothing would look like a day without work."""
+    # a sum of nothing would look like a day without work
     if any((first is None or first <= day) and (last is None or day <= last) for day in days):
         return
     ends = (("from", first), ("to", last)) if first != last else (("of", first),)
@@ -135,7 +135,6 @@ def _days_with_report(days: Sequence[date]) -> str:
 
 
 def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: ReportRequest) -> DayReport:
-    """Report of the days that were named, `days` being those that have one, newest first."""
     if request.first or request.last:
         first, last = request.first or days[-1], request.last or days[0]
         chosen = [day for day in days if first <= day <= last]

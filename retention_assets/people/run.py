@@ -160,7 +160,6 @@ def _table(ran: "JobResult") -> Table:
 
 
 def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
-    """Ask a person who has seen what would be deleted. Where nothing is due, nobody is asked."""
     for words in (*plan.notes, *plan.failures, *plan.refusals):
         say(words)
     if not len(plan.deleted):

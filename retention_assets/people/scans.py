@@ -87,7 +87,6 @@ def list_scans(request: ScansRequest, environment: Environment) -> Iterator[Resu
 
 
 def _waiting(scans: Sequence[ScanRecord]) -> list[ScanRecord]:
-    """Braked scans that are the newest of their stores."""
     newest: dict[str, ScanRecord] = {}
     for scan in scans:
         if scan.ended_at and scan.status != "superseded":
@@ -184,7 +183,6 @@ def _is_there(folder: str) -> bool:
 
 
 def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
-    """Wanted objects of a scan, batch by batch."""
     from retention_assets.pipeline.file_systems import place_of
     from retention_assets.stores.objects.folder import ScanFolder, read_classes
 
@@ -205,7 +203,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Regroup rows to the size of a file."""
     waiting: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -222,7 +219,6 @@ def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
-    """Retained objects, with their present referrers."""
     from retention_assets.stores.objects.look import find_witnesses
     from retention_assets.stores.objects.references import open_edges, open_references
 
@@ -234,7 +230,6 @@ def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
 
 
 def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:
-    """Unique text for realm and name."""
     lengths = pc.fill_null(pc.binary_length(realms), -1).cast(pa.string())
     text = pc.binary_join_element_wise(lengths, pc.fill_null(realms, ""), names, "/")
     return text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text

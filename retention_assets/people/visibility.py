@@ -135,7 +135,6 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Resu
 
 
 def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterator[Log]:
-    """Logs of the datasets of a store that some entry could be about."""
     names = [name for name in call_store(store, store.datasets) if matches(name, globs)]
     wanted = sorted({name for version in rules.versions for name in rules_reaching(names, version.rule.datasets)})
     for share in call_store(store, lambda: store.shares(wanted)) if wanted else ():
@@ -143,7 +142,6 @@ def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterato
 
 
 def _newest_close(rows: pa.Table, dataset: str) -> datetime:
-    """Commit time of the newest transaction that readers of a dataset can see."""
     committed = rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
     newest: datetime | None = pc.max(committed["closed_at"]).as_py()
     if newest is None:
@@ -251,7 +249,6 @@ as_of = command(show_views, "as-of")
 
 
 def _swept(ledger: Ledger | None, dataset: str, rows: pa.Table) -> tuple[set[str], int]:
-    """Return the swept transactions of a log, and the number of swept ones that it no longer lists."""
     if ledger is None:
         return set(), 0
     marks = ledger.marks.table([dataset], ["SWEPT"])
