@@ -33,7 +33,7 @@ from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
 from retention_assets.pipeline.part_frames import REALMS, VERDICTS, NeededMarks
 from retention_assets.pipeline.read_tokens import read_begun
-from retention_assets.pipeline.stage import Source, parquet, read_datasets, read_output, read_transactions, run_stage
+from retention_assets.pipeline.stage import Source, by_folder, parquet, read_datasets, read_output, read_transactions, run_stage
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.sentences import count
 from retention_assets.render.dagster import MOST_SHOWN
@@ -161,9 +161,7 @@ class CheckScope:
             for one in self.ledger.publications.of(self.asset("candidate_marks"))
             if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
         ]
-        by_folder: dict[str, set[str]] = {}
-        for one in publications:
-            by_folder.setdefault(one.folder, set()).add(one.dataset)
+        folders = by_folder({one.dataset: one.folder for one in publications})
         names = frozenset(one.dataset for one in publications)
         log = (
             source if source.datasets is None else Source(source.folder, source.datasets & names)
@@ -172,7 +170,7 @@ class CheckScope:
         return JudgedDatasets(
             names,
             frozenset(one.run for one in publications),
-            tuple(Source(folder, frozenset(datasets)) for folder, datasets in sorted(by_folder.items())),
+            tuple(Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())),
             # A folder that this run wrote is small enough to be read whole.
             tuple(source for source in log if source.datasets is None or source.datasets),
         )
@@ -305,10 +303,10 @@ def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
     ledger = scope.ledger
     visible_from = ledger.visibility.of_all()
     logs = {one.dataset: one.folder for one in ledger.publications.of(scope.asset("transaction_log"), visible_from)}
-    by_folder: dict[tuple[str, str], list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for one in ledger.publications.of(scope.asset("branch_views"), scope.run.datasets.select(logs)):
-        by_folder.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
-    for (folder, of_log), names in sorted(by_folder.items()):
+        groups.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
+    for (folder, of_log), names in sorted(groups.items()):
         for at in range(0, len(names), _DATASETS_AT_ONCE):
             batch = names[at : at + _DATASETS_AT_ONCE]
             if not len(swept := ledger.marks.table(batch, ["SWEPT"])):

@@ -119,10 +119,6 @@ class ExplainRequest(Request):
     policies: PolicyFiles = ()
     as_of: AsOf = None
 
-    @property
-    def needs_settings(self) -> bool:
-        return not (self.log and self.policies)
-
 
 @operation(
     Kind.LOOK,
@@ -206,10 +202,6 @@ class HistoryRequest(Request):
     most: Annotated[int, Flags("-n", "--most"), Only.COMMAND] = Field(
         default=50, ge=0, description="How many transactions the table lists."
     )
-
-    @property
-    def needs_settings(self) -> bool:
-        return self.log is None
 
 
 @operation(

@@ -31,7 +31,7 @@ from retention_assets.people.operation import (
     what_is_missing,
 )
 from retention_assets.people.output import ExitCode
-from retention_assets.pipeline.stage import read_output
+from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import is_literal, protecting
@@ -133,9 +133,10 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
     with environment.ledger() as ledger:
         ledger.holds.place(placed, request.actor)
         folders = ledger.publications.named("candidate_marks")
-        covered = {name: folder for name, folder in folders.items() if _is_about(placed, name)}
+        # a hold that a person places asks for no attributes
+        covered = {name: folder for name, folder in folders.items() if holds_dataset(placed, name, {})}
         transactions = _count(placed, covered, ledger) if folders else None
-        sweeping = [lease.dataset for lease in ledger.leases.held() if _is_about(placed, lease.dataset)]
+        sweeping = [lease.dataset for lease in ledger.leases.held() if holds_dataset(placed, lease.dataset, {})]
     notes, empty = list(_unknown_stores(placed, environment.settings)), list[str]()
     sentences = [hold_sentence(placed)]
     if transactions is None:
@@ -162,17 +163,9 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
     )
 
 
-def _is_about(hold: Hold, dataset: str) -> bool:
-    # A hold that a person places asks for no attributes.
-    return holds_dataset(hold, dataset, {})
-
-
 def _count(hold: Hold, folders: Mapping[str, str], ledger: Ledger) -> int:
-    by_folder: dict[str, list[str]] = {}
-    for dataset, folder in folders.items():
-        by_folder.setdefault(folder, []).append(dataset)
     total = 0
-    for folder, datasets in by_folder.items():
+    for folder, datasets in by_folder(folders).items():
         try:
             rows = read_output(folder, "candidate_marks", datasets, ["transaction"])
         except (OSError, pa.ArrowInvalid):

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import did_you_mean
 from retention_assets.frames.log import holds_name
 from retention_assets.ledger import Ledger
-from retention_assets.pipeline.stage import read_output
+from retention_assets.pipeline.stage import by_folder, read_output
 from retention_assets.policy.globs import is_literal, matching, protecting
 from retention_assets.policy.language import Policies
 from retention_assets.policy.model import Datasets, Hold
@@ -54,10 +54,7 @@ def _idle_hold(hold: Hold, names: Sequence[str], folders: Mapping[str, str]) -> 
 
 def _has_transaction(glob: str, folders: Mapping[str, str], near: list[str]) -> bool:
     # adds some of the ids that were read to `near`
-    by_folder: dict[str, list[str]] = {}
-    for dataset, folder in folders.items():
-        by_folder.setdefault(folder, []).append(dataset)
-    for folder, datasets in by_folder.items():
+    for folder, datasets in by_folder(folders).items():
         try:
             ids = read_output(folder, _ASSET, datasets, ["transaction"])["transaction"]
         except (OSError, pa.ArrowInvalid):

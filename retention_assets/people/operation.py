@@ -180,14 +180,18 @@ class Request(BaseModel):
 
     @property
     def needs_settings(self) -> bool:
-        """False if the request names everything that settings would say."""
-        return True
+        """False if the request names its log, and its policies where it has some, so that settings say nothing more."""
+        return not (getattr(self, "log", None) and getattr(self, "policies", True))
 
 
 class RecordedRequest(Request):
     """Request that the audit keeps for ever with its actor, who may not be empty."""
 
     actor: Annotated[str, AfterValidator(_actor)]
+
+    @property
+    def needs_settings(self) -> bool:
+        return True
 
 
 class ReasonedRequest(RecordedRequest):

@@ -386,10 +386,6 @@ class PreviewRequest(Request):
     )
     strict: Strict = False
 
-    @property
-    def needs_settings(self) -> bool:
-        return not (self.log and self.policies)
-
 
 @operation(
     Kind.LOOK,
@@ -442,10 +438,6 @@ class CompareRequest(Request):
         default=False, description="With --format json, list every transaction as well as the sums."
     )
     strict: Strict = False
-
-    @property
-    def needs_settings(self) -> bool:
-        return self.log is None
 
 
 @operation(Kind.LOOK, "retention compare -p policies -p new-policies", progress="reading, and judging twice")

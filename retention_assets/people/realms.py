@@ -1,7 +1,7 @@
 """Change and describe realms. Purging marks everything in one, so it needs a confirmation, and a name that a store knows."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -31,7 +31,7 @@ from retention_assets.people.operation import (
 )
 from retention_assets.people.output import ExitCode, confirm, say
 from retention_assets.pipeline.part_frames import LeftOfRealm, published_counts
-from retention_assets.pipeline.stage import Source, read_datasets
+from retention_assets.pipeline.stage import Source, by_folder, read_datasets
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import is_realm_name, is_within
 from retention_assets.render.tables import realm_table
@@ -160,9 +160,9 @@ def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str,
         folders = ledger.publications.named("transaction_log") if ledger else {}
     found = set[str]()
     if folders:
-        for source in _sources(folders):
+        for folder, datasets in by_folder(folders).items():
             with suppress(FileNotFoundError):
-                found.update(realms_of(read_datasets([source])).drop_null().to_pylist())
+                found.update(realms_of(read_datasets([Source(folder, frozenset(datasets))])).drop_null().to_pylist())
         return frozenset(found), {}
     away: dict[str, str] = {}
     silent: dict[str, Exception] = {}
@@ -172,14 +172,6 @@ def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str,
         for share in shares_of(one) if one.datasets else ():
             found.update(realms_of(read_share(one.store, share, silent).datasets).drop_null().to_pylist())
     return frozenset(found), away
-
-
-def _sources(folders: Mapping[str, str]) -> Iterator[Source]:
-    by_folder: dict[str, set[str]] = {}
-    for dataset, folder in folders.items():
-        by_folder.setdefault(folder, set()).add(dataset)
-    for folder, datasets in by_folder.items():
-        yield Source(folder, frozenset(datasets))
 
 
 @operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")

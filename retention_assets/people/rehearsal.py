@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +19,7 @@ from retention_assets.errors import Refused, did_you_mean
 from retention_assets.evaluation.days import ForecastDays, RecheckAt, WalkTerms, walk
 from retention_assets.evaluation.rules_in_force import Rulebook, RulesInForce, holds_of_files, load_rules
 from retention_assets.frames.arrays import keys_of
-from retention_assets.frames.log import DATASETS, Log, bounds_of, is_in_log
+from retention_assets.frames.log import DATASETS, Log, is_in_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
@@ -28,6 +27,7 @@ from retention_assets.ledger.ledger import copy_due_marks
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
 from retention_assets.pipeline.head_file import is_away, place_faults
 from retention_assets.pipeline.part_frames import KNOWN_ROWS, known_rows
+from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
@@ -149,7 +149,8 @@ class Rehearsal:
             terms = self._terms(one.store, as_of, one.store.name not in unswept)
             for log in _batches(read_share(one.store, share, silent) for share in shares_of(one)):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
-                for part in _parts(log):
+                for rows, datasets in parts_of(log, _ROWS_AT_ONCE):
+                    part = Log(rows, datasets.filter(pc.greater(datasets["transactions"], 0)))
                     names = part.datasets["dataset"].to_pylist()
                     marks = self._marks(names)
                     for (days, rulebook), recheck_at in zip(sets, rechecks, strict=True):
@@ -293,16 +294,3 @@ def _batches(logs: Iterable[Log]) -> Iterator[Log]:
 def _joined(logs: Sequence[Log]) -> Log:
     rows = pa.concat_tables([log.transactions for log in logs]).unify_dictionaries().combine_chunks()
     return Log(rows, pa.concat_tables([log.datasets for log in logs]))
-
-
-def _parts(log: Log) -> Iterator[Log]:
-    if not len(log.transactions):
-        return
-    bounds = bounds_of(log.transactions)
-    begin = 0
-    while begin < len(bounds) - 1:
-        end = max(begin + 1, int(np.searchsorted(bounds, bounds[begin] + _ROWS_AT_ONCE, side="right")) - 1)
-        rows = log.transactions.slice(bounds[begin], bounds[end] - bounds[begin])
-        about = pc.is_in(log.datasets["dataset"], value_set=pc.unique(rows["dataset"].cast(pa.string())))
-        yield Log(rows, log.datasets.filter(about))
-        begin = end

@@ -162,10 +162,6 @@ class ReadableRequest(Request):
     log: LogFile = None
     as_of: AsOf = None
 
-    @property
-    def needs_settings(self) -> bool:
-        return self.log is None
-
 
 @operation(
     Kind.LOOK,
@@ -200,10 +196,6 @@ class ViewRequest(Request):
     at: Annotated[Instant, Flags(metavar="T")] = Field(description="An instant, such as 2026-03-01 or 7d (7 days ago).")
     branch: Annotated[str | None, Flags("-b", "--branch")] = Field(default=None, description="Only this branch.")
     log: LogFile = None
-
-    @property
-    def needs_settings(self) -> bool:
-        return self.log is None
 
 
 @operation(

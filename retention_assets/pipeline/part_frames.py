@@ -23,7 +23,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.branch_views import branch_views_and_ends
 from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
 from retention_assets.pipeline.file_systems import inside, place_of
-from retention_assets.pipeline.stage import Source, parquet, read_output
+from retention_assets.pipeline.stage import Source, by_folder, parquet, read_output
 from retention_assets.policy.model import Hold, Policy
 from retention_assets.policy.realms import of_realm
 
@@ -140,11 +140,8 @@ def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
 
 def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]:
     """Add up the counts published by each dataset's newest evaluation, from its folder in `folders`."""
-    by_folder: dict[str, list[str]] = {}
-    for dataset, folder in folders.items():
-        by_folder.setdefault(folder, []).append(dataset)
     parts = []
-    for folder, datasets in by_folder.items():
+    for folder, datasets in by_folder(folders).items():
         # an earlier release counted no realms
         with suppress(FileNotFoundError):
             parts.append(read_output(folder, REALMS, datasets))

@@ -200,13 +200,14 @@ def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART, share: 
     for name in ("transactions", "datasets"):
         files.create_dir(f"{root}/{name}", recursive=True)
     parts = 0
-    for parts, (transactions, datasets) in enumerate(_parts(log, rows_per_part), 1):
+    for parts, (transactions, datasets) in enumerate(parts_of(log, rows_per_part), 1):
         for name, table in (("transactions", transactions), ("datasets", datasets)):
             write_part(table, f"{root}/{name}/{_part_name(share, parts - 1)}", files)
     return parts
 
 
-def _parts(log: Log, most: int) -> Iterator[tuple[pa.Table, pa.Table]]:
+def parts_of(log: Log, most: int) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Cut a log into transactions and datasets of at most so many rows, or of one dataset that has more."""
     counts = log.datasets["transactions"].to_pylist()
     first = row = rows = 0
     for number, count in enumerate(counts):
@@ -345,6 +346,14 @@ def read_parts(sources: Sequence[Source], folder: str, outputs: Sequence[str]) -
             mine = datasets if source.datasets is None else _only(datasets, source.datasets)
             paths = (f"{place}/{output}/{_output_part(number, name)}" for output in outputs)
             yield mine, *(pq.read_table(path, filesystem=into) for path in paths)
+
+
+def by_folder(folders: Mapping[str, str]) -> dict[str, list[str]]:
+    """Group datasets by the folder that holds their rows."""
+    groups: dict[str, list[str]] = {}
+    for dataset, folder in folders.items():
+        groups.setdefault(folder, []).append(dataset)
+    return groups
 
 
 def read_datasets(sources: Sequence[Source]) -> pa.Table:

@@ -20,7 +20,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.pipeline.head_file import HeadFile
-from retention_assets.pipeline.stage import Source
+from retention_assets.pipeline.stage import Source, by_folder
 
 FOLDER = "folder"
 # beside the assets: a folder per store, with one per scan in it
@@ -139,10 +139,6 @@ def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
     return max((info.mtime for info in infos if info.type is pafs.FileType.File and info.mtime), default=None)
 
 
-def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, set[str]]:
-    """Folders of the chosen datasets, each with the datasets that point at it."""
+def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, list[str]]:
     folder_of = {one.dataset: one.folder for one in published}
-    folders: dict[str, set[str]] = {}
-    for dataset in chosen.select(folder_of):
-        folders.setdefault(folder_of[dataset], set()).add(dataset)
-    return folders
+    return by_folder({dataset: folder_of[dataset] for dataset in chosen.select(folder_of)})
