@@ -12,8 +12,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.people.command import command, group
 from retention_assets.people.operation import (
+    AsOf,
     Flags,
-    Instant,
     Kind,
     ReasonedRequest,
     RecordedRequest,
@@ -31,7 +31,7 @@ _SIMULATED = "The present, where the settings have a simulated clock."
 class ClockAcceptRequest(RecordedRequest):
     """Acceptance of the present, with an optional reason."""
 
-    as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(default=None, description=_SIMULATED)
+    as_of: AsOf = Field(default=None, description=_SIMULATED)
     reason: Annotated[str | None, Flags("-r", "--reason")] = Field(
         default=None, description="Why: the record keeps it. May be left out."
     )
@@ -40,7 +40,7 @@ class ClockAcceptRequest(RecordedRequest):
 class ClockResetRequest(ReasonedRequest):
     """Statement that an earlier clock was fast."""
 
-    as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(default=None, description=_SIMULATED)
+    as_of: AsOf = Field(default=None, description=_SIMULATED)
 
 
 def _sentences(times: LedgerTimes) -> Sequence[str]:

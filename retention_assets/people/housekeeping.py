@@ -11,7 +11,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.people.command import command
-from retention_assets.people.operation import Flags, Instant, Kind, RecordedRequest, Result, operation
+from retention_assets.people.operation import AsOf, Flags, Kind, RecordedRequest, Result, operation
 from retention_assets.render.terminal import table
 from retention_assets.render.text import minute_of
 from retention_assets.stores.protocol import Store, call_store
@@ -24,7 +24,7 @@ class HousekeepingRequest(RecordedRequest):
     stores: Annotated[tuple[str, ...], Flags("-s", "--store", metavar="NAME")] = Field(
         default=(), description="Only this store; every store that expires rows by itself when left out."
     )
-    as_of: Annotated[Instant | None, Flags("-t", "--as-of")] = Field(
+    as_of: AsOf = Field(
         default=None, description="Look ahead from this instant, such as 2026-03-01 or 'in 7d'; the present when left out."
     )
     dry_run: bool = Field(default=False, description="Show what would be postponed, and change nothing.")

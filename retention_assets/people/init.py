@@ -3,8 +3,8 @@
 Existing files are never overwritten, not even by two processes at once.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -84,59 +84,29 @@ _IGNORED = "/.retention/"
 _IGNORE = f"# The ledger and the warehouse: data, never source.\n{_IGNORED}\n"
 
 
-@dataclass(frozen=True)
-class NewFolder:
-    """Written files, existing files that were left alone, and what a person has to do about these."""
-
-    written: Sequence[str]
-    kept: Sequence[str]
-    warnings: Sequence[str]
-
-
 def write_folder(
     folder: Path, settings: str = SETTINGS, policies: str = POLICIES, sample: Mapping[str, bytes] | None = None
-) -> NewFolder:
-    """Write the files that are missing. A sample belongs to its settings and policies: it is written whole or not at all."""
+) -> list[str]:
+    """Write the files that are missing, and name them. A sample is written whole, or not at all."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(Problem("is not a folder", file=str(folder), expected="a folder, or a name that is free"))
-    if sample:
-        _check_free(folder, sample)
-    files = {
-        SETTINGS_FILE: settings.encode(), POLICY_FILE: f"{_MODELINE}{policies}".encode(),
-        SCHEMA_FILE: policy_schema().encode(), IGNORE_FILE: _IGNORE.encode(), **(sample or {}),
-    }  # fmt: skip
-    written, kept = list[str](), list[str]()
-    for name, content in files.items():
-        (written if _write(folder / name, content) else kept).append(name)
-    return NewFolder(written, kept, _warnings(folder, kept))
-
-
-def _check_free(folder: Path, sample: Mapping[str, bytes]) -> None:
-    tops = {name.partition("/")[0] for name in sample}
-    there = [name for name in (SETTINGS_FILE, "policies", *sorted(tops)) if (folder / name).exists()]
-    if there:
+    tops = sorted({name.partition("/")[0] for name in sample or ()})
+    if there := [name for name in (SETTINGS_FILE, "policies", *tops) if (folder / name).exists()] if sample else []:
         raise Refused(
             f"{', '.join(there)} in {folder} would not fit the sample, and nothing is written over. Name an empty folder:"
             " `retention init DIR --sample`."
         )
-
-
-def _write(file: Path, content: bytes) -> bool:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with file.open("xb") as stream:
+    files = {
+        SETTINGS_FILE: settings.encode(), POLICY_FILE: f"{_MODELINE}{policies}".encode(),
+        SCHEMA_FILE: policy_schema().encode(), IGNORE_FILE: _IGNORE.encode(), **(sample or {}),
+    }  # fmt: skip
+    written = []
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), (folder / name).open("xb") as stream:
             stream.write(content)
-    except FileExistsError:
-        return False
-    return True
-
-
-def _warnings(folder: Path, kept: Sequence[str]) -> list[str]:
-    if IGNORE_FILE not in kept:
-        return []
-    text = (folder / IGNORE_FILE).read_text("utf-8", "replace")
-    lines = {line.strip().strip("/") for line in text.splitlines()}
-    return [] if _IGNORED.strip("/") in lines else [f"Add {_IGNORED} to {IGNORE_FILE}: the ledger and the warehouse are there."]
+            written.append(name)
+    return written
 
 
 @examples("retention init", "retention init my-lake --sample")
@@ -152,19 +122,20 @@ def init(folder: Path, sample: bool) -> None:
         from retention_assets.clock import now
         from retention_assets.demo.sample import POLICIES, SETTINGS, sample_files
 
-        new = write_folder(folder, SETTINGS, POLICIES, sample_files(now()))
+        written = write_folder(folder, SETTINGS, POLICIES, sample_files(now()))
     else:
-        new = write_folder(folder)
+        written = write_folder(folder)
     purposes = {
         SETTINGS_FILE: "where things are", POLICY_FILE: "what may go", SCHEMA_FILE: "by which editors complete policies",
         IGNORE_FILE: "keeps the ledger and the warehouse out of git",
     }  # fmt: skip
     for name, purpose in purposes.items():
-        echo(f"{name:24}{purpose}" if name in new.written else f"{name:24}was there already, and is as it was")
+        echo(f"{name:24}{purpose}" if name in written else f"{name:24}was there already, and is as it was")
     if sample:
-        echo(f"{'lake/':24}a sample: a log, and the data of {sum('/data/' in name for name in new.written)} transactions")
-    for warning in new.warnings:
-        say(warning)
+        echo(f"{'lake/':24}a sample: a log, and the data of {sum('/data/' in name for name in written)} transactions")
+    ignored = {line.strip().strip("/") for line in (folder / IGNORE_FILE).read_text("utf-8", "replace").splitlines()}
+    if _IGNORED.strip("/") not in ignored:
+        say(f"Add {_IGNORED} to {IGNORE_FILE}: the ledger and the warehouse are there.")
     there = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
     then = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
     say(f"Next: {there}{then}; `retention validate` says in sentences what the policies mean.")

@@ -337,9 +337,9 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
     at = request.as_of or environment.present()
     with rehearse(environment, request.datasets, at, as_of=request.as_of) as rehearsed:
         rules, begin = rehearsed.rules(at), rehearsed.marking_time(request.as_of)
-        judged = _judge(rehearsed, rules, begin, at)
+        candidates, newly_marked, unsound, facts = _judge(rehearsed, rules, begin, at)
         # The grace of the others is not over in this run.
-        at_once = judged.candidates.filter(pc.less_equal(judged.newly_marked["due_at"], pa.scalar(begin, _INSTANT)))
+        at_once = candidates.filter(pc.less_equal(newly_marked["due_at"], pa.scalar(begin, _INSTANT)))
         rehearsed.mark(at_once, request.as_of)
         source = rehearsed.source
         due = rehearsed.due_datasets(request.as_of)
@@ -349,21 +349,22 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
         results += [] if why else rehearsed.sweep_copy(request.as_of, without=stopped)
         marks = rehearsed.copy.marks.table()
-        deleted, spared = _deleted(rehearsed, marks), _spared(marks)
+        deleted = _deleted(rehearsed, marks)
+        spared = _in_order(marks.filter(pc.equal(marks["status"], "SPARED")).to_pylist(), _SPARED)
         due_by = rehearsed.copy.clock.due_by(request.as_of)
         fates = Fates(rehearsed.copy.policy_book.newest(), rules.holds, at) if source else None
         waiting = _waiting(source, rehearsed.datasets, due_by, fates)
         objections = tuple(source.objections.standing(set(due))) if source else ()
-        named = {name for rows in (judged.newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
+        named = {name for rows in (newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
             as_of=at,
-            newly_marked=judged.facts.priced(judged.newly_marked, at),
-            deleted=judged.facts.priced(deleted, at),
-            spared=judged.facts.priced(spared, at),
-            waiting=judged.facts.priced(waiting, at),
+            newly_marked=facts.priced(newly_marked, at),
+            deleted=facts.priced(deleted, at),
+            spared=facts.priced(spared, at),
+            waiting=facts.priced(waiting, at),
             cascades=rehearsed.accepted_cascades(),
             results=tuple(results),
-            unsound=judged.unsound,
+            unsound=unsound,
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
             withheld=why,
@@ -378,7 +379,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
                 *(f"Without your consent {fault}" for fault in sorted(set(large.values())) if request.accept_large),
                 *idle_rules(rehearsed.rulebook.files, source),
             ),
-            currency=judged.facts.prices.currency if judged.facts.prices.are_set else None,
+            currency=facts.prices.currency if facts.prices.are_set else None,
         )
 
 
@@ -417,17 +418,9 @@ def show_plan(request: PlanRequest, environment: Environment) -> Result:
 plan = command(show_plan, "plan")
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """New marks of an evaluation, in the forms of the ledger and of a plan; and the logs that are refused."""
-
-    candidates: pa.Table
-    newly_marked: pa.Table
-    unsound: Mapping[str, str]
-    facts: PriceFacts
-
-
-def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datetime) -> _Judged:
+def _judge(
+    rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datetime
+) -> tuple[pa.Table, pa.Table, dict[str, str], PriceFacts]:
     # share by share: only the planned part of what was read stays in memory
     parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
     for log in rehearsed.logs():
@@ -441,7 +434,7 @@ def _judge(rehearsed: Rehearsal, rules: RulesInForce, begin: datetime, at: datet
     dues = pa.array([parse_duration(grace).after(begin) for grace in graces], _INSTANT)
     due = dues.take(pc.index_in(candidates["grace"], value_set=pa.array(graces, pa.string())))
     newly_marked = candidates.append_column("due_at", due).select(PLAN_ROWS.names).cast(PLAN_ROWS)
-    return _Judged(candidates, newly_marked, dict(sorted(unsound.items())), facts)
+    return candidates, newly_marked, dict(sorted(unsound.items())), facts
 
 
 def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
@@ -457,10 +450,6 @@ def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
         for one in rehearsed.recorded()
     ]
     return _in_order(rows, _DELETED)
-
-
-def _spared(marks: pa.Table) -> pa.Table:
-    return _in_order(marks.filter(pc.equal(marks["status"], "SPARED")).to_pylist(), _SPARED)
 
 
 def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:

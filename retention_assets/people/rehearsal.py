@@ -150,6 +150,8 @@ class Rehearsal:
             for log in _batches(read_share(one.store, share, silent) for share in shares_of(one)):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
                 for rows, datasets in parts_of(log, _ROWS_AT_ONCE):
+                    if not len(rows):
+                        continue
                     part = Log(rows, datasets.filter(pc.greater(datasets["transactions"], 0)))
                     names = part.datasets["dataset"].to_pylist()
                     marks = self._marks(names)

@@ -123,15 +123,9 @@ def _check_days(days: Sequence[date], first: date | None, last: date | None) -> 
         return
     ends = (("from", first), ("to", last)) if first != last else (("of", first),)
     named = " ".join(f"{word} {day}" for word, day in ends if day)
-    raise Refused(f"There is no report {named}. {_days_with_report(days)}")
-
-
-def _days_with_report(days: Sequence[date]) -> str:
-    if not days:
-        return "No day has one yet: the first sweep opens one."
-    shown = ", ".join(map(str, days[:_SHOWN]))
     more = f" and {len(days) - _SHOWN:,} more back to {days[-1]}" if len(days) > _SHOWN else ""
-    return f"Days that have one: {shown}{more}."
+    reported = f"Days that have one: {', '.join(map(str, days[:_SHOWN]))}{more}."
+    raise Refused(f"There is no report {named}. {reported if days else 'No day has one yet: the first sweep opens one.'}")
 
 
 def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: ReportRequest) -> DayReport:

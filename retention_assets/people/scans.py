@@ -133,7 +133,8 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
     if scan is None:
         raise Refused(f"No scan of {settings.name} was ever whole. `retention run` scans it.")
     source = Warehouse(str(environment.settings.warehouse)).scan_folder(settings.name, scan.id)
-    if not _is_there(source):
+    files, folder = place_of(source)
+    if files.get_file_info(folder).type is pafs.FileType.NotFound:
         raise Refused(
             f"What scan {scan.id} of {settings.name} has listed is no longer there: the warehouse keeps that of the last whole"
             " scan, and of a braked one that is newer. Leave the scan out to export the last."
@@ -173,13 +174,6 @@ def _store(environment: Environment, name: str) -> ObjectsSettings:
     expected = f"one of {', '.join(stores)}" if stores else "a store of kind objects in the settings; there is none"
     remedy = suggest(name, list(stores))
     raise BadInput(Problem("is no store that is scanned", key="store", value=name, expected=expected, remedy=remedy))
-
-
-def _is_there(folder: str) -> bool:
-    from retention_assets.pipeline.file_systems import place_of
-
-    files, place = place_of(folder)
-    return files.get_file_info(place).type is not pafs.FileType.NotFound
 
 
 def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:

@@ -48,6 +48,8 @@ from retention_assets.render.tables import advance_table, as_of_tables, readable
 from retention_assets.stores.logs import read_lines
 from retention_assets.stores.protocol import Store, call_store
 
+_Branch = Annotated[str | None, Flags("-b", "--branch"), Field(description="Only this branch.")]
+
 
 class AdvanceRequest(RecordedRequest):
     """Datasets whose history is to be hidden further; without a dataset those that `visibility` in the policy files names."""
@@ -157,7 +159,7 @@ class ReadableRequest(Request):
 
     dataset: DatasetName
     at: Instant | None = Field(default=None, description="The instant that somebody wants to read; the present when left out.")
-    branch: Annotated[str | None, Flags("-b", "--branch")] = Field(default=None, description="Only this branch.")
+    branch: _Branch = None
     lasting: Annotated[Span, Flags("--for")] = Field(default=parse_duration("10m"), description="How long reading will take.")
     log: LogFile = None
     as_of: AsOf = None
@@ -194,7 +196,7 @@ class ViewRequest(Request):
 
     dataset: DatasetName
     at: Annotated[Instant, Flags(metavar="T")] = Field(description="An instant, such as 2026-03-01 or 7d (7 days ago).")
-    branch: Annotated[str | None, Flags("-b", "--branch")] = Field(default=None, description="Only this branch.")
+    branch: _Branch = None
     log: LogFile = None
 
 
