@@ -173,9 +173,9 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_310,
     "sweep": 2_730,
     "pipeline": 2_650,
-    "people": 5_130,
+    "people": 4_960,
     "render": 2_290,
-    "dagster": 3_380,
+    "dagster": 3_350,
     "demo": 770,
     "retention_assets_tests": 64_040,
 }
