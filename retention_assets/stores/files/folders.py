@@ -169,7 +169,8 @@ class FolderOwnership:
         for other in self.neighbours:
             if whose := self.layout.owner_of_shared(folder, other, name_of):
                 remedy = "Give each a folder of its own by the template `data`, or remove it by hand."
-                where = "may be the same on some disks as" if self._is_as_deep(folder, other) else "lies around or in"
+                is_as_deep = len(folder) == len(self.layout.pattern(other))
+                where = "may be the same on some disks as" if is_as_deep else "lies around or in"
                 raise Refused(f"The folder {'/'.join(folder)} {where} that of {whose}. {remedy}")
         if self._holds_log(folder):
             raise Refused(
@@ -181,9 +182,6 @@ class FolderOwnership:
         """Tell whether the log has this transaction; only for those passed to `of`."""
         return transaction in self.alike.get(fold_case(transaction), ())
 
-    def _is_as_deep(self, folder: Folder, other: str) -> bool:
-        return len(folder) == len(self.layout.pattern(other))
-
     def _holds_log(self, folder: Folder) -> bool:
         if self._log_and_root is None:
             return False
@@ -192,7 +190,7 @@ class FolderOwnership:
 
     @cached_property
     def _log_and_root(self) -> tuple[str, str] | None:
-        """Resolved once, not for each of thousands of folders. None if log and root are on different kinds of file systems."""
+        # resolved once, not for each of thousands of folders; None on different kinds of file systems
         (log_fs, log), (fs, root) = open_file_system(self.log.place), open_file_system(self.layout.root)
         if type(log_fs) is not type(fs):
             return None
@@ -212,7 +210,7 @@ def _alike(ids: pa.Array, wanted: Collection[str]) -> dict[str, frozenset[str]]:
 
 
 def _fold(ids: pa.Array) -> pa.Array:
-    """Fold ids in Arrow: there may be millions, and nearly all need only lower case."""
+    # there may be millions, and nearly all need only lower case
     lower = pc.ascii_lower(ids)
     special = pc.invert(pc.string_is_ascii(ids))
     if not pc.any(special).as_py():
@@ -309,7 +307,7 @@ class RootSigns:
         return islice((name for name in self.index.files if name != self.dataset), _MOST)
 
     def _newest(self) -> Iterator[Folder]:
-        """Likeliest first: rarely is a second one looked up."""
+        # likeliest first: rarely is a second one looked up
         for dataset, most in ((self.dataset, _MOST), *((name, 1) for name in self._neighbours())):
             for transaction in reversed(self.index.transactions(dataset)[-most:].to_pylist()):
                 # a name in a log need not be a valid folder
@@ -317,7 +315,6 @@ class RootSigns:
                     yield self.layout.folder(dataset, transaction)
 
     def _parent(self, dataset: str) -> Iterator[Folder]:
-        """None where it is the root itself."""
         with suppress(Refused):
             if above := self.layout.parent(dataset):
                 yield above

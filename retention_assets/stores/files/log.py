@@ -138,7 +138,6 @@ class FilesLog:
 
 
 def _pack(shares: Iterable[tuple[list[str], int]]) -> Iterator[list[str]]:
-    """Merge shares while they have few bytes of log; large ones stay single."""
     together: list[str] = []
     room = _TOGETHER
     for share, size in shares:
@@ -159,22 +158,17 @@ def _index_of(log: FilesLog, found: tuple[Found, ...]) -> LogIndex:
     holding: dict[str, list[LogFile]] = {}
     for file in files:
         names = datasets_of(file)
-        if foreign := _first_foreign(log.store, names):
-            problems.append(_foreign_problem(log.store, file, foreign))
+        begin = f"{log.store}/"
+        if foreign := next((name for name in names if not name.startswith(begin) or name == begin), None):
+            problems.append(
+                Problem(
+                    f"speaks of a dataset that is not of the store {log.store}", file=file.shown, key="dataset", value=foreign,
+                    expected=f"{log.store}/name on each line",
+                    remedy="Move those lines to the log of their own store, or mend the name.",
+                )
+            )  # fmt: skip
         for name in names:
             holding.setdefault(name, []).append(file)
     if problems:
         raise BadInput(problems)
     return LogIndex({name: tuple(holding[name]) for name in sorted(holding)})
-
-
-def _first_foreign(store: str, names: Iterable[str]) -> str | None:
-    return next((name for name in names if not (name.startswith(f"{store}/") and len(name) > len(store) + 1)), None)
-
-
-def _foreign_problem(store: str, file: LogFile, name: str) -> Problem:
-    return Problem(
-        f"speaks of a dataset that is not of the store {store}", file=file.shown, key="dataset", value=name,
-        expected=f"{store}/name on each line",
-        remedy="Move those lines to the log of their own store, or mend the name.",
-    )  # fmt: skip

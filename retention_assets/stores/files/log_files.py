@@ -106,7 +106,7 @@ def folder_version(place: str) -> str | None:
 def _local(path: str) -> list[Found]:
     try:
         with os.scandir(path) as entries:
-            stats = [(entry.path, _stat(entry)) for entry in entries if is_log(entry.name)]
+            stats = [(entry.path, _stat_at(entry.path)) for entry in entries if is_log(entry.name)]
     except NotADirectoryError:
         stats = [(path, os.stat(path))]
     except FileNotFoundError:
@@ -115,18 +115,9 @@ def _local(path: str) -> list[Found]:
 
 
 def _is_file(name: str, info: os.stat_result) -> bool:
-    """Raises BadInput for a pipe, a device or a socket."""
     if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
         raise BadInput(irregular(name))
     return stat.S_ISREG(info.st_mode)
-
-
-def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """None for dangling symlinks and for files that vanished while listing."""
-    try:
-        return entry.stat()
-    except FileNotFoundError:
-        return None
 
 
 def files_matching(glob: str) -> tuple[LogFile, ...]:
@@ -149,6 +140,7 @@ def files_matching(glob: str) -> tuple[LogFile, ...]:
 
 
 def _stat_at(path: str) -> os.stat_result | None:
+    # None for dangling symlinks and for files that vanish while they are listed
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -174,21 +166,21 @@ def _remote(fs: FileSystem, path: str) -> list[Found]:
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """Use the keys known to identify content, or else everything the driver says. Raises Refused if it says nothing."""
+    # the keys known to identify content, or else everything the driver says
     if known := [f"{key}={info[key]}" for key in _VERSIONS if info.get(key)]:
         return "-".join(known)
-    facts = {key: value for key, value in info.items() if key not in _SAYS_NOTHING and not _is_of_reading(key)}
+    # reading a log changes the time of access
+    facts = {
+        key: value
+        for key, value in info.items()
+        if key not in _SAYS_NOTHING and "access" not in str(key).lower() and str(key).lower() != "atime"
+    }
     if not any(value not in (None, "") for value in facts.values()):
         raise Refused(
             f"The file system of {mask_secrets(str(info['name']))} tells nothing by which a changed log would be seen: no"
             " time, no version. Keep the log on a file system that does."
         )
     return repr(sorted(facts.items(), key=str))
-
-
-def _is_of_reading(key: object) -> bool:
-    """Filter out keys that reading a log changes."""
-    return "access" in str(key).lower() or str(key).lower() == "atime"
 
 
 # larger files keep only their ids in memory; their lines are read on demand
@@ -299,7 +291,7 @@ def _can_be_joined(file: LogFile) -> bool:
 
 
 def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
-    """Read several files as one; None on a fault, so that the caller reads them singly and names the one at fault."""
+    # None on a fault, so that the caller reads them singly and names the one at fault
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "log.jsonl"
         try:
@@ -377,19 +369,15 @@ def _fault(file: LogFile, what: str) -> BadInput:
 
 def _md5_of(fs: FileSystem, file: LogFile) -> str | None:
     if is_s3(fs):
-        return _md5_on_s3(fs, file)
+        bucket, key, _ = fs.split_path(file.path)
+        head = fs.call_s3("head_object", Bucket=bucket, Key=key)
+        tag = str(head.get("ETag", "")).strip('"')
+        # the ETag is the MD5 except for multipart uploads and objects encrypted with a key of their own
+        own_key = head.get("SSECustomerAlgorithm") or str(head.get("ServerSideEncryption", "")).startswith("aws:kms")
+        return tag if _MD5.fullmatch(tag) and not own_key else None
     info: Mapping[str, Any] = fs.info(file.path)
     settings = info.get("content_settings") or {}
     written = info.get("md5Hash") or (settings.get("content_md5") if isinstance(settings, Mapping) else None)
     if not written:
         return None
     return (bytes(written) if isinstance(written, bytes | bytearray) else base64.b64decode(written)).hex()
-
-
-def _md5_on_s3(fs: FileSystem, file: LogFile) -> str | None:
-    """The ETag is the MD5 of the content except for multipart uploads and objects encrypted with a key of their own."""
-    bucket, key, _ = fs.split_path(file.path)
-    head = fs.call_s3("head_object", Bucket=bucket, Key=key)
-    tag = str(head.get("ETag", "")).strip('"')
-    own_key = head.get("SSECustomerAlgorithm") or str(head.get("ServerSideEncryption", "")).startswith("aws:kms")
-    return tag if _MD5.fullmatch(tag) and not own_key else None

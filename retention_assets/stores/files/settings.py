@@ -15,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\{(dataset|transaction)\}")
 
 
 def _known_file_system(place: str) -> str:
-    """Imports only for a URI: most settings have none, and every command reads settings."""
+    # imported for a URI alone: most settings have none, and every command reads settings
     if has_scheme(place):
         from retention_assets.stores.places.file_systems import check_scheme
 
@@ -24,7 +24,7 @@ def _known_file_system(place: str) -> str:
 
 
 def _data_template(text: str, info: ValidationInfo) -> str:
-    """Every transaction needs a folder of its own below a root of its own, or a sweep would take a neighbour's data."""
+    # without a folder of its own for each transaction, below a root of its own, a sweep would take a neighbour's data
     example = "data/lake/{dataset}/{transaction}"
     root, *rest = _PLACEHOLDER.split(text)
     if sorted(rest[::2]) != ["dataset", "transaction"] or any(brace in f"{root}{''.join(rest[1::2])}" for brace in "{}"):

@@ -181,7 +181,13 @@ class FilesStore:
             owners = FolderOwnership.of(self.log, layout, dataset, [target.transaction for target in targets])
         except (BadInput, OSError, Refused) as fault:
             return [_failed(target, fault) for target in targets]
-        going, swept = _check_ownership(owners, targets)
+        going: dict[Target, Folder] = {}
+        swept = []
+        for target in targets:
+            try:
+                going[target] = owners.folder(target.transaction)
+            except Refused as fault:
+                swept.append(_failed(target, fault))
         if visible := [target for target in going if target.in_latest_view]:
             try:
                 permit()
@@ -208,7 +214,6 @@ class FilesStore:
         return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
 
     def _open_folders(self, layout: FolderLayout) -> Place:
-        """Raises Refused for an empty root, from which nobody can tell what is gone."""
         if "::" in layout.root:
             # such a place is a copy or an archive: removing there removes elsewhere, or nowhere
             raise Refused(f"Data at {mask_secrets(layout.root)} cannot be removed. Name the file system itself, without ::.")
@@ -217,7 +222,6 @@ class FilesStore:
         return place
 
     def _append_tombstones(self, dataset: str, transactions: Sequence[str]) -> None:
-        """Raises if the log can't be added to; then nothing may be deleted."""
         log = sound_log(self.read([dataset]))
         if fault := next((fault for fault in log.datasets["fault"].to_pylist() if fault), None):
             raise Refused(f"The history of {dataset} is not sound, so what is in a latest view cannot go: {fault}")
@@ -225,19 +229,7 @@ class FilesStore:
             append_tombstones(self.settings.log, lines)
 
 
-def _check_ownership(owners: FolderOwnership, targets: Sequence[Target]) -> tuple[dict[Target, Folder], list[SweptTarget]]:
-    """Split into targets that may go, with their folders, and outcomes of the others."""
-    going, refused = {}, []
-    for target in targets:
-        try:
-            going[target] = owners.folder(target.transaction)
-        except Refused as fault:
-            refused.append(_failed(target, fault))
-    return going, refused
-
-
 def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int) -> list[Result | Exception]:
-    """Return each result, or the exception raised instead."""
 
     def attempt(one: Item) -> Result | Exception:
         try:
@@ -254,7 +246,6 @@ def _try_each(act: Callable[[Item], Result], items: Sequence[Item], at_once: int
 
 
 def _check_planned(target: Target, note: FolderNote) -> None:
-    """Raises FolderChanged for a folder that differs from the target's plan."""
     planned = target.note
     if planned and planned != note.text and (why := note.change(FolderNote.parse(planned), target.begun_earlier)):
         raise FolderChanged(why)

@@ -52,7 +52,7 @@ def tombstones_for(log: Log, dataset: str, targets: Collection[str], at: datetim
 
 
 def _targets_in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[str]]:
-    """For each transaction, targets in the latest view of a branch that would stand there."""
+    # for each transaction, targets in the latest view of a branch that would stand there
     found: list[frozenset[str]] = []
     for row in rows:
         above = found[row["parent_ordinal"]] if row["parent_ordinal"] >= 0 else frozenset[str]()
@@ -95,7 +95,7 @@ def _tombstone(
 
 
 def _files_of(view: Sequence[Row], targets: frozenset[str]) -> list[str] | None:
-    """Files that a target was the last in the view to write; None where the log does not say."""
+    # files that a target was the last in the view to write; None where the log does not say
     owner: dict[str, str] = {}
     begun = False
     for row in view:
@@ -149,7 +149,7 @@ def _append_to_file(path: str, content: bytes) -> None:
 
 
 def _put(fs: FileSystem, place: str, content: bytes) -> None:
-    """Object stores put atomically; elsewhere the file is renamed once it is whole."""
+    # object stores put atomically; elsewhere the file is renamed once it is whole
     if is_s3(fs):
         fs.pipe_file(place, content)
         return

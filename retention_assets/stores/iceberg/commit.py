@@ -134,7 +134,7 @@ def remove_snapshots(
 
 
 def _commit(table: Table, updates: list[Any], requirements: list[Any]) -> None:
-    """The table's own commit also honours `write.metadata.delete-after-commit.enabled`."""
+    # the table's own commit also honours `write.metadata.delete-after-commit.enabled`
     try:
         table._do_commit(updates=tuple(updates), requirements=tuple(requirements))
     except CommitFailedException as fault:

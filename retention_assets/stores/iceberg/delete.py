@@ -99,13 +99,12 @@ class RemovedFiles:
         """Everything so far is gone, so the files that name it may go."""
         return not self.failed and self.withheld is None
 
-
-class _Undeletable(Exception):
-    """A file that is there and could not be deleted."""
-
-
-class _NotOurs(Exception):
-    """A file that is not the table's own to delete."""
+    def add(self, more: "RemovedFiles") -> None:
+        self.bytes += more.bytes
+        self.failed += more.failed
+        for why, locations in more.left.items():
+            self.left.setdefault(why, []).extend(locations)
+        self.withheld = more.withheld or self.withheld
 
 
 @dataclass(frozen=True)
@@ -131,42 +130,26 @@ def delete_files_of(
 ) -> dict[str, RemovedFiles]:
     """Delete what each transaction owns, stage by stage for all of them together."""
     removed = {transaction: RemovedFiles() for transaction in owned}
-
-    def attempt(work: tuple[str, File]) -> tuple[RemovedFiles, File, int | str | Withheld | _NotOurs]:
-        transaction, file = work
-        try:
-            permit()
-            return removed[transaction], file, _delete_file(border, file)
-        except _NotOurs as fault:
-            return removed[transaction], file, fault
-        except Withheld as fault:
-            return removed[transaction], file, fault
-        except _Undeletable as fault:
-            return removed[transaction], file, str(fault)
-
     for stage in _STAGES:
-        work = [(transaction, file) for transaction, files in owned.items() for file in stage(files)]
-        for result, file, freed in map_concurrently(threads, attempt, [one for one in work if removed[one[0]].is_complete]):
-            if isinstance(freed, int):
-                result.bytes += freed
-            elif isinstance(freed, Withheld):
-                result.withheld = str(freed)
-            elif isinstance(freed, _NotOurs):
-                result.left.setdefault(str(freed), []).append(file.location)
-            else:
-                result.failed.append(freed)
+        work = [(name, file) for name, files in owned.items() if removed[name].is_complete for file in stage(files)]
+        results = map_concurrently(threads, lambda one: _delete_file(border, one[1], permit), work)
+        for (name, _), result in zip(work, results, strict=True):
+            removed[name].add(result)
     return removed
 
 
-def _delete_file(border: Border, file: File) -> int:
-    """Return the bytes freed; 0 if the file was already gone."""
+def _delete_file(border: Border, file: File, permit: Permit) -> RemovedFiles:
+    try:
+        permit()
+    except Withheld as fault:
+        return RemovedFiles(withheld=str(fault))
     if (why := border.why_left(file.location)) is not None:
-        raise _NotOurs(why)
+        return RemovedFiles(left={why: [file.location]})
     try:
         border.io.delete(file.location)
     except FileNotFoundError:
-        return 0
-    # foreign file systems raise anything; the file may still be there
-    except Exception as fault:
-        raise _Undeletable(f"{file.location}: {type(fault).__name__}: {fault}") from fault
-    return file.bytes
+        # it was already gone
+        return RemovedFiles()
+    except Exception as fault:  # noqa: BLE001 - file systems raise anything; the file may still be there
+        return RemovedFiles(failed=[f"{file.location}: {type(fault).__name__}: {fault}"])
+    return RemovedFiles(file.bytes)

@@ -65,6 +65,6 @@ def _roots(places: Iterable[str]) -> Iterable[str]:
 
 
 def _really_below(folder: str, root: str) -> bool:
-    """A link inside of the table may lead out of it. A table that is itself reached through a link is fine."""
+    # A link inside of the table may lead out of it. A table that is itself reached through a link is fine.
     real = os.path.realpath(root.removeprefix(_LOCAL))
     return f"{os.path.realpath(folder)}/".startswith(f"{real.rstrip('/')}/")

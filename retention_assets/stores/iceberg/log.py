@@ -107,7 +107,7 @@ def _transaction(dataset: str, snapshot: Snapshot, parent_is_there: bool, model:
 
 
 def _type(snapshot: Snapshot, operation: Operation | None) -> str:
-    """A SNAPSHOT begins a view and gives up what came before, so it needs proof in the summary."""
+    # a SNAPSHOT begins a view and gives up what came before, so it needs proof in the summary
     total, added = _counted(snapshot, "total-data-files"), _counted(snapshot, "added-data-files")
     if total is not None and total == (added or 0):
         return "SNAPSHOT"
@@ -115,7 +115,7 @@ def _type(snapshot: Snapshot, operation: Operation | None) -> str:
 
 
 def _counted(snapshot: Snapshot, key: str) -> int | None:
-    """Numbers in a summary are text that any writer may have left out or spoiled."""
+    # text that any writer may have left out or spoiled
     text = str(snapshot.summary.get(key, "")) if snapshot.summary else ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 

@@ -161,7 +161,6 @@ def live_files(io: FileIO, manifest: Manifest, parsed: ParsedFiles = NOTHING_KEP
 
 
 def _live_in(data: bytes, location: str) -> tuple[dict[str, File], int]:
-    """Return live files and the number of all entries."""
     found, entries = {}, 0
     for status, file in _records(data, _MANIFEST, location):
         entries += 1
@@ -187,7 +186,6 @@ def _content(io: FileIO, location: str) -> bytes:
 
 
 def _records(data: bytes, wanted: StructType, location: str) -> Iterator[Any]:
-    """Read the wanted fields of each Avro record, in that order."""
     try:
         yield from _blocks(data, wanted)
     # a broken file makes a decoder raise anything: wrong magic, a broken codec, invalid text
@@ -215,12 +213,12 @@ def _blocks(data: bytes, wanted: StructType) -> Iterator[Any]:
 
 @lru_cache(maxsize=256)
 def _reader(avro_schema: str, wanted: StructType) -> Reader:
-    """Cached: most files of a table share one schema, and making a reader takes longer than reading a small file."""
+    # most files of a table share one schema, and making a reader takes longer than reading a small file
     return _picking(AvroSchemaConversion().avro_to_iceberg(json.loads(avro_schema)).as_struct(), wanted)
 
 
 def _picking(file: StructType, wanted: StructType) -> Reader:
-    """Make a reader of the wanted fields that skips all others, whatever the writer's layout."""
+    # skips all other fields, whatever the writer's layout
     places = {field.field_id: (at, field.field_type) for at, field in enumerate(wanted.fields)}
     readers: list[tuple[int | None, Reader]] = []
     for field in file.fields:

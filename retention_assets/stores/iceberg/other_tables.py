@@ -21,12 +21,12 @@ from threading import Lock
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from retention_assets.errors import Refused
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import ParsedFiles, Unreadable
 from retention_assets.stores.iceberg.notes import notes_of
 from retention_assets.stores.iceberg.reachability import Reachability, staying_lists
-from retention_assets.stores.iceberg.sweep import Unloadable
 
 _NAME_MAPPING = "schema.name-mapping.default"
 # manifest lists read of tables without a sign, over the life of an opened store
@@ -131,7 +131,7 @@ class OtherTables:
         """Return the wanted files (by identity) that another table has, each with that table's name.
 
         `tables` are the datasets of the catalog with the places of their metadata, where known without loading; call `notice`
-        for changes first. Raises Unloadable if one of them can't be read: then nobody can say what may go.
+        for changes first. Raises Refused if one of them can't be read: then nobody can say what may go.
         """
         fence = TableFence.of(table.metadata)
         mine = {file for file in wanted if fence.names(file)}
@@ -140,14 +140,13 @@ class OtherTables:
             try:
                 ask = partial(self._claimed_by, name, tables[name], fence, mine - found.keys(), load, threads)
                 claimed = self._patiently(name, ask)
-            except (Unreadable, Unloadable) as fault:
+            except (Unreadable, Refused) as fault:
                 text = f"whether {name} has files of this table can't be told, so nothing was deleted"
-                raise Unloadable(f"{text}; mend it or drop that name: {fault}") from fault
+                raise Refused(f"{text}; mend it or drop that name: {fault}") from fault
             found |= dict.fromkeys(claimed, name)
         return found
 
     def _to_ask(self, dataset: str, fence: TableFence, tables: Mapping[str, str | None]) -> list[str]:
-        """Other tables whose present state is unknown, and those that may have files of this one."""
         self._unsure = {name for name in self._unsure if name in tables and not self._is_known(name, tables[name])}
         near = {name for name in (*self._places.near(fence), *self._undecided) if name in tables}
         return sorted((self._unsure | near) - {dataset})
@@ -157,7 +156,7 @@ class OtherTables:
         return known is not None and location in (None, known[0])
 
     def _patiently(self, name: str, ask: Callable[[], Set[str]]) -> Set[str]:
-        """Retry while its files go, as when a sweep of its own expires snapshots."""
+        # its files may go meanwhile, as when a sweep of its own expires snapshots
         for left in reversed(range(_TRIES)):
             try:
                 return ask()
@@ -223,7 +222,7 @@ def _summary_of(other: Table) -> TableSummary:
 
 
 def _with_folders_of(now: TableSummary, before: TableSummary | None) -> TableSummary:
-    """If a table has only lost snapshots, what was read of it suffices."""
+    # if a table has only lost snapshots, what was read of it suffices
     is_enough = before is not None and now.fence == before.fence and now.snapshots <= before.snapshots
     return replace(now, folders=before.folders) if before is not None and is_enough else now
 
@@ -282,7 +281,7 @@ class TableAliases:
 def _reason(name: str, table: Table, load: Callable[[str], Table | None]) -> str | None:
     try:
         other = load(name)
-    except Unloadable as fault:
+    except Refused as fault:
         text = f"whether {name} reads the files of this table as well can't be told, so nothing was deleted"
         return f"{text}; mend it or drop that name: {fault}"
     if other is None:

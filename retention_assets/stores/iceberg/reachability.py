@@ -34,6 +34,9 @@ from retention_assets.stores.iceberg.notes import SnapshotNote, notes_of
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
+# manifests whose files are in memory at once
+_AT_ONCE = 64
+
 
 @dataclass(frozen=True)
 class OwnedFiles:
@@ -99,8 +102,14 @@ class Reachability:
         stays = set(staying)
         reached = self.find_manifests(stays)
         lists = self._read_once(self._lists, going, self._list_at)
-        own = {location: _own_manifests(found, reached) for location, found in lists.items()}
-        live = self._read_once(self._live, _unique(own.values()), self._live_files)
+        own = {
+            location: []
+            if isinstance(found, Unreadable)
+            else [manifest for manifest in found.manifests if manifest.identity not in reached]
+            for location, found in lists.items()
+        }
+        unique = list(dict.fromkeys(manifest for manifests in own.values() for manifest in manifests))
+        live = self._read_once(self._live, unique, self._live_files)
         wanted = {name for found in live.values() if not isinstance(found, Unreadable) for name in found}
         taken = self._live_in(reached.values(), wanted) | reached.keys() | {file_identity(location) for location in stays}
         return {location: _share_out(lists[location], own[location], live, taken) for location in going}
@@ -135,23 +144,13 @@ class Reachability:
         return {key: memory[key] for key in keys}
 
 
-def _own_manifests(found: ManifestList | Unreadable, reached: Mapping[str, Manifest]) -> list[Manifest]:
-    if isinstance(found, Unreadable):
-        return []
-    return [manifest for manifest in found.manifests if manifest.identity not in reached]
-
-
-def _unique(groups: Iterable[Sequence[Manifest]]) -> list[Manifest]:
-    return list(dict.fromkeys(manifest for group in groups for manifest in group))
-
-
 def _share_out(
     found: ManifestList | Unreadable,
     manifests: Sequence[Manifest],
     live: Mapping[Manifest, Mapping[str, File] | Unreadable],
     taken: set[str],
 ) -> OwnedFiles:
-    """Take what is left for one list; adds it to `taken`."""
+    # adds what it takes to `taken`
     if isinstance(found, Unreadable):
         return OwnedFiles(unreadable=(found,))
     data: list[File] = []
@@ -192,19 +191,11 @@ def files_of_notes(
     }
     found: dict[str, OwnedFiles] = {}
     for name, note in going.items():
-        own = _without(note.statistics, kept)
+        own = tuple(file for file in note.statistics if file_identity(file.location) not in kept)
         kept.update(file_identity(file.location) for file in own)
         # two snapshots with one manifest list own the same files; the first gets them
         found[name] = replace(owned.pop(note.manifest_list, OwnedFiles()), statistics=own)
     return found
-
-
-def _without(files: Iterable[File], kept: set[str]) -> tuple[File, ...]:
-    return tuple(file for file in files if file_identity(file.location) not in kept)
-
-
-# manifests whose files are in memory at once
-_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -245,7 +236,7 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
 
 
 def _version_hints(table: Table) -> tuple[str, ...]:
-    """Files by which readers without a catalog find the newest metadata."""
+    # readers without a catalog find the newest metadata by them
     folders = (f"{table.location().rstrip('/')}/metadata", table.metadata_location.rpartition("/")[0])
     places = dict.fromkeys(f"{folder}/version-hint.text" for folder in folders)
     return tuple(place for place in places if _may_be_there(table, place))

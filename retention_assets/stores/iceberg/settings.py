@@ -11,9 +11,9 @@ from retention_assets.stores.settings import Properties, StoreSettings, tuple_of
 
 
 def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-    """Relative places exist only with a catalog in a local SQLite file; elsewhere `warehouse` may be a name, not a path."""
     if not catalog:
         raise InvalidValue("is empty", "the properties of a PyIceberg catalog, such as type and uri")
+    # relative places exist only with a catalog in a local SQLite file; elsewhere `warehouse` may be a name, not a path
     if not catalog.get("uri", "").startswith("sqlite"):
         return catalog
     try:

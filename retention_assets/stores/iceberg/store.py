@@ -7,7 +7,7 @@ tables under that name.
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -70,7 +70,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return _CAPABILITIES
 
     def datasets(self) -> list[str]:
-        return sorted(self._dataset(table) for table in self._ask_catalog(lambda catalog: list(self._tables(catalog))))
+        return self._ask_catalog(lambda catalog: sorted(self._listed(catalog, catalog.list_tables)))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         """Group datasets so that a task reads a group in seconds, one metadata file each."""
@@ -113,7 +113,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         if not targets:
             return []
         place = TableInCatalog(
-            lambda: self._load_in_sweep(dataset),
+            lambda: self._load(dataset),
             lambda table, wanted, threads: self._ask_others(dataset, table, wanted, threads),
             self._parsed,
         )
@@ -121,7 +121,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the table's uuid and its catalog. None without a table: the sweep reports that."""
-        table = self._load_or_refuse(dataset)
+        table = self._load(dataset)
         return f"table {table.metadata.table_uuid} in {catalog_place(self._catalog())}" if table else None
 
     def store_place(self, claim: bool = False) -> str | None:  # noqa: ARG002 - a catalog has an identity of its own
@@ -131,11 +131,18 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
         """Snapshots are in the metadata until they are expired; their manifest list goes last."""
-        table = self._load_or_refuse(dataset)
+        table = self._load(dataset)
         return {one.transaction: remains_of(table, one) for one in targets} if table else {}
 
     def views(self) -> list[str]:
-        return sorted(self._dataset(view) for view in self._ask_catalog(lambda catalog: list(self._views(catalog))))
+        def list_views(catalog: Catalog) -> list[str]:
+            try:
+                return sorted(self._listed(catalog, catalog.list_views))
+            except NotImplementedError:
+                # most catalogs keep no views
+                return []
+
+        return self._ask_catalog(list_views)
 
     def view_folders(self, view: str) -> list[str]:
         """Return the folders of a view's metadata; none if it is gone. Raises Refused if it can't be read."""
@@ -154,7 +161,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def reached(self, dataset: str) -> tuple[str, Iterator[ReachedFiles]] | None:
         """Return the place of a table's metadata, and every file that it reaches; None without a table.
 
-        Raises Unloadable, and Unreadable while the files are iterated.
+        Raises Refused, and Unreadable while the files are iterated.
         """
         table = self._load(dataset)
         return (table.metadata_location, files_reached(table, _THREADS)) if table else None
@@ -177,7 +184,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
             return self._opened
 
     def _ask_catalog(self, question: Callable[[Catalog], _Answer]) -> _Answer:
-        """Raises Refused if the catalog does not answer."""
         try:
             return question(self._catalog())
         # a catalog raises what its driver raises; nothing can be read through it
@@ -187,23 +193,12 @@ class IcebergStore(LazyStore[IcebergSettings]):
                 " and that it is up."
             ) from fault
 
-    def _tables(self, catalog: Catalog) -> Iterator[Identifier]:
+    def _listed(self, catalog: Catalog, list_in: Callable[[Identifier], Iterable[Identifier]]) -> Iterator[str]:
         namespaces = sorted(set(_namespaces(catalog, ())))
         chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
-        for namespace, wanted in zip(namespaces, chosen, strict=True):
+        for namespace, is_wanted in zip(namespaces, chosen, strict=True):
             with _unless_dropped(catalog, namespace):
-                yield from (tuple(table) for table in (catalog.list_tables(namespace) if wanted else ()))
-
-    def _views(self, catalog: Catalog) -> Iterator[Identifier]:
-        namespaces = sorted(set(_namespaces(catalog, ())))
-        chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
-        for namespace, wanted in zip(namespaces, chosen, strict=True):
-            try:
-                with _unless_dropped(catalog, namespace):
-                    yield from (tuple(view) for view in (catalog.list_views(namespace) if wanted else ()))
-            except NotImplementedError:
-                # most catalogs keep no views
-                return
+                yield from (self._dataset(tuple(name)) for name in (list_in(namespace) if is_wanted else ()))
 
     def _dataset(self, table: Identifier) -> str:
         return f"{self.name}/{_join_name(table)}"
@@ -213,7 +208,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         return tuple(part.replace("%2E", ".").replace("%25", "%") for part in parts)
 
     def _load(self, dataset: str) -> Table | None:
-        """None if there is no such table. Raises Unloadable, or Refused if the catalog itself is away."""
+        # None if there is no such table. Raises Unloadable, or Refused if the catalog itself is away.
         catalog = self._ask_catalog(lambda catalog: catalog)
         try:
             table = _load_table(catalog, self._identifier(dataset), self._parsed)
@@ -226,33 +221,14 @@ class IcebergStore(LazyStore[IcebergSettings]):
             self._others.remember(dataset, table)
         return table
 
-    def _load_or_refuse(self, dataset: str) -> Table | None:
-        try:
-            return self._load(dataset)
-        except Unloadable as fault:
-            raise Refused(str(fault)) from fault
-
-    def _load_in_sweep(self, dataset: str) -> Table | None:
-        """In a sweep an unavailable catalog is only one more way in which a target fails."""
-        try:
-            return self._load(dataset)
-        except Refused as fault:
-            raise Unloadable(str(fault)) from fault
-
     def _ask_others(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
-        """Return which of the files another table of the catalog has, in any namespace, by one look at all of them.
-
-        Raises Unloadable if that can't be told, and if another name of the catalog leads to the files of this table.
-        """
-        try:
-            self._others.notice(self._ask_catalog(lambda catalog: self._known_tables.look(catalog, self._all_names)))
-            found = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load_in_sweep, threads)
-        except Refused as fault:
-            raise Unloadable(str(fault)) from fault
+        # tables of any namespace, by one look at all of them
+        self._others.notice(self._ask_catalog(lambda catalog: self._known_tables.look(catalog, self._all_names)))
+        claims = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load, threads)
         # all of them are read by now
-        if (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load_in_sweep)) is not None:
-            raise Unloadable(why)
-        return found
+        if (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load)) is not None:
+            raise Refused(why)
+        return claims
 
     def _all_names(self, catalog: Catalog) -> Iterator[str]:
         for namespace in _namespaces(catalog, ()):
@@ -291,9 +267,8 @@ def _load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -
 
 @contextmanager
 def _unless_dropped(catalog: Catalog, namespace: Identifier) -> Iterator[None]:
-    """Ignore a namespace dropped while its neighbours are listed. If it still exists and is reported missing, raise: its tables
-    are unseen, as with a wrong address or a proxy before the catalog.
-    """
+    # Dropped while its neighbours are listed. If it still exists and is reported missing, raise: its tables are unseen, as with
+    # a wrong address or a proxy before the catalog.
     try:
         yield
     except NoSuchNamespaceError:
@@ -302,7 +277,7 @@ def _unless_dropped(catalog: Catalog, namespace: Identifier) -> Iterator[None]:
 
 
 def _is_listed(catalog: Catalog, namespace: Identifier) -> bool:
-    """Tell whether the parent lists it; the parent may have been dropped too. The top level always exists."""
+    # the parent may have been dropped too; the top level always exists
     if not namespace:
         return True
     try:
@@ -329,6 +304,6 @@ def _name_of(store: str, namespace: str, table: str) -> str:
 
 
 def _error_line(fault: Exception) -> str:
-    """Format an error without passwords in URLs, and without the pages that some drivers add."""
+    # without passwords in URLs, and without the pages that some drivers add
     first = str(fault).strip().partition("\n")[0]
     return mask_secrets(masked(f"{type(fault).__name__}: {first}" if first else type(fault).__name__))

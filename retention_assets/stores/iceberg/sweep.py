@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 
-from retention_assets.errors import Withheld
+from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.concurrency import map_concurrently
 from retention_assets.stores.iceberg.commit import (
@@ -40,7 +40,7 @@ _ANOTHER = "another table has the name now; the files of the earlier one are lef
 _COMMITS = 5
 
 
-class Unloadable(Exception):
+class Unloadable(Refused):
     """The catalog or the metadata of a table can't be read, or belongs to another table now."""
 
 
@@ -49,8 +49,8 @@ class TableInCatalog:
     """A table in its catalog, as a sweep asks for it.
 
     `load` reads the table anew, or says it is gone; `ask_others` looks at all tables of the catalog and returns which of the
-    files, by identity, another table has, and which one. It raises Unloadable if that can't be told, and if another name leads
-    to this table's files. `parsed` caches what was parsed of its files.
+    files, by identity, another table has, and which one. It raises Refused if that can't be told, and if another name leads to
+    this table's files. `parsed` caches what was parsed of its files.
     """
 
     load: Callable[[], Table | None]
@@ -100,10 +100,11 @@ class _TableSweep:
             else:
                 self.uuid = str(table.metadata.table_uuid)
                 self._sweep(table, targets)
-        except Unloadable as fault:
-            self._settle(names, Outcome.FAILED, str(fault))
         except Withheld as fault:
             self._settle(names, Outcome.WITHHELD, str(fault))
+        except Refused as fault:
+            # an unavailable catalog is one more way in which a target fails
+            self._settle(names, Outcome.FAILED, str(fault))
         except Unreadable as fault:
             why = "nothing was deleted, because what other snapshots need is not known"
             self._settle(names, Outcome.FAILED, f"{why}: {fault}")
@@ -127,7 +128,6 @@ class _TableSweep:
             self._conclude(one, owned[name], removed[name])
 
     def _find_notes(self, table: Table, targets: Sequence[Target]) -> None:
-        """Take each note from the metadata, or else from what `prepare` wrote down."""
         notes = notes_of(table.metadata)
         for target in targets:
             name, one = target.transaction, snapshot_id(target.transaction)
@@ -153,7 +153,7 @@ class _TableSweep:
         self.going[name] = _Going(name, note, False, note.refs)
 
     def _commit(self, table: Table, reach: Reachability) -> None:
-        """Commit. Afterwards, what is still going is in no metadata."""
+        # afterwards, what is still going is in no metadata
         refused = ""
         for _ in range(_COMMITS):
             ids = self._spare_referenced(table.metadata)
@@ -191,7 +191,6 @@ class _TableSweep:
         self._settle(late, Outcome.FAILED, f"{why}: {refused}")
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
-        """Files to be deleted that another table has, by a look of this very moment."""
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
         return self.place.ask_others(table, wanted, self.threads)
 
@@ -199,7 +198,6 @@ class _TableSweep:
         return {name: ref for one in self.going.values() if one.was_there for name, ref in one.drops.items()}
 
     def _keep_dropped(self, table: Table, loaded: str, ids: Mapping[int, str], dropping: Mapping[str, SnapshotRef]) -> None:
-        """Keep the files of a snapshot that got a ref in the very moment in which it was expired."""
         try:
             dropped = refs_dropped(table, loaded, ids, dropping)
         except CommitUnknown as fault:
@@ -213,7 +211,6 @@ class _TableSweep:
             self._settle([ids[one]], Outcome.SPARED, f"{why} {table.metadata.metadata_log[-1].metadata_file}")
 
     def _spare_referenced(self, metadata: TableMetadata) -> dict[int, str]:
-        """Spare what a ref points at; return the rest that is in the metadata, by id."""
         refs, there = refs_by_snapshot(metadata, self._dropping()), notes_of(metadata)
         for name in [name for name in self.going if int(name) in refs]:
             self._settle([name], Outcome.SPARED, f"{refs[int(name)]} points at it")
@@ -235,7 +232,6 @@ class _TableSweep:
             self._settle([name], Outcome.DELETED, "; ".join(said) or None, removed.bytes, left)
 
     def _load(self) -> Table:
-        """Reload the table. Raises if it is another one now."""
         table = self.place.load()
         if table is None:
             raise Unloadable("the table was dropped meanwhile; its files are left")
@@ -244,20 +240,20 @@ class _TableSweep:
         return table
 
     def _settle(self, names: Iterable[str], outcome: Outcome, error: str | None = None, size: int = 0, left: int = 0) -> None:
-        """The first outcome of a target stands: a later fault of all does not change it."""
+        # the first outcome of a target stands: a later fault of all does not change it
         for name in names:
             self.going.pop(name, None)
             self.outcomes.setdefault(name, SweptTarget(name, outcome, size, error, left=left))
 
 
 def _refs_to_drop(target: Target) -> dict[str, SnapshotRef]:
-    """Ended refs that the plan recorded, as they were then."""
     if not target.ended_refs or target.note is None:
         return {}
     try:
         planned = note_from(target.note).refs
     except ValueError:
         return {}
+    # as they were then
     return {name: ref for name, ref in planned.items() if name in target.ended_refs}
 
 

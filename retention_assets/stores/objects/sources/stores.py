@@ -226,13 +226,12 @@ class TableFileSource:
         self, store: "IcebergStore", entry: CatalogEntry
     ) -> Generator[pa.RecordBatch, None, tuple[str | None, int]]:
         from retention_assets.stores.iceberg.manifests import Unreadable
-        from retention_assets.stores.iceberg.sweep import Unloadable
 
         rows, before = 0, None
         for _ in range(ROUNDS):
             try:
                 reached = store.reached(entry.name)
-            except (Unloadable, Refused) as fault:
+            except Refused as fault:
                 raise self._fault(entry, fault) from fault
             if reached is None:
                 return None, rows
