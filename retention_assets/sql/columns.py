@@ -40,7 +40,7 @@ class InstantColumn(TypeDecorator[datetime]):
 
 @lru_cache(maxsize=4096)
 def _instant(value: Any) -> Any:
-    """The instant of a number, anything else unchanged. Cached: many rows share few instants."""
+    # cached: many rows share few instants
     try:
         return from_micros(value) if isinstance(value, int) else value
     except OverflowError:

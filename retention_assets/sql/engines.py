@@ -132,7 +132,6 @@ def _new_foreign_engine(url: URL) -> Engine:
 
 
 def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) -> Engine:
-    """The engine of a server, always with the driver for which bulk loads and streams are written."""
     backend = url.get_backend_name()
     postgresql = backend == "postgresql"
     if postgresql:
@@ -259,34 +258,22 @@ GONE = ", which is gone"
 def identity_of(connection: Connection) -> str:
     """Text that differs for every other database and is the same for every client."""
     if connection.dialect.name == "sqlite":
-        return _of_sqlite(connection)
+        file = os.path.realpath(connection.exec_driver_sql("PRAGMA database_list").all()[0][2])
+        file_id = _file_id(Path(file))
+        # Without the device, which a disk may get anew at each boot.
+        return f"SQLite file {file}, inode {file_id[1]}" if file_id else f"SQLite file {file}{GONE}"
     if connection.dialect.name == "postgresql":
-        return _of_postgresql(connection)
-    return _of_mysql(connection)
-
-
-def _of_sqlite(connection: Connection) -> str:
-    file = os.path.realpath(connection.exec_driver_sql("PRAGMA database_list").all()[0][2])
-    found = _file_id(Path(file))
-    # Without the device, which a disk may get anew at each boot.
-    return f"SQLite file {file}, inode {found[1]}" if found else f"SQLite file {file}{GONE}"
-
-
-def _of_postgresql(connection: Connection) -> str:
-    name, oid, may_ask = connection.exec_driver_sql(
-        "SELECT datname, oid, has_function_privilege('pg_control_system()', 'execute') FROM pg_database"
-        " WHERE datname = current_database()"
-    ).one()
-    system = "SELECT system_identifier FROM pg_control_system()"
-    server = connection.exec_driver_sql(system).scalar() if may_ask else connection.engine.url.host
-    return f"PostgreSQL database {name}, oid {oid}, of server {server}"
-
-
-def _of_mysql(connection: Connection) -> str:
+        name, oid, may_ask = connection.exec_driver_sql(
+            "SELECT datname, oid, has_function_privilege('pg_control_system()', 'execute') FROM pg_database"
+            " WHERE datname = current_database()"
+        ).one()
+        system = "SELECT system_identifier FROM pg_control_system()"
+        server = connection.exec_driver_sql(system).scalar() if may_ask else connection.engine.url.host
+        return f"PostgreSQL database {name}, oid {oid}, of server {server}"
     name, host, port = connection.exec_driver_sql("SELECT DATABASE(), @@hostname, @@port").one()
     # MySQL's and MariaDB's name; older versions have none.
-    found = connection.exec_driver_sql("SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')").all()
-    return f"database {name} of server {found[0][1] if found else f'{host}:{port}'}"
+    ids = connection.exec_driver_sql("SHOW VARIABLES WHERE Variable_name IN ('server_uuid', 'server_uid')").all()
+    return f"database {name} of server {ids[0][1] if ids else f'{host}:{port}'}"
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,7 @@ def _look_one_by_one(inspector: Inspector, names: Sequence[str]) -> dict[str, _L
 
 
 def _look_at_once(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
-    """All tables of a schema at once: PostgreSQL needs five queries for one or for many."""
+    # PostgreSQL needs five queries for one table or for many
     places = {name: _split(name) for name in names}
     found: dict[str, _Look] = {}
     for schema in dict.fromkeys(schema for schema, _ in places.values()):
@@ -262,12 +262,6 @@ def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
         others = inspector.get_indexes(plain, schema=schema)
     # An expression has no column name.
     return [tuple(key), *(tuple(column or "" for column in one["column_names"]) for one in others)]
-
-
-def places_of(database: ForeignDatabase, tables: Sequence[Table]) -> list[Place]:
-    """Places of tables: one written with and without its schema has one place."""
-    with database.reading() as connection:
-        return places_on(connection, tables)
 
 
 def location_of(database: ForeignDatabase, table: Table) -> str:

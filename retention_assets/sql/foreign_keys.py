@@ -151,7 +151,7 @@ class Cascades:
                 waiting.append((key.table, None if action == _GOES else frozenset(key.columns), further))
 
     def _is_own(self, key: ForeignKey) -> bool:
-        """True if the referring rows belong to the same owner as those they refer to, and are named themselves."""
+        # referring rows of the same owner as those they refer to are named themselves
         there, here = self._owners.get(key.to, set()), self._owners.get(key.table, set())
         # With two keys a row belongs to two owners, of which only one may go. A key to a table without a primary key has
         # unknown columns.
@@ -160,7 +160,7 @@ class Cascades:
 
     @cached_property
     def _owners(self) -> Mapping[Place, set[str]]:
-        """Columns by which rows are named, for each table and its partitions."""
+        # columns by which rows are named, for each table and its partitions
         found: dict[Place, set[str]] = {}
         for place, one in zip(self.references.asked, self.tables, strict=True):
             for part in self._parts(place) if one.key is not None else ():
@@ -168,14 +168,14 @@ class Cascades:
         return found
 
     def _folded(self, name: str) -> str:
-        """Only PostgreSQL distinguishes column names that differ in case."""
+        # only PostgreSQL distinguishes column names that differ in case
         return name if self.references.tells_case else name.lower()
 
     def _parts(self, place: Place) -> frozenset[Place]:
         return self.references.parts.get(place, frozenset({place}))
 
     def _wrong_tables(self) -> list[str]:
-        """Faults of tables that make a deletion unpredictable. No setting accepts them."""
+        # a deletion from them is unpredictable, and no setting accepts them
         faults = [
             f"{self._name(place)} of the store {self.store} is {what}, and what is deleted from it is not only its own. Name"
             " the table that holds the rows."
@@ -198,7 +198,6 @@ class Cascades:
         return faults
 
     def _beyond(self) -> list[str]:
-        """Describe what goes or may go beyond the rows of the store, with a remedy unless the settings accept it."""
         accepts = " The store accepts that." if self.is_accepted else None
         faults = []
         if self.references.hidden:
@@ -235,7 +234,7 @@ class Cascades:
 
 
 def _action(key: ForeignKey, changed: frozenset[str] | None) -> str | None:
-    """Return the key's action when a row is deleted or, with `changed`, when these columns change."""
+    # of the key when a row is deleted or, with `changed`, when these columns change
     if changed is None:
         return f"ON DELETE {key.on_delete}" if key.acts else None
     return f"ON UPDATE {key.on_update}" if key.follows_updates and changed & set(key.to_columns) else None

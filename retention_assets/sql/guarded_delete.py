@@ -148,7 +148,7 @@ class GuardedDelete(ABC, Generic[Item, State]):
         return self._halve(names, done, _LockWaits(self.most_waits)) if isinstance(done, WriteFailed) else done
 
     def _once_more(self, names: Sequence[str]) -> list[SweptTarget]:
-        """Leave out what somebody holds; nothing is returned if that fails for another reason than others."""
+        # nothing is returned if that fails for another reason than others
         done = self._try(names, Attempt.SKIPPING)
         if not isinstance(done, WriteFailed):
             return done

@@ -5,10 +5,11 @@ absent.
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Table, inspect
 from sqlalchemy.exc import DBAPIError
@@ -69,11 +70,23 @@ class References:
     hidden: str | None = None
 
 
-class _Catalog(Protocol):
-    def hidden(self) -> str | None: ...
+@dataclass(frozen=True)
+class _Catalog(ABC):
+    connection: Connection
+
+    def hidden(self) -> str | None:
+        return None
+
+    def parts(self, _: Collection[Place]) -> Mapping[Place, frozenset[Place]]:
+        return {}
+
+    @abstractmethod
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]: ...
-    def parts(self, places: Collection[Place]) -> Mapping[Place, frozenset[Place]]: ...
+
+    @abstractmethod
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]: ...
+
+    @abstractmethod
     def hooks(self, places: Collection[Place]) -> Iterable[DeleteHook]: ...
 
 
@@ -110,11 +123,8 @@ def _read(catalog: _Catalog, asked: tuple[Place, ...], tells_case: bool) -> Refe
     return References(asked, catalog.no_tables(mine), parts, tuple(keys), hooks, tells_case, catalog.hidden())
 
 
-@dataclass(frozen=True)
-class _PostgreSQL:
+class _PostgreSQL(_Catalog):
     """PostgreSQL's catalog: all schemas, readable by everybody."""
-
-    connection: Connection
 
     def hidden(self) -> str | None:
         role = self.connection.exec_driver_sql("SELECT current_setting('session_replication_role')").scalar()
@@ -187,14 +197,8 @@ class _PostgreSQL:
         return self.connection.exec_driver_sql(query, (schemas, names)).all()
 
 
-@dataclass(frozen=True)
-class _SQLite:
+class _SQLite(_Catalog):
     """SQLite's catalog: one schema with case-insensitive names."""
-
-    connection: Connection
-
-    def hidden(self) -> str | None:
-        return None
 
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
         query = "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
@@ -207,9 +211,6 @@ class _SQLite:
             elif re.match(r"\s*CREATE\s+VIRTUAL\b", sql, re.IGNORECASE):
                 found[place] = "a virtual table"
         return found
-
-    def parts(self, _: Collection[Place]) -> Mapping[Place, frozenset[Place]]:
-        return {}
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
         # Names require parsing the table's statement.
@@ -250,11 +251,8 @@ class _SQLite:
         return {tuple(column.lower() for column in key["constrained_columns"]): key["name"] for key in keys}
 
 
-@dataclass(frozen=True)
-class _MariaDB:
+class _MariaDB(_Catalog):
     """MariaDB's and MySQL's catalog, which shows only tables on which the user has a right."""
-
-    connection: Connection
 
     # Each of these, granted globally, shows all keys. SELECT does not.
     _SHOW_ALL = frozenset(
@@ -283,9 +281,6 @@ class _MariaDB:
             elif place in places and str(engine).upper() in self._ELSEWHERE:
                 found[place] = f"a table of the engine {engine}, whose rows are elsewhere,"
         return found
-
-    def parts(self, _: Collection[Place]) -> Mapping[Place, frozenset[Place]]:
-        return {}
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
         return [key for key in self._keys if key.to in places]

@@ -66,7 +66,6 @@ def _loaded_already(_: Connection) -> None:
 
 
 def _write_file(file: Path, parts: Iterable[pa.Table]) -> bool:
-    """Write rows into a SQLite file of its own; return False if there were none."""
     tables = (part for part in parts if len(part))
     if (first := next(tables, None)) is None:
         return False
@@ -164,7 +163,7 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
 
 
 def _lines_of(rows: Sequence[Sequence[Any]]) -> str:
-    """Rows as COPY reads them; the driver would write them one by one, several times slower."""
+    # as COPY reads them; the driver would write them one by one, several times slower
     columns = map(_texts_of, zip(*rows, strict=True))
     return "".join(f"{line}\n" for line in map("\t".join, zip(*columns, strict=True)))
 

@@ -69,7 +69,7 @@ def _fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> I
 
 
 def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Read SQLite rows as JSON text that Arrow parses, in a third of the time."""
+    # SQLite's JSON text, which Arrow parses in a third of the time
     types = _types_of(query, schema, (InstantColumn, MicrosColumn))
     types |= {name: pa.string() for name, kind in types.items() if kind == INSTANT}
     # Between two numbers, so that the brackets are in columns that nobody reads.
@@ -81,7 +81,7 @@ def _fetched_as_texts(connection: Connection, query: Select[Any], schema: pa.Sch
 
 
 def _parsed_lines(text: str, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
-    """JSON arrays, one per line: without a backslash they are CSV except for the brackets. None otherwise."""
+    # JSON arrays, one per line: without a backslash they are CSV except for the brackets
     if "\\" in text:
         return None
     null = {"null_values": ["null"], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
@@ -137,9 +137,7 @@ def _copied(connection: Connection, query: Select[Any], schema: pa.Schema) -> It
 
 
 def _rows_of_copy(connection: Connection, statement: str) -> Iterator[Buffer]:
-    """Rows of COPY. psycopg polls for each row, which costs more than the row: take those that arrived, and poll only if there
-    is none.
-    """
+    # psycopg polls for each row, which costs more than the row: take those that arrived, and poll only if there is none
     driver: Any = connection.connection.driver_connection
     with driver.cursor().copy(statement) as copy:
         while True:
@@ -160,7 +158,7 @@ def _types_of(query: Select[Any], schema: pa.Schema, numbers: tuple[type[Any], .
 
 
 def _read_as(kind: pa.DataType, column: ColumnElement[Any]) -> pa.DataType:
-    """The field's type, except for a local time: Arrow would require a zone."""
+    # for a local time Arrow would require a zone
     is_local = isinstance(column.type, DateTime) and not column.type.timezone
     return pa.timestamp("us") if kind == INSTANT and is_local else kind
 
@@ -208,7 +206,7 @@ def _copying(engine: Engine, text: str, sees_all: bool, anew: bool = False) -> I
 
 
 def _came_later(kind: pa.DataType) -> bool:
-    """The type was created after the driver read the types: it has no name, and its values are bytes."""
+    # the type was created after the driver read the types: it has no name, and its values are bytes
     return isinstance(kind, pa.OpaqueType) and kind.type_name.startswith("unnamed")
 
 
@@ -255,7 +253,7 @@ def _conninfo(url: URL) -> str:
 
 
 def _text(connection: Connection, query: Select[Any]) -> str:
-    """The query with its values: COPY takes no parameters, so psycopg quotes them."""
+    # COPY takes no parameters, so psycopg quotes them
     compiled = query.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
     driver: Any = connection.connection.driver_connection
     return str(ClientCursor(driver).mogrify(str(compiled), compiled.params))

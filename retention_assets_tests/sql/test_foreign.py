@@ -131,7 +131,7 @@ def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> 
     database.close()
 
 
-def test_a_lost_connection_ismake_table_anew(database: ForeignDatabase) -> None:
+def test_a_lost_connection_is_made_anew(database: ForeignDatabase) -> None:
     """The server ends the connection in the middle of the transaction: nothing of it is done, and it is done once again."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite is in this program")

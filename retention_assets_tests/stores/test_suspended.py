@@ -105,7 +105,6 @@ def sweeps_and_stops(
 
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
-    """Where sweepers are forked from: a program that has loaded everything and holds no connection."""
     return forking()
 
 

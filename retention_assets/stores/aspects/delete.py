@@ -142,7 +142,6 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
             self.cascades.check_gone(connection, lambda: bool(self._read(connection, names)))
 
     def _read(self, connection: Connection, names: Iterable[str]) -> dict[str, UrnRows]:
-        """Rows that are there, each with all versions of its urn."""
         rows = {name: self.items[name].row for name in names}
         urns = self.rows.read_versions(connection, sorted({urn for urn, _ in rows.values()}), self.aspect)
         return {name: urns[urn] for name, (urn, version) in rows.items() if urn in urns and version in urns[urn].versions}
@@ -179,7 +178,6 @@ class VersionDeletion(GuardedDelete[WantedRow, UrnRows]):
         )  # fmt: skip
 
     def _parameters(self, names: Sequence[str]) -> dict[str, Any]:
-        """Urns as they are; numbers as the text of an array."""
         planned = [self.items[name] for name in names]
         notes = [one.note for one in planned if one.note]
         return {

@@ -75,7 +75,7 @@ def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str
 
 
 def _instants(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Raises ArrowInvalid if a text is no time."""
+    # raises ArrowInvalid if a text is no time
     times = pa.chunked_array([instant_columns(chunk) for chunk in texts.chunks], INSTANT)
     _check_range(times)
     return times
@@ -87,10 +87,9 @@ def _check_range(times: pa.ChunkedArray) -> None:
 
 
 def _first_wrong(texts: pa.ChunkedArray) -> int | None:
-    """Index of the first text that is no time, by bisection."""
     if _are_times(texts):
         return None
-    # invariant: all before `good` are times, and one before `end` is none
+    # by bisection: all before `good` are times, and one before `end` is none
     good, end = 0, len(texts)
     while end - good > 1:
         half = (good + end) // 2
@@ -152,7 +151,7 @@ class _Chains:
         self.begins[1:] = chain[1:] != chain[:-1]
 
     def _datasets(self, aspects: pa.ChunkedArray) -> Ints:
-        """Index of each row's dataset, -1 where it was not requested."""
+        # index of each row's dataset, -1 where it was not requested
         third = pc.extract_regex(self.urns, f"^{PREFIX}(?P<entity>[A-Za-z0-9_-]+):")
         entities = pc.struct_field(third, "entity").dictionary_encode()
         words = {word: at for at, word in enumerate(aspects.chunk(0).dictionary.to_pylist())}
@@ -205,7 +204,7 @@ def _transaction_lines(chains: _Chains, piece: slice) -> pa.Table:
 
 
 def _attributes(urns: pa.Array, urn: Ints, versions: pa.Array, version: Ints) -> pa.Array:
-    """Two keys per row, with alternating values."""
+    # two keys per row, with alternating values
     count = len(urn)
     keys = pa.array(["urn", "version"]).take(pa.array(np.tile(np.array([0, 1], dtype=np.int8), count)))
     turns = np.stack((urn, version + len(urns)), axis=1).ravel()
@@ -231,6 +230,6 @@ def _repeat(value: str | bool, count: int) -> pa.Array:
 
 
 def _lines(columns: Mapping[str, pa.Array | pa.ChunkedArray], count: int) -> pa.Table:
-    """Missing columns are null."""
+    # missing columns are null
     columns = {"parent_given": _repeat(False, count), **columns}
     return pa.table([columns.get(field.name, pa.nulls(count, field.type)) for field in LINES], schema=LINES)

@@ -63,7 +63,6 @@ def _value(urn: str, metadata: str | bytes) -> AspectEntry:
 
 
 def _instant(value: object) -> datetime:
-    """The table's times are in UTC."""
     if isinstance(value, datetime):
         return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
     return parse_instant(f"{str(value).replace(' ', 'T')}Z")

@@ -49,7 +49,6 @@ def row_of(transaction: str, entity: str) -> tuple[str, int] | None:
 
 @cache
 def _begin_of(entity: str) -> str:
-    """An empty entity gets a prefix that matches nothing."""
     return f"{PREFIX}{entity}:" if _ENTITY.fullmatch(entity) else ""
 
 

@@ -141,7 +141,7 @@ class AspectsTable:
 
     @cached_property
     def _created_text(self) -> ColumnElement[Any]:
-        """ISO 8601 for times, the raw text for anything else."""
+        # ISO 8601 for times, the raw text for anything else
         created = self.table.c.createdon
         if self.dialect == "postgresql":
             # unlike a cast, independent of the server's DateStyle
@@ -150,7 +150,7 @@ class AspectsTable:
 
     @cached_property
     def _fingerprint(self) -> ColumnElement[Any]:
-        """Differs for different rows, and for one row with another time."""
+        # differs for different rows, and for one row with another time
         if self.dialect == "postgresql":
             return func.hashtextextended(self.urn, func.hashint8extended(self.version, self._moment_hash))
         if self.dialect == "sqlite":
@@ -160,7 +160,7 @@ class AspectsTable:
 
     @property
     def _moment_hash(self) -> ColumnElement[Any]:
-        """PostgreSQL: ten times faster than `moment`."""
+        # ten times faster than `moment`
         created: ColumnElement[Any] = self.table.c.createdon
         has_zone = getattr(created.type, "timezone", None)
         if has_zone is None:

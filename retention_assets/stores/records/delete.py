@@ -204,14 +204,13 @@ class UnitRun(GuardedDelete[Target, str]):
                 raise WriteFailed(_NO_TIME.format(table=rows.table.fullname), is_lost=False, is_transient=False)
 
     def _act_one_by_one(self, connection: Connection, attempt: Attempt, statement: Statement, ids: Sequence[str]) -> None:
-        """In the transaction of the roots, in the order of the settings."""
         with short_lock_wait(connection, attempt.lock_wait):
             for rows in self.tables.children:
                 self.permit()
                 connection.execute(statement(rows, ids))
 
     def _act_at_once(self, children: Executor, statement: Statement, ids: Sequence[str]) -> None:
-        """Each table in a transaction of its own; commits all or none."""
+        # each table in a transaction of its own; commits all or none
         futures = [children.submit(self._act_on_child, statement, rows, ids) for rows in self.tables.children]
         wait(futures)
         with ExitStack() as stack:
@@ -227,7 +226,6 @@ class UnitRun(GuardedDelete[Target, str]):
                 child.commit()
 
     def _act_on_child(self, statement: Statement, rows: TableRows, ids: Sequence[str]) -> Connection:
-        """Returns the transaction, still open."""
         with ExitStack() as stack:
             connection = stack.enter_context(self.database.engine.connect())
             stack.callback(clear_limits, connection)
@@ -237,6 +235,7 @@ class UnitRun(GuardedDelete[Target, str]):
                 connection.execute(statement(rows, ids))
             if self.action.undone:
                 self._check_done(connection, [(rows, self.action.undone(rows, ids))])
+            # returned open
             stack.pop_all()
         return connection
 
@@ -323,7 +322,7 @@ def count_expiring(
 
 
 def _unfinished_conditions(tables: RecordTables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
-    """A missing column means that nobody ever finished or archived it."""
+    # a missing column means that nobody ever finished or archived it
     found: list[ColumnElement[bool]] = [tables.log_columns["closed_at"].is_(None)]
     if archived_types and "type" in tables.log_columns:
         must = tables.log_columns["type"].in_(sorted(archived_types))

@@ -128,7 +128,7 @@ def tokens_of(database: ForeignDatabase, tables: RecordTables) -> dict[str | Non
 
 
 def _apart(realm: ColumnElement[Any], dialect: str) -> list[ColumnElement[Any]]:
-    """Group texts that the database holds to be equal apart."""
+    # texts that the database holds to be equal are groups of their own
     return [realm] if dialect in ("postgresql", "sqlite") else [realm, cast(realm, BINARY)]
 
 
@@ -144,7 +144,6 @@ def _schema_of(tables: RecordTables) -> pa.Schema:
 
 
 def _select(tables: RecordTables) -> Select[Any]:
-    """In key order."""
     schema, key = _schema_of(tables), tables.root.key
     columns = {"transaction": key.text, **{name: tables.time(name) for name in TIMES if name in schema.names}}
     for name in ATTRIBUTE_COLUMNS:
@@ -175,7 +174,7 @@ def _pages(database: ForeignDatabase, tables: RecordTables, query: Select[Any], 
 
 
 def _lines_of_rows(rows: pa.Table, datasets: pa.Array) -> pa.Table:
-    """Each column is one array, so that it is not copied; missing values stay null."""
+    # each column is one array, so that it is not copied
     size, given = len(rows), {name: join_chunks(rows[name]) for name in rows.column_names}
     del rows
     made = {

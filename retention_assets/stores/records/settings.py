@@ -15,7 +15,6 @@ from retention_assets.stores.settings import (
 
 
 def _name(name: str) -> str:
-    """Any name is valid, since each is quoted."""
     if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 63:
         raise InvalidValue("is not the name of a table or column", "1 to 63 printable characters without spaces at the ends")
     return name
@@ -60,7 +59,7 @@ class TtlSettings(SettingsPart):
 
     @model_validator(mode="after")
     def _postpones_beyond_the_days_ahead(self) -> Self:
-        """A postponement within the same days would have no effect, or even make the time earlier."""
+        # a postponement within the same days would have no effect, or even make the time earlier
         days = self.expires_in_max_days
         if not is_always_longer(self.document_ttl, Duration(days=days)):
             raise InvalidValue(

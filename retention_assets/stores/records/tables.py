@@ -60,7 +60,7 @@ from sqlalchemy.types import NullType, TypeEngine, UserDefinedType
 
 from retention_assets.errors import Refused
 from retention_assets.sql import foreign
-from retention_assets.sql.foreign import ForeignDatabase, Place, indexes_of, places_of
+from retention_assets.sql.foreign import ForeignDatabase, Place, indexes_of, places_on
 from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.settings import RealmColumn
 
@@ -156,7 +156,7 @@ class Key:
 
     @property
     def _tells_all_apart(self) -> bool:
-        """Equal values have equal texts, so nothing needs to be compared again."""
+        # equal values have equal texts, so nothing needs to be compared again
         kind = self.column.type
         return self.dialect == "postgresql" and type(kind) in _ONE_TEXT and getattr(kind, "collation", None) is None
 
@@ -174,7 +174,7 @@ class Key:
 
     @property
     def _read(self) -> Callable[[str], Any]:
-        """Convert a text to a value, None if there is none. A property, so that it is looked up once for many texts."""
+        # a property, so that it is looked up once for many texts
         read: Callable[[str], Any] = next((read for known, read, _ in _TYPES if isinstance(self.column.type, known)), str)
         if self._is_binary:
             read = bytes.fromhex
@@ -336,7 +336,8 @@ class _Inspection:
 
         Rows of a root that is its own child would be deleted with another root, and nobody would check them.
         """
-        mine, *places = places_of(self.database, [root.table, *(rows.table for rows in children)])
+        with self.database.reading() as connection:
+            mine, *places = places_on(connection, [root.table, *(rows.table for rows in children)])
         seen = set[tuple[Place, str]]()
         for place, rows in zip(places, children, strict=True):
             key = rows.key.column.name
@@ -380,7 +381,6 @@ def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator
 
 
 def _create(database: ForeignDatabase, table: Table, column: Column[Any]) -> str:
-    """In PostgreSQL built concurrently, so that no writer waits."""
     named = Column(column.name, column.type, quote=True)
     copy = Table(table.name, MetaData(), named, schema=table.schema, quote=True)
     index = Index(f"ix_{table.name}_{column.name}"[:63], copy.columns[column.name], postgresql_concurrently=True)

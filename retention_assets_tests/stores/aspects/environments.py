@@ -64,7 +64,6 @@ class Table:
         return naive.isoformat(sep=" ", timespec="microseconds") if self.database.dialect == "sqlite" else naive
 
     def chain(self, urn: str, aspect: str, ages: Mapping[int, int]) -> None:
-        """Versions of an urn, each with its age in days before AS_OF."""
         self.add_all([(urn, aspect, version, AS_OF - timedelta(days=age), f"{urn} {version}") for version, age in ages.items()])
 
     def mistime(self, urn: str, aspect: str, version: int, literal: str) -> None:

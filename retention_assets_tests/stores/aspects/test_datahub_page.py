@@ -56,7 +56,6 @@ def datahub(table: Table, tmp_path: Path) -> DataHub:
 
 
 def ages(newest: int, *versions: int) -> dict[int, int]:
-    """Versions with their ages in days, ten days apart; the current one is a day old."""
     return {version: newest + 10 * back for back, version in enumerate(reversed(versions))} | {0: 1}
 
 

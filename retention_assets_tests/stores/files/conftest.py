@@ -10,17 +10,14 @@ from retention_assets_tests.stores.files.sweeps import filled
 
 @pytest.fixture
 def lake(tmp_path: Path) -> LocalFiles:
-    """A local lake with one dataset of three transactions."""
     return filled(LocalFiles(tmp_path))
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.long)])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
-    """A lake on either file system, with nothing in it."""
     return LocalFiles(tmp_path) if request.param == "local" else S3Files(request.getfixturevalue("s3"))
 
 
 @pytest.fixture
 def environment(empty: Files) -> Files:
-    """The same with one dataset of three transactions."""
     return filled(empty)

@@ -52,7 +52,6 @@ class S3:
         self._answer, serving.app = serving.app, self._faulty
 
     def close(self) -> None:
-        """Stop the server."""
         self._server.stop()
 
     def empty(self) -> None:
@@ -62,15 +61,12 @@ class S3:
             self.take(key)
 
     def put(self, key: str, content: bytes) -> None:
-        """An object."""
         self._objects.put_object(self.bucket, key, content)
 
     def take(self, key: str) -> None:
-        """No such object any more."""
         self._objects.delete_object(self.bucket, key)
 
     def dates(self, key: str, created_at: datetime) -> None:
-        """An object is as old as that."""
         self._objects.get_bucket(self.bucket).keys[key].last_modified = created_at.replace(tzinfo=None)
 
     def deletes(self, body: bytes, refused: Mapping[str, str]) -> tuple[str, str]:
@@ -92,7 +88,6 @@ class S3:
         return "200 OK", f"<DeleteResult>{said}</DeleteResult>"
 
     def objects(self) -> dict[str, bytes]:
-        """Every key with its content."""
         return {key: found.value for key, found in self._objects.get_bucket(self.bucket).keys.items()}
 
     def _faulty(self, environ: Environ, start: Callable[..., Any]) -> Any:
@@ -108,7 +103,6 @@ class S3:
 
 
 def error(status: str, code: str) -> tuple[str, str]:
-    """How S3 says that a request failed."""
     return status, f"<Error><Code>{code}</Code><Message>told to</Message></Error>"
 
 
@@ -119,7 +113,6 @@ class Files(Environment):
     settings: FilesSettings
 
     def store(self) -> FilesStore:
-        """The store, opened anew."""
         return FilesStore(self.settings)
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
@@ -148,27 +141,21 @@ class Files(Environment):
         return {place for place in self.data() if place.startswith(begin)}
 
     def data(self) -> dict[str, bytes]:
-        """All but the log."""
         return {place: content for place, content in self.everything().items() if not place.startswith("log/")}
 
     def folder(self, dataset: str, transaction: str) -> str:
-        """The folder of a transaction in this environment."""
         return f"data/{dataset.partition('/')[2]}/{transaction}"
 
     def put(self, dataset: str, transaction: str, name: str, content: bytes) -> None:
-        """A file of a transaction."""
         self.put_place(f"{self.folder(dataset, transaction)}/{name}", content)
 
     def put_log(self, name: str, text: str) -> None:
-        """A file of the log."""
         self.put_place(f"log/{name}", text.encode())
 
     def get_log(self, name: str) -> str:
-        """The text of a file of the log."""
         return self.everything()[f"log/{name}"].decode()
 
     def put_place(self, place: str, content: bytes) -> None:
-        """Bytes at a place of this environment."""
         raise NotImplementedError
 
 
@@ -221,11 +208,9 @@ class S3Files(Files):
         self.settings = FilesSettings.model_validate({"name": "lake", **places})
 
     def put_place(self, place: str, content: bytes) -> None:
-        """An object."""
         self.s3.put(place, content)
 
     def everything(self) -> dict[str, bytes]:
-        """All objects."""
         return self.s3.objects()
 
     @contextmanager

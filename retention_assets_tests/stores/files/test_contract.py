@@ -11,7 +11,6 @@ from retention_assets_tests.stores.files.environments import S3, LocalFiles, S3F
 class TestLocalFiles(Contract):
     @pytest.fixture
     def environment(self, tmp_path: Path) -> Environment:
-        """A folder of this machine."""
         return LocalFiles(tmp_path)
 
 
@@ -19,5 +18,4 @@ class TestLocalFiles(Contract):
 class TestS3Files(Contract):
     @pytest.fixture
     def environment(self, s3: S3) -> Environment:
-        """A bucket."""
         return S3Files(s3)

@@ -157,7 +157,6 @@ def sweeps_until(store: FilesStore, last: int) -> None:
 
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
-    """Where sweeps are forked from: a program that has loaded everything and runs no thread."""
     return forking()
 
 

@@ -33,15 +33,12 @@ class RestServer:
             """One request."""
 
             def do_GET(self) -> None:
-                """Listings and tables."""
                 self._answer("GET")
 
             def do_HEAD(self) -> None:
-                """Whether there is such a table."""
                 self._answer("HEAD")
 
             def do_POST(self) -> None:
-                """A commit."""
                 self._answer("POST", json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
             def _answer(self, method: str, body: Any = None) -> None:
@@ -71,7 +68,6 @@ class RestServer:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Of a catalog of PyIceberg that asks this server."""
         return {"type": "rest", "uri": f"http://127.0.0.1:{self._server.server_address[1]}"}
 
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:

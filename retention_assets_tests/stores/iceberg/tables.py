@@ -63,7 +63,6 @@ class Warehouse:
         self.catalog.create_namespace_if_not_exists("db")
 
     def store(self, **settings: Any) -> IcebergStore:
-        """The store on this catalog, opened anew."""
         return IcebergStore(IcebergSettings(name=STORE, catalog=self.properties, **settings))
 
     def table(self, name: str = "t", namespace: str = "db", **properties: str) -> Table:
@@ -72,15 +71,12 @@ class Warehouse:
         return self.catalog.create_table(f"{namespace}.{name}", SCHEMA, properties=properties)
 
     def load(self, name: str = "t") -> Table:
-        """A table as it is now."""
         return self.catalog.load_table(f"db.{name}")
 
     def files(self) -> dict[str, bytes]:
-        """Every file of every table."""
         return {str(file): file.read_bytes() for file in self.data.rglob("*") if file.is_file()}
 
     def close(self) -> None:
-        """Give back the connections."""
         self.catalog.close()
 
     def __enter__(self) -> "Warehouse":
@@ -111,7 +107,6 @@ class KeptWarehouse(Generic[Made]):
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
         return self.above / "warehouse"
 
     @contextmanager
@@ -127,12 +122,10 @@ class KeptWarehouse(Generic[Made]):
 
 
 def rows(*values: int) -> pa.Table:
-    """Rows of the only schema there is."""
     return pa.table({"id": pa.array(values, pa.int64())})
 
 
 def place(location: str) -> str:
-    """The path of a local file, as a listing of the disk names it."""
     return location.removeprefix("file://")
 
 
@@ -175,7 +168,6 @@ def files_of(table: Table) -> list[DataFile]:
 
 
 def replace(table: Table, *values: int) -> int:
-    """One snapshot that carries no data file over."""
     return change(table, [written(table, *values)], files_of(table))
 
 
@@ -210,7 +202,6 @@ def reachable(table: Table) -> set[str]:
 
 
 def content(table: Table) -> dict[int, list[int]]:
-    """The rows of every snapshot, by PyIceberg and by Polars, which have to agree."""
     return {one.snapshot_id: _read(table, one.snapshot_id) for one in table.refresh().metadata.snapshots}
 
 

@@ -24,13 +24,11 @@ def registered_again(table: Table, name: str) -> int:
 
 
 def failed_for(swept: dict[int, SweptTarget], said: str) -> bool:
-    """Whether every target failed and says so."""
     return {(one.outcome, said in str(one.error)) for one in swept.values()} == {(Outcome.FAILED, True)}
 
 
 @pytest.fixture
 def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalog that is no database: it tells of its tables one by one."""
     monkeypatch.setattr(catalog_module, "SqlCatalog", Warehouse)
 
 

@@ -28,12 +28,10 @@ from retention_assets_tests.stores.iceberg.tables import (
 
 
 def add_as_people_do(other: Table, table: Table) -> None:
-    """What leaves a mapping of column names behind."""
     other.add_files([one.file_path for one in files_of(table)])
 
 
 def add_as_programs_do(other: Table, table: Table) -> None:
-    """What leaves nothing behind but the manifest."""
     change(other, adding=files_of(table))
 
 

@@ -6,7 +6,6 @@ from retention_assets.stores.iceberg.manifests import NOTHING_KEPT, ParsedFiles
 
 
 def ask(parsed: ParsedFiles, location: str, content: bytes, size: int = 0, kind: str = "list") -> list[bytes]:
-    """A value that is another one each time it is parsed."""
     return parsed.of(kind, location, content, lambda: [content], lambda _: size)
 
 

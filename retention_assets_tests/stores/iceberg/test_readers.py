@@ -76,13 +76,11 @@ class BusyTable:
             store.close()  # type: ignore[attr-defined]
 
     def lives(self, stop: Event) -> None:
-        """Until it is told to stop."""
         while not stop.is_set():
             self.writes()
             self.retains()
 
     def asks(self, at: datetime, lasting: Duration = READING) -> Readable:
-        """What a reader is told."""
         return readable(self.environment, DATASET, at, lasting=lasting)
 
     def reads(self, catalog: SqlCatalog, snapshot: str) -> list[int]:

@@ -95,7 +95,6 @@ def sweeps_until(folder: Path, targets: list[Target], last: int) -> None:
 
 @pytest.fixture(scope="module")
 def sweepers() -> Any:
-    """Where sweeps are forked from: a program that has loaded everything and holds no connection."""
     return forking()
 
 

@@ -60,7 +60,6 @@ def judged(log: Log, policy: Policy = OWN) -> Mapping[int, tuple[str, list[str]]
 
 
 def of(snapshots: Mapping[int, tuple[str, list[str]]], *verdicts: str) -> set[int]:
-    """The snapshots with one of the verdicts."""
     return {one for one, (verdict, _) in snapshots.items() if verdict in verdicts}
 
 

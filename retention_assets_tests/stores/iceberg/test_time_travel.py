@@ -19,7 +19,6 @@ from retention_assets_tests.stores.iceberg.tables import Warehouse, append, cont
 
 
 def instants(table: Table) -> list[int]:
-    """Just before, at and just after each change of the current snapshot."""
     return sorted({entry.timestamp_ms + by for entry in table.metadata.snapshot_log for by in (-1, 0, 1)})
 
 
