@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
@@ -100,3 +102,16 @@ def test_what_is_not_surely_left_by_such_a_program_stays(
     change(left, monkeypatch)
     with temporary_folder("look"):
         assert list(here.rglob("hits/1"))
+
+
+LOADED = """
+import retention_assets.exchange
+from retention_assets.stores.concurrency import set_aside_what_is_loaded
+set_aside_what_is_loaded()
+"""
+
+
+def test_what_is_set_aside_is_cleared_away_at_the_end_of_a_program_without_a_word() -> None:
+    """DuckDB would complain of what it loaded in fifty lines, below what the user came for."""
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")

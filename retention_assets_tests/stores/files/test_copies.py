@@ -3,16 +3,18 @@
 import base64
 import hashlib
 import sys
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
+from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.stores.files.log_files import LogFile, check_copy, lines_of, list_logs
-from retention_assets.stores.places.file_systems import open_file_system
+from retention_assets.stores.places.file_systems import open_file_system, parse_time
 from retention_assets_tests.settings.settings_files import problems, read
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.files.sweeps import line
@@ -138,3 +140,25 @@ def test_a_driver_that_cannot_be_started_is_a_sentence(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("place", ["memory://box", "s3://bucket", "simplecache::memory://box", "filecache::{0}/data"])
 def test_a_scheme_that_has_a_file_system_is_taken(tmp_path: Path, place: str) -> None:
     assert read(tmp_path, LAKE.format(f"{place.format(tmp_path)}/log", "data")).stores
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "2026-11-20T01:02:03.456Z", "2026-11-20T01:02:03Z", "2026-11-20T01:02:03.456789012Z", "2026-11-20T01:02:03+02:00",
+        "Fri, 20 Nov 2026 01:02:03 GMT", "Friday, 20-Nov-26 01:02:03 GMT", "20261120T010203Z", "1763600523", 1763600523,
+        "1763600523.5",
+    ],
+)  # fmt: skip
+def test_a_time_is_that_which_the_driver_reads(value: object) -> None:
+    assert parse_time(value) == parse_timestamp(value)
+    assert parse_time(value).utcoffset() == parse_timestamp(value).utcoffset()
+
+
+def test_the_driver_reads_times_so(s3: S3) -> None:
+    """Its own way gives zones of another kind."""
+    s3.put("a", b"x")
+    fs, _ = open_file_system(f"s3://{s3.bucket}/")
+    [one] = fs.call_s3("list_objects_v2", Bucket=s3.bucket)["Contents"]
+    assert one["LastModified"].tzinfo is UTC
+    assert fs.call_s3("head_object", Bucket=s3.bucket, Key="a")["LastModified"].tzinfo is UTC

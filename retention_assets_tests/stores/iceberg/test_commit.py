@@ -149,64 +149,49 @@ def test_what_somebody_else_expires_meanwhile_no_longer_holds_a_file(
     assert not unneeded & warehouse.files().keys()
 
 
-def test_a_table_that_is_dropped_meanwhile_loses_nothing(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
-    there = warehouse.files().keys()
-
-    def drops(_: Callable[[], Any]) -> Any:
-        warehouse.catalog.drop_table("db.t")
-        raise ConnectionError("gone")
-
-    meddle(monkeypatch, drops)
-    assert outcomes(sweep(store, one)) == {one: Outcome.FAILED}
-    assert warehouse.files().keys() == there
+def is_lost(commit: Callable[[], Any], _: Table) -> Any:
+    commit()
+    raise ConnectionError("the answer never came")
 
 
-def test_a_commit_whose_answer_was_lost_is_found_to_be_made(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
-
-    def loses(commit: Callable[[], Any]) -> Any:
-        commit()
-        raise ConnectionError("the answer never came")
-
-    meddle(monkeypatch, loses)
-    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
-    assert warehouse.files().keys() == reachable(table)
+def is_not_made(_: Callable[[], Any], __: Table) -> Any:
+    raise ConnectionError("no route")
 
 
-def test_a_commit_that_was_not_made_deletes_nothing(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+def is_answered_and_not_made(_: Callable[[], Any], table: Table) -> Any:
+    return CommitTableResponse(metadata=table.metadata, metadata_location=table.metadata_location)
+
+
+def drops_the_table(_: Callable[[], Any], table: Table) -> Any:
+    table.catalog.drop_table("db.t")
+    raise ConnectionError("gone")
+
+
+ANSWERS: dict[Callable[..., Any], str | None] = {
+    is_lost: None,
+    is_not_made: "the catalog did not take the commit: ConnectionError: no route",
+    is_answered_and_not_made: "it is in the table's metadata again",
+    drops_the_table: "the table was dropped meanwhile; its files are left",
+}
+
+
+@pytest.mark.parametrize(("answer", "error"), ANSWERS.items())
+def test_whatever_is_answered_to_a_commit_the_table_tells_whether_it_was_made(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Any], error: str | None
 ) -> None:
     table = warehouse.table()
     one, two = replace(table, 1), replace(table, 2)
     there = warehouse.files()
-
-    def fails(_: Callable[[], Any]) -> Any:
-        raise ConnectionError("no route")
-
-    meddle(monkeypatch, fails)
+    meddle(monkeypatch, lambda commit: answer(commit, table))
     [result] = sweep(store, one).values()
-    assert (result.outcome, result.error) == (Outcome.FAILED, "the catalog did not take the commit: ConnectionError: no route")
-    assert (warehouse.files(), snapshots(table)) == (there, [one, two])
-    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
-
-
-def test_a_commit_that_was_answered_and_not_made_deletes_nothing(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = warehouse.table()
-    one, two = replace(table, 1), replace(table, 2)
-    there = warehouse.files()
-    meddle(monkeypatch, lambda _: CommitTableResponse(metadata=table.metadata, metadata_location=table.metadata_location))
-    [result] = sweep(store, one).values()
-    assert (result.outcome, result.error) == (Outcome.FAILED, "it is in the table's metadata again")
-    assert (warehouse.files(), snapshots(table)) == (there, [one, two])
+    assert (result.outcome, result.error) == (Outcome.FAILED if error else Outcome.DELETED, error)
+    if error is None:
+        assert warehouse.files().keys() == reachable(table)
+        return
+    assert warehouse.files() == there
+    if answer is not drops_the_table:
+        assert snapshots(table) == [one, two]
+        assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
 
 
 def test_a_table_that_others_change_all_the_time_is_left_for_later(

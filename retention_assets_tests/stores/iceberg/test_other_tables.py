@@ -1,19 +1,22 @@
-"""Files that two tables have: what one of them expires is left for the other, or nothing goes at all."""
+"""Files that two tables have: what one of them expires is left for the other. A table with two names is not swept at all."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg import catalog as catalog_module
 from retention_assets.stores.iceberg import other_tables
+from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.store import IcebergStore
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     SCHEMA,
     Warehouse,
@@ -23,6 +26,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     live,
     own_files,
     place,
+    reachable,
     replace,
 )
 
@@ -317,3 +321,169 @@ def test_a_table_is_near_by_its_roots_and_by_folders_in_which_it_has_files(
     assert places.near(fence) == ({"other"} if is_near else set())
     places.put("other", other_tables.TableSummary(TableFence(("file:/z/",)), frozenset(), False))
     assert places.near(fence) == set()
+
+
+def registered_again(table: Table, name: str = "db.copy") -> None:
+    table.catalog.register_table(name, table.metadata_location)
+
+
+def failed_for(swept: dict[int, SweptTarget], said: str) -> bool:
+    return {(one.outcome, said in str(one.error)) for one in swept.values()} == {(Outcome.FAILED, True)}
+
+
+@pytest.mark.parametrize("dataset", [DATASET, "ice/db.a.copy"])
+def test_a_table_with_two_names_in_the_catalog_loses_nothing_by_either(
+    warehouse: Warehouse, store: IcebergStore, dataset: str
+) -> None:
+    warehouse.catalog.create_namespace("db.a")
+    table = warehouse.table()
+    one, two = replace(table, 1), replace(table, 2)
+    registered_again(table, "db.a.copy")
+    copy = warehouse.load("a.copy")
+    replace(copy, 4)
+    replace(table, 3)
+    files, states = warehouse.files(), (content(table), content(copy))
+    [other] = {DATASET, "ice/db.a.copy"} - {dataset}
+    assert failed_for(sweep(store, one, two, dataset=dataset), f"{other} is the same table under a second name")
+    assert warehouse.files() == files
+    assert (content(table), content(copy)) == states
+
+
+def test_a_table_is_swept_again_once_its_second_name_is_dropped(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table)
+    replace(table, 2)
+    store.read(store.datasets())
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+    warehouse.catalog.drop_table("db.copy")
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    assert warehouse.files().keys() == reachable(table)
+
+
+def test_a_table_whose_name_was_changed_and_given_away_shares_its_folder(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    warehouse.catalog.rename_table("db.t", "db.before")
+    warehouse.table()
+    assert failed_for(sweep(store, one, dataset="ice/db.before"), "ice/db.t is another table in the same folder")
+    assert sorted(content(warehouse.load("before")).values()) == [[1], [2]]
+
+
+def test_tables_that_share_no_more_than_a_folder_for_metadata_are_swept(warehouse: Warehouse, store: IcebergStore) -> None:
+    shared = {"write.metadata.path": f"file://{warehouse.data}/metadata"}
+    table, other = warehouse.table(**shared), warehouse.table("other", **shared)
+    one, _ = replace(table, 1), replace(table, 2)
+    replace(other, 3)
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+    assert list(content(other).values()) == [[3]]
+
+
+def outside_of_the_chosen_namespaces(warehouse: Warehouse, table: Table) -> str:
+    warehouse.catalog.create_namespace("elsewhere")
+    registered_again(table, "elsewhere.copy")
+    return "ice/elsewhere.copy is the same table under a second name"
+
+
+def where_the_metadata_was_before(warehouse: Warehouse, table: Table) -> str:
+    registered_again(table)
+    moves(warehouse, table)
+    return "ice/db.copy is the same table under a second name"
+
+
+def with_metadata_elsewhere(warehouse: Warehouse, table: Table) -> str:
+    registered_again(table)
+    moves(warehouse, warehouse.load("copy"))
+    return "ice/db.copy is the same table under a second name"
+
+
+def that_cant_be_read(warehouse: Warehouse, table: Table) -> str:
+    registered_again(table)
+    # Its metadata is its own.
+    moves(warehouse, warehouse.load("copy"))
+    break_metadata(warehouse.load("copy"))
+    return "mend it or drop that name: the table's metadata can't be read: "
+
+
+def moves(warehouse: Warehouse, table: Table) -> None:
+    table.transaction().set_properties({"write.metadata.path": f"file://{warehouse.data}/moved"}).commit_transaction()
+    assert "/moved/" in table.metadata_location
+
+
+@pytest.mark.usefixtures("catalogs")
+@pytest.mark.parametrize(
+    "twin", [outside_of_the_chosen_namespaces, where_the_metadata_was_before, with_metadata_elsewhere, that_cant_be_read]
+)
+def test_a_twin_that_nobody_has_read_keeps_everything(warehouse: Warehouse, twin: Callable[[Warehouse, Table], str]) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    said = twin(warehouse, table)
+    replace(table.refresh(), 2)
+    there, store = warehouse.files(), warehouse.store(namespaces=["db"])
+    assert failed_for(sweep(store, one), said)
+    assert warehouse.files() == there
+    store.close()
+
+
+def test_a_twin_whose_metadata_is_beside_is_found_whatever_else_is_known(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table)
+    replace(table, 2)
+    # Other tables are read for what they have of this one's files, and a twin is known by having been read.
+    monkeypatch.setattr(other_tables.OtherTables, "claims", lambda *_: {})
+    assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
+
+
+def test_a_twin_that_is_registered_before_the_last_look_is_seen(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    files, commit = own_files(table, one), SqlCatalog.commit_table
+
+    def commits_and_is_registered(self: SqlCatalog, *asked: Any) -> Any:
+        before = warehouse.load().metadata_location
+        answer = commit(self, *asked)
+        warehouse.catalog.register_table("db.copy", before)
+        return answer
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commits_and_is_registered)
+    assert failed_for(swept(store, targets), "ice/db.copy is the same table under a second name")
+    # It is expired by its one name, and what the other one reads is there.
+    assert files <= warehouse.files().keys()
+    assert one in content(warehouse.load("copy"))
+
+
+@pytest.mark.usefixtures("catalogs")
+def test_a_twin_that_was_made_another_table_after_it_was_read_is_none(warehouse: Warehouse, store: IcebergStore) -> None:
+    table = warehouse.table()
+    one = replace(table, 1)
+    registered_again(table)
+    replace(table, 2)
+    store.read(store.datasets())
+    warehouse.catalog.drop_table("db.copy")
+    warehouse.table("copy")
+    assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
+
+
+def test_a_catalog_that_goes_away_before_twins_are_looked_for_fails_the_targets(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.table()
+    one, _ = replace(table, 1), replace(table, 2)
+    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+
+    def loads_a_last_time(catalog: SqlCatalog, *asked: Any) -> Table:
+        found = catalog_module.load_table(catalog, *asked)
+        (warehouse.folder / "catalog.db").rename(warehouse.folder / "away.db")
+        catalog.engine.dispose()
+        return found
+
+    there = warehouse.files()
+    monkeypatch.setattr(iceberg_store, "load_table", loads_a_last_time)
+    assert failed_for(swept(store, targets), "The catalog of the store ice can't be read: ")
+    assert warehouse.files() == there
