@@ -25,16 +25,7 @@ from retention_assets.stores.aspects.rows import VERSION_AT, Key, Row, RowNote, 
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.database import DatabaseStore
-from retention_assets.stores.protocol import (
-    Capabilities,
-    Only,
-    Permit,
-    PreparedTarget,
-    Remains,
-    SweptTarget,
-    Target,
-    always,
-)
+from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 
 ROWS_PER_SHARE = 1_000_000
 # urns whose chains are read at once

@@ -52,9 +52,7 @@ from sqlalchemy import (
     null,
     true,
 )
-from sqlalchemy import (
-    UUID as SQL_UUID,
-)
+from sqlalchemy import UUID as SQL_UUID
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.types import NullType, TypeEngine, UserDefinedType
 

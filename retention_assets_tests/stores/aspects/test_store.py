@@ -269,8 +269,7 @@ def test_a_store_may_be_where_a_ledger_may_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("items", "parts", "sizes"),
-    [(500, 8, [63] * 4 + [62] * 4), (3, 8, [1, 1, 1]), (0, 8, []), (10, 1, [10]), (16, 8, [2] * 8)],
+    ("items", "parts", "sizes"), [(500, 8, [63] * 4 + [62] * 4), (3, 8, [1, 1, 1]), (0, 8, []), (10, 1, [10]), (16, 8, [2] * 8)]
 )
 def test_parts_are_equal_and_hold_everything_once_and_in_order(items: int, parts: int, sizes: list[int]) -> None:
     found = equal_parts(range(items), parts)

@@ -224,10 +224,7 @@ def test_past_what_is_read_of_all_tables_those_are_read_that_show_a_sign(warehou
     assert list(content(other).values()) == [[1]]
 
 
-SIGNS = {
-    "it forbids deleting": ({"gc.enabled": "false"}, None),
-    "its metadata is elsewhere": ({}, "moved"),
-}
+SIGNS = {"it forbids deleting": ({"gc.enabled": "false"}, None), "its metadata is elsewhere": ({}, "moved")}
 
 
 @pytest.mark.usefixtures("nothing_more_is_read")

@@ -16,15 +16,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpda
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
-from retention_assets_tests.stores.iceberg.sweeps import (
-    DATASET,
-    outcomes,
-    own_metadata,
-    snapshots,
-    storied,
-    sweep,
-    swept,
-)
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, snapshots, storied, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     COUNTS,
     KeptWarehouse,
