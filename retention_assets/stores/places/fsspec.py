@@ -32,7 +32,6 @@ from retention_assets.stores.places.protocol import (
     ObjectCheck,
     Place,
     RemovedFolder,
-    accept_any,
     is_plain_key,
 )
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
@@ -170,7 +169,7 @@ class FsspecPlace:
         infos = _with_patience(lambda: self._tree(fs, root))
         return _note_of(infos) if infos else None
 
-    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
+    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         fs, root = self._open(folder)
         infos = _with_patience(lambda: self._tree(fs, root))
         if not infos:

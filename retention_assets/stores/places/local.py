@@ -42,7 +42,6 @@ from retention_assets.stores.places.protocol import (
     FolderNote,
     ObjectCheck,
     RemovedFolder,
-    accept_any,
     is_own_file,
     is_plain_key,
 )
@@ -237,7 +236,7 @@ class LocalPlace:
         with self._opened_tree(folder) as tree:
             return None if tree is None else self._look(folder, *tree[1:])[0]
 
-    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
+    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         """Delete a folder. Everything is looked at before anything goes."""
         with self._opened_tree(folder) as tree:
             if tree is None:

@@ -110,10 +110,6 @@ class FolderNote(NamedTuple):
 FolderCheck = Callable[[FolderNote], None]
 
 
-def accept_any(note: FolderNote) -> None:
-    """Accept a folder without a plan."""
-
-
 class RemovedFolder(NamedTuple):
     """Bytes that a removal freed, and the bytes that stay readable as versions."""
 
@@ -186,7 +182,7 @@ class Place(Protocol):
     def measure(self, folder: Folder) -> FolderNote | None:
         """Return the state of a folder; None if it is not there."""
 
-    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
+    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         """Delete a folder with all that is in it; None if it was not there. `check` runs before anything of it goes.
 
         Raises OSError, Refused, FolderChanged or Withheld when anything stays; what is gone by then is gone, and the next call

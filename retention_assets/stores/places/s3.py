@@ -38,7 +38,6 @@ from retention_assets.stores.places.protocol import (
     FolderNote,
     ObjectCheck,
     RemovedFolder,
-    accept_any,
 )
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
@@ -239,7 +238,7 @@ class S3Place:
         files = self._bucket(folder, FOLDER_PATIENCE).files(self._deletes_versions)
         return self._note_of(files) if files else None
 
-    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck = accept_any) -> RemovedFolder | None:
+    def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         """Delete everything below a folder, with every version if asked for.
 
         Where a bucket keeps versions, a plain deletion deletes nothing: bytes still readable are counted apart from bytes gone.

@@ -16,6 +16,7 @@ from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.forked import forking
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import head, line, refusal, swept
+from retention_assets_tests.stores.places.roots import accepts
 
 
 def test_a_symlink_in_place_of_the_folder_is_not_followed(lake: LocalFiles) -> None:
@@ -112,7 +113,7 @@ def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFi
     folders = open_place(str(lake.root / "data"))
     (lake.root / "data").rename(lake.root / "disk")
     (lake.root / "data").mkdir()
-    for ask in (folders.measure, lambda folder: folders.delete_tree(folder, always)):
+    for ask in (folders.measure, lambda folder: folders.delete_tree(folder, always, accepts)):
         with pytest.raises(Refused, match="data is empty"):
             ask(("a", "T1"))
 

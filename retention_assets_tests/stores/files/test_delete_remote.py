@@ -17,6 +17,7 @@ from retention_assets.stores.places import fsspec as fsspec_place
 from retention_assets.stores.protocol import SweptTarget, always
 from retention_assets_tests.stores.files.environments import S3, LocalFiles, S3Files, error
 from retention_assets_tests.stores.files.sweeps import filled, line, refusal, swept
+from retention_assets_tests.stores.places.roots import accepts
 
 
 class Quiet(MemoryFileSystem):  # type: ignore[misc]
@@ -45,7 +46,7 @@ def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
     fs.pipe_file("/quiet/T1/a", b"12345")
     try:
         with pytest.raises(fault, match=said):
-            fsspec_place.FsspecPlace("memory://quiet").delete_tree(("T1",), always)
+            fsspec_place.FsspecPlace("memory://quiet").delete_tree(("T1",), always, accepts)
         assert fs.cat_file("/quiet/T1/a") == b"12345"
     finally:
         MemoryFileSystem().rm("/quiet", recursive=True)

@@ -8,9 +8,13 @@ from typing import Any
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped]
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.places import DeletionPace, DueObject, Entry, Place, open_place
+from retention_assets.stores.places import DeletionPace, DueObject, Entry, FolderNote, Place, open_place
 from retention_assets.stores.protocol import Permit, always
 from retention_assets_tests.stores.files.environments import S3
+
+
+def accepts(_: FolderNote) -> None:
+    pass
 
 
 class Root(ABC):

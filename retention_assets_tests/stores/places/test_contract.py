@@ -11,7 +11,7 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.places import IDENTITY, FolderChanged, FolderNote, RemovedFolder
 from retention_assets.stores.protocol import always
-from retention_assets_tests.stores.places.roots import Root
+from retention_assets_tests.stores.places.roots import Root, accepts
 
 KEYS = {"a/T1/x", "a/T1/deep er/é/*", "a/T1/[a]?", "a/T10/x", "b/T1/x", "single"}
 BELOW_T1 = {key for key in KEYS if key.startswith("a/T1/")}
@@ -82,15 +82,15 @@ def test_without_a_permit_nothing_goes(filled: Root, parallelism: int) -> None:
     found = filled.deleted("single", "a/T1/x", permit=permitted(0), parallelism=parallelism)
     assert set(found.values()) == {Outcome.WITHHELD}
     with pytest.raises(Withheld):
-        filled.place.delete_tree(("a", "T1"), permitted(0))
+        filled.place.delete_tree(("a", "T1"), permitted(0), accepts)
     assert filled.keys() == KEYS | {IDENTITY}
 
 
 def test_a_folder_goes_with_all_that_is_below_it_and_nothing_beside(filled: Root) -> None:
     size = sum(len(key.encode()) for key in BELOW_T1)
-    assert filled.place.delete_tree(("a", "T1"), always) == RemovedFolder(size)
+    assert filled.place.delete_tree(("a", "T1"), always, accepts) == RemovedFolder(size)
     assert filled.keys() == KEYS - BELOW_T1 | {IDENTITY}
-    assert filled.place.delete_tree(("a", "T1"), always) is None
+    assert filled.place.delete_tree(("a", "T1"), always, accepts) is None
 
 
 def test_a_folder_is_checked_as_it_is_before_anything_of_it_goes(filled: Root) -> None:
@@ -127,7 +127,7 @@ def test_each_act_has_a_permit_of_its_own(filled: Root) -> None:
     # one request to S3, one file elsewhere
     assert left in ([7], [7, 6])
     left.clear()
-    filled.place.delete_tree(("a", "T1"), lambda: left.append(len(filled.keys())))
+    filled.place.delete_tree(("a", "T1"), lambda: left.append(len(filled.keys())), accepts)
     steps = [before - after for before, after in pairwise([*left, len(filled.keys())])]
     # one request to S3; elsewhere three files and three folders
     assert steps == [3] or (set(steps) == {0, 1} and len(steps) == 6)
@@ -136,7 +136,7 @@ def test_each_act_has_a_permit_of_its_own(filled: Root) -> None:
 def test_what_a_killed_deletion_has_left_of_a_folder_goes_with_the_next(filled: Root) -> None:
     for times in range(1, 9):
         try:
-            filled.place.delete_tree(("a", "T1"), permitted(times))
+            filled.place.delete_tree(("a", "T1"), permitted(times), accepts)
             break
         except Withheld:
             continue
