@@ -58,10 +58,12 @@ def test_a_duration_is_written_in_its_shortest_form_and_said_in_words(
     assert (str(duration), duration.iso(), duration.words()) == (text, iso, words)
 
 
-@given(st.integers(0, 1000), st.sampled_from(("s", "m", "h", "d", "w", "mo", "y")))
+UNITS = {"s": "PT{}S", "m": "PT{}M", "h": "PT{}H", "d": "P{}D", "w": "P{}W", "mo": "P{}M", "y": "P{}Y"}
+
+
+@given(st.integers(0, 1000), st.sampled_from(list(UNITS)))
 def test_a_short_form_and_its_iso_form_are_one_duration(number: int, unit: str) -> None:
-    iso = {"s": "PT{}S", "m": "PT{}M", "h": "PT{}H", "d": "P{}D", "w": "P{}W", "mo": "P{}M", "y": "P{}Y"}[unit]
-    assert parse_duration(f"{number}{unit}") == parse_duration(iso.format(number))
+    assert parse_duration(f"{number}{unit}") == parse_duration(UNITS[unit].format(number))
 
 
 @given(st.text(max_size=12))
@@ -82,13 +84,9 @@ def test_what_only_looks_like_a_duration_is_refused(text: str) -> None:
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["1000y", "12000mo", "365000d", "P1000Y", "P999Y12M"])
-def test_a_thousand_years_are_accepted(text: str) -> None:
-    assert parse_duration(text)
-
-
 @pytest.mark.parametrize("text", ["1001y", "12001mo", "365001d", "P1000Y1D", "P1000YT1S", "999999999w", "P1000Y999999999D"])
 def test_more_than_a_thousand_years_are_refused(text: str) -> None:
+    assert all(map(parse_duration, ("1000y", "12000mo", "365000d", "P1000Y", "P999Y12M")))
     with pytest.raises(ValueError, match="at most 1000 years"):
         parse_duration(text)
 
@@ -133,13 +131,9 @@ def test_before_is_calendar_arithmetic_in_utc(duration: str, instant: str, befor
 
 @pytest.mark.parametrize(
     ("duration", "instant", "after"),
-    [
-        ("1mo", "2026-01-31T00:00:00Z", "2026-02-28T00:00:00Z"),
-        ("1mo", "2024-01-31T00:00:00Z", "2024-02-29T00:00:00Z"),
-        ("1y", "2024-02-29T00:00:00Z", "2025-02-28T00:00:00Z"),
-        ("P1M1D", "2026-01-31T00:00:00Z", "2026-03-01T00:00:00Z"),
-    ],
-)
+    [("1mo", "2026-01-31", "2026-02-28"), ("1mo", "2024-01-31", "2024-02-29"), ("1y", "2024-02-29", "2025-02-28"),
+     ("P1M1D", "2026-01-31", "2026-03-01")],
+)  # fmt: skip
 def test_after_is_calendar_arithmetic_in_utc(duration: str, instant: str, after: str) -> None:
     assert parse_duration(duration).after(at(instant)) == at(after)
 
@@ -196,30 +190,21 @@ def test_an_instant_names_its_zone_and_is_said_in_utc(text: str, meaning: str) -
     assert text_of(instant) == meaning
 
 
-@pytest.mark.parametrize(
-    "text", ["2026-01-01T00:00:00", "2026-01-01 00:00", "20260101", "2026-01-01T00", "2026-01-01T00:00:00.000"]
-)
-def test_a_naive_instant_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="has no zone"):
+NAIVE = ["2026-01-01T00:00:00", "2026-01-01 00:00", "20260101", "2026-01-01T00", "2026-01-01T00:00:00.000"]
+NONE = ["", "now", "2026", "2026-13-01", "2026-02-30", "01.02.2026", "1767225600", "2026-01-01T25:00:00Z", "7d", "in 7d"]
+
+
+@pytest.mark.parametrize("text", [*NAIVE, *NONE])  # nothing in a file is counted from now
+def test_what_is_no_instant_or_has_no_zone_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="has no zone" if text in NAIVE else "is not an instant"):
         parse_instant(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "now", "2026", "2026-13-01", "2026-02-30", "01.02.2026", "1767225600", "2026-01-01T25:00:00Z"]
-)
-def test_what_is_no_instant_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an instant"):
-        parse_instant(text)
+ZONES = st.sampled_from((UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))))
 
 
-@given(st.datetimes(timezones=st.sampled_from((UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))))))
+@given(st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=ZONES))  # noqa: DTZ001 - Hypothesis wants them so
 def test_an_instant_comes_back_from_its_text_and_from_its_microseconds(instant: datetime) -> None:
-    if (
-        not datetime.min.replace(tzinfo=UTC) + timedelta(days=1)
-        < instant
-        < datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
-    ):
-        return
     assert parse_instant(text_of(instant)) == instant
     assert from_micros(micros(instant)) == instant
 
@@ -237,15 +222,10 @@ NOW = datetime(2026, 3, 31, 12, 30, 45, 678_901, tzinfo=UTC)
 
 @pytest.mark.parametrize(
     ("text", "instant"),
-    [
-        ("7d", "2026-03-24T12:30:45Z"),
-        ("in 7d", "2026-04-07T12:30:45Z"),
-        ("in  P1M", "2026-04-30T12:30:45Z"),
-        ("0s", "2026-03-31T12:30:45Z"),
-        ("2026-03-01", "2026-03-01T00:00:00Z"),
-        ("2026-03-01T01:00:00+01:00", "2026-03-01T00:00:00Z"),
-    ],
-)
+    [("7d", "2026-03-24T12:30:45Z"), ("in 7d", "2026-04-07T12:30:45Z"), ("in  P1M", "2026-04-30T12:30:45Z"),
+     ("0s", "2026-03-31T12:30:45Z"), ("2026-03-01", "2026-03-01T00:00:00Z"),
+     ("2026-03-01T01:00:00+01:00", "2026-03-01T00:00:00Z")],
+)  # fmt: skip
 def test_an_instant_that_is_typed_may_be_counted_from_now(text: str, instant: str) -> None:
     assert text_of(parse_moment(text, NOW)) == instant
 
@@ -260,9 +240,3 @@ def test_what_is_neither_an_instant_nor_counted_from_now_is_refused(text: str) -
 def test_a_length_of_time_that_is_too_long_is_no_instant(text: str) -> None:
     with pytest.raises((OverflowError, ValueError), match="at most"):
         parse_moment(text, NOW)
-
-
-@pytest.mark.parametrize("text", ["7d", "in 7d"])
-def test_what_is_written_into_a_file_is_not_counted_from_now(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an instant"):
-        parse_instant(text)
