@@ -20,7 +20,7 @@ from retention_assets.ledger.reports import COUNTERS, DayLook
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.sentences import first_of
-from retention_assets.settings.prices import Prices
+from retention_assets.settings.sections import Prices
 
 # classes of a log in the order of a transaction's life, with their meanings
 CLASSES: Mapping[str, str] = {

@@ -157,7 +157,7 @@ GIVEN_NAMES = {
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_120,
-    "settings": 1_620,
+    "settings": 1_630,
     "policy": 2_750,
     "frames": 3_530,
     "exchange": 660,
@@ -177,10 +177,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_290,
     "dagster": 3_350,
     "demo": 770,
-    "retention_assets_tests": 63_890,
+    "retention_assets_tests": 63_800,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 28, 1_260
+OPENINGS, ARROWS = 28, 1_267
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -27,7 +27,7 @@ from retention_assets.report import (
     iso_of,
     sum_lines,
 )
-from retention_assets.settings.prices import GIB, Prices
+from retention_assets.settings.sections import GIB, Prices
 from retention_assets.sweep import opening
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
 from retention_assets_tests.sweep.lakes import DUE, OLD, Lake

@@ -32,7 +32,8 @@ from retention_assets.policy.durations import Duration, text_of
 from retention_assets.policy.globs import is_literal
 from retention_assets.policy.language import rules_reaching
 from retention_assets.policy.model import Datasets
-from retention_assets.settings.model import AutomationSettings, Settings
+from retention_assets.settings.model import Settings
+from retention_assets.settings.sections import AutomationSettings
 
 # tag with the reason why a sensor or schedule launched a run; its job's tags tell what it does (retention/kind)
 KIND = "retention/automation"

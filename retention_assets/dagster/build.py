@@ -19,8 +19,9 @@ from retention_assets.environment import Environment
 from retention_assets.pipeline.spark import spark_conf
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.render.text import visible
-from retention_assets.settings.model import AutomationSettings, Settings, load_settings
+from retention_assets.settings.model import Settings, load_settings
 from retention_assets.settings.places import mask_text
+from retention_assets.settings.sections import AutomationSettings
 
 
 def resources(

@@ -20,9 +20,9 @@ from retention_assets.dagster.naming import Names
 from retention_assets.errors import BadInput, Problem
 from retention_assets.evaluation.rules_in_force import files_of
 from retention_assets.policy.language import load_policies
-from retention_assets.settings.dagster import WORD
 from retention_assets.settings.model import FILE, Settings, load_settings, settings_of
 from retention_assets.settings.schema import settings_schema
+from retention_assets.settings.sections import WORD
 from retention_assets.settings.yaml import Document
 
 # below the root of the project, beside the code

@@ -69,7 +69,7 @@ from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.stage import write_text
 from retention_assets.render.dagster import plot_metadata, table
 from retention_assets.render.svg import Plot
-from retention_assets.settings.dagster import DagsterSettings
+from retention_assets.settings.sections import DagsterSettings
 
 JUDGING = (retention_policies, transaction_log, branch_views, candidate_marks)
 SWEEPING = (swept_transactions, purge_report)

@@ -12,7 +12,7 @@ from hashlib import sha256
 import dagster as dg
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.settings.dagster import WORD, WORDS
+from retention_assets.settings.sections import WORD, WORDS
 
 # Dagster's own separator where it joins the parts of a key
 _JOINT = "__"

@@ -21,7 +21,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import paragraph, plain
 from retention_assets.render.summaries import named
-from retention_assets.settings.dagster import DagsterSettings
+from retention_assets.settings.sections import DagsterSettings
 
 # There is no public way to report that a partition was to be materialized, and was not.
 

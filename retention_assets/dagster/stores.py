@@ -27,8 +27,8 @@ from retention_assets.datasets import by_store
 from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.render.dagster import MOST_SHOWN
 from retention_assets.render.text import visible
-from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings
+from retention_assets.settings.sections import DagsterSettings
 from retention_assets.stores.settings import StoreSettings
 
 # Dagster's tag for the data version of an event

@@ -15,7 +15,7 @@ from retention_assets.frames.arrays import NEVER, as_micros
 from retention_assets.ledger.scans import ScanStatus
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import EPOCH, micros, text_of
-from retention_assets.settings.model import AutomationSettings
+from retention_assets.settings.sections import AutomationSettings
 from retention_assets.stores.logs import tokens_of
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings

@@ -21,7 +21,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, text_of
 from retention_assets.policy.model import Sweep
-from retention_assets.settings.prices import Price, Prices
+from retention_assets.settings.sections import Price, Prices
 from retention_assets.stores.protocol import Capabilities
 
 # name of the policies in force, beside files that are named

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from retention_assets.datasets import store_of
 from retention_assets.frames.arrays import join_chunks, keys_of
 from retention_assets.frames.log import SUMMED
-from retention_assets.settings.prices import Prices
+from retention_assets.settings.sections import Prices
 
 _DAY = timedelta(days=1)
 

@@ -23,7 +23,7 @@ from retention_assets.render.summaries import looks_words
 from retention_assets.render.svg import Plot, plots_of
 from retention_assets.render.tables import report_tables
 from retention_assets.report import DayReport, as_json, day_report, days_report
-from retention_assets.settings.prices import Prices
+from retention_assets.settings.sections import Prices
 
 # days that a refusal names
 _SHOWN = 5

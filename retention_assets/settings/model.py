@@ -4,7 +4,6 @@ Dagster, Spark and databases are not imported, so that commands which only need 
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +21,8 @@ from pydantic import (
 )
 
 from retention_assets.errors import BadInput, InvalidValue, Problem, quote
-from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
-from retention_assets.settings.dagster import DagsterSettings
+from retention_assets.policy.durations import Duration, Interval, is_always_longer
 from retention_assets.settings.places import DatabaseUrl, LocalPath, Location, folder_of, mask_secrets
-from retention_assets.settings.prices import Prices
 from retention_assets.settings.reach import (
     Claim,
     PlaceConflict,
@@ -36,6 +33,16 @@ from retention_assets.settings.reach import (
     out_of_reach,
 )
 from retention_assets.settings.secrets import remember_secrets, secrets_in
+from retention_assets.settings.sections import (
+    AutomationSettings,
+    BrakeSettings,
+    ClockSettings,
+    DagsterSettings,
+    Prices,
+    RealmSettings,
+    SparkSettings,
+    parse_brake,
+)
 from retention_assets.settings.yaml import (
     Document,
     Expansion,
@@ -49,18 +56,10 @@ from retention_assets.settings.yaml import (
 )
 from retention_assets.silence import bound_silence
 from retention_assets.stores.registry import kind_named, known_kinds
-from retention_assets.stores.settings import Properties, SettingsPart, StoreSettings
+from retention_assets.stores.settings import SettingsPart, StoreSettings
 
 VARIABLE = "RETENTION_CONFIG"
 FILE = "retention.yaml"
-
-_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
-
-
-def _master(text: str) -> str:
-    if not _MASTER.fullmatch(text):
-        raise InvalidValue("is not a Spark master", "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…")
-    return text
 
 
 def _listed(value: Any) -> Any:
@@ -68,110 +67,6 @@ def _listed(value: Any) -> Any:
 
 
 M = TypeVar("M", bound=BaseModel)
-
-
-class SparkSettings(SettingsPart):
-    """How the Spark session is started."""
-
-    master: Annotated[str, AfterValidator(_master)] = "local[*]"
-    # Not in repr: a Spark configuration holds keys of object stores.
-    conf: Properties = Field(default_factory=dict, repr=False)
-    shared_disk: Annotated[
-        bool, Field(description="With a cluster: folders of these settings are the same on every machine of it, as on NFS.")
-    ] = False
-
-    @model_validator(mode="after")
-    def _no_task_runs_twice(self) -> Self:
-        # A second copy of a sweeping task finds its datasets leased by the first and only does harm.
-        if self.conf.get("spark.speculation", "").strip().lower() == "true":
-            raise InvalidValue(
-                "has spark.speculation: true: a task that deletes must not be started twice",
-                "spark.speculation: false, or nothing",
-                "Take the line out.",
-                key="conf",
-            )
-        return self
-
-
-class ClockSettings(SettingsPart):
-    """How far a clock may be off before sweeping is refused; or that there is none, and a run's as_of is its present."""
-
-    max_ahead: Length = Duration(days=14)
-    max_skew: Length = Duration(seconds=300)
-    simulated: Annotated[
-        bool, Field(description="For tests and demonstrations: the present is as_of. Stores must be in this folder.")
-    ] = False
-
-
-class RealmSettings(SettingsPart):
-    """The least grace of what purging a realm marks, whatever was said of the realm."""
-
-    min_grace: Annotated[Length, Field(description="0s needs confirm: no-grace beside it.")] = Duration(days=7)
-    confirm: Annotated[Literal["no-grace"] | None, Field(description="Needed with min_grace: 0s.")] = None
-
-    @model_validator(mode="after")
-    def _no_grace_is_meant(self) -> Self:
-        if bool(self.min_grace) == (self.confirm is not None):
-            raise InvalidValue(
-                "says that purging a realm may have no grace" if self.min_grace else "leaves no time to stop a purge",
-                "a min_grace longer than 0s alone, or min_grace: 0s with confirm: no-grace",
-                "Take `confirm` out, or add it, as you mean it.",
-                key="confirm" if self.min_grace else "min_grace",
-            )
-        return self
-
-    def grace_of(self, asked: Duration) -> Duration:
-        """The requested grace, or the least grace if that is longer."""
-        return asked if asked == self.min_grace or is_always_longer(asked, self.min_grace) else self.min_grace
-
-
-class BrakeSettings(SettingsPart):
-    """How much of a store one day may take before a person has to agree."""
-
-    usual: Annotated[
-        float, Field(ge=1, description="This many times the transactions or bytes of the store's largest day of the last 30.")
-    ] = 10
-    share: Annotated[
-        float | None,
-        Field(gt=0, le=1, description="This share of all transactions that the store has. No bound when left out."),
-    ] = None
-
-
-def _brake(value: object) -> object:
-    if isinstance(value, str) and value != "off":
-        raise InvalidValue("is not a brake", "a mapping with usual or share, or the word off")
-    return None if value == "off" else value
-
-
-class AutomationSettings(SettingsPart):
-    """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
-
-    discover: bool = False
-    policies: bool = False
-    # Interval between looks for due marks; None: never.
-    sweep: Interval | None = None
-    report: bool = False
-    # Daily: postpones expiry in stores that expire rows by themselves.
-    housekeeping: bool = False
-    # Daily: verifies the whole ledger.
-    verify: bool = False
-    evaluate: Annotated[
-        Interval | None,
-        Field(description="How often is looked for datasets that can be judged otherwise now. Not at all when left out."),
-    ] = None
-    everything: Annotated[
-        Interval, Field(description="With evaluate: how long at most until each dataset is judged once more, changed or not.")
-    ] = Duration(days=7)
-    granularity: Annotated[
-        Interval, Field(description="With evaluate: how late at most what time alone changes is judged again, all together.")
-    ] = Duration(seconds=3600)
-    datasets_per_run: Annotated[
-        int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
-    ] = 100_000
-    assets_up_to: Annotated[
-        int,
-        Field(ge=0, description="Up to so many datasets are run over as partitions, which the graph shows; more as a list."),
-    ] = 1_000
 
 
 def _introduced(stores: tuple[StoreSettings, ...]) -> tuple[StoreSettings, ...]:
@@ -197,7 +92,7 @@ class Settings(SettingsPart):
     clock: ClockSettings = ClockSettings()
     realms: RealmSettings = RealmSettings()
     # None: switched off.
-    brake: Annotated[BrakeSettings | None, BeforeValidator(_brake, BrakeSettings | Literal["off"])] = BrakeSettings()
+    brake: Annotated[BrakeSettings | None, BeforeValidator(parse_brake, BrakeSettings | Literal["off"])] = BrakeSettings()
     overwrite_user_policies: bool = False
     partition_by: Literal["dataset", "store"] = "dataset"
     automation: AutomationSettings = AutomationSettings()

@@ -22,7 +22,7 @@ from retention_assets.ledger.audit.verify import due_mark_faults, rule_faults
 from retention_assets.ledger.invariants import Invariant, SweptInvariant, Violation
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.reports import Taken
-from retention_assets.settings.model import BrakeSettings
+from retention_assets.settings.sections import BrakeSettings
 
 _DAYS = timedelta(days=30)
 # days with deletions; fewer say nothing about what is usual

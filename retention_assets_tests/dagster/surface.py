@@ -13,7 +13,8 @@ import dagster as dg
 
 from retention_assets.definitions import build_defs
 from retention_assets.policy.durations import parse_duration
-from retention_assets.settings.model import AutomationSettings, Settings
+from retention_assets.settings.model import Settings
+from retention_assets.settings.sections import AutomationSettings
 
 
 def surface(defs: dg.Definitions) -> Mapping[str, Any]:

@@ -15,8 +15,8 @@ from retention_assets.definitions import build_defs
 from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.policy.durations import text_of
-from retention_assets.settings.dagster import DagsterSettings
 from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings.sections import DagsterSettings
 from retention_assets_tests.dagster.launch import materialize
 from retention_assets_tests.dagster.surface import all_on, surface
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake

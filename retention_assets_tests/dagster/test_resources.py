@@ -6,7 +6,8 @@ from dagster._core.remote_representation.external_data import RepositorySnap
 
 from retention_assets.definitions import build_defs
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.settings.model import Settings, SparkSettings, settings_of
+from retention_assets.settings.model import Settings, settings_of
+from retention_assets.settings.sections import SparkSettings
 from retention_assets.settings.yaml import Document
 from retention_assets_tests.dagster.launch import resource
 

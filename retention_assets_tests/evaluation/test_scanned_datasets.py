@@ -20,7 +20,8 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import EVALUATION_ROWS
 from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import SCANS
-from retention_assets.settings.model import AutomationSettings, load_settings
+from retention_assets.settings.model import load_settings
+from retention_assets.settings.sections import AutomationSettings
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets_tests.ledger.states import LATER, take_lease, write_past_ledger

@@ -10,7 +10,8 @@ import pytest
 
 import retention_assets
 from retention_assets.policy.durations import Duration
-from retention_assets.settings.model import AutomationSettings, Settings, load_settings
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings.sections import AutomationSettings
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.iceberg.settings import IcebergSettings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.settings.prices import GIB, Price, Prices
+from retention_assets.settings.sections import GIB, Price, Prices
 from retention_assets_tests.settings.settings_files import LAKE, problems, read
 
 

@@ -33,7 +33,8 @@ from sqlalchemy.pool import NullPool
 
 from retention_assets import clock
 from retention_assets.policy.model import Hold
-from retention_assets.settings.model import ClockSettings, load_settings
+from retention_assets.settings.model import load_settings
+from retention_assets.settings.sections import ClockSettings
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases

@@ -7,7 +7,8 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
-from retention_assets.settings.model import AutomationSettings, Settings
+from retention_assets.settings.model import Settings
+from retention_assets.settings.sections import AutomationSettings
 from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.ledger.states import write_past_ledger

@@ -11,7 +11,8 @@ from retention_assets.dagster import automation
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.policy.durations import Duration
-from retention_assets.settings.model import AutomationSettings, Settings
+from retention_assets.settings.model import Settings
+from retention_assets.settings.sections import AutomationSettings
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
 from retention_assets_tests.dagster.automation.test_policy_files import AB
 from retention_assets_tests.dagster.launch import create_run, tick

@@ -1,0 +1,236 @@
+"""Sections of `retention.yaml`: Spark, the clock, realms, the brake, automation, Dagster's catalog and prices.
+
+Dagster is not imported, so that commands which only read settings start at once.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from retention_assets.errors import InvalidValue
+from retention_assets.policy.durations import Duration, Interval, Length, is_always_longer
+from retention_assets.stores.settings import Properties, SettingsPart
+
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
+
+
+def _master(text: str) -> str:
+    if not _MASTER.fullmatch(text):
+        raise InvalidValue("is not a Spark master", "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…")
+    return text
+
+
+class SparkSettings(SettingsPart):
+    """How the Spark session is started."""
+
+    master: Annotated[str, AfterValidator(_master)] = "local[*]"
+    # Not in repr: a Spark configuration holds keys of object stores.
+    conf: Properties = Field(default_factory=dict, repr=False)
+    shared_disk: Annotated[
+        bool, Field(description="With a cluster: folders of these settings are the same on every machine of it, as on NFS.")
+    ] = False
+
+    @model_validator(mode="after")
+    def _no_task_runs_twice(self) -> Self:
+        # A second copy of a sweeping task finds its datasets leased by the first and only does harm.
+        if self.conf.get("spark.speculation", "").strip().lower() == "true":
+            raise InvalidValue(
+                "has spark.speculation: true: a task that deletes must not be started twice",
+                "spark.speculation: false, or nothing",
+                "Take the line out.",
+                key="conf",
+            )
+        return self
+
+
+class ClockSettings(SettingsPart):
+    """How far a clock may be off before sweeping is refused; or that there is none, and a run's as_of is its present."""
+
+    max_ahead: Length = Duration(days=14)
+    max_skew: Length = Duration(seconds=300)
+    simulated: Annotated[
+        bool, Field(description="For tests and demonstrations: the present is as_of. Stores must be in this folder.")
+    ] = False
+
+
+class RealmSettings(SettingsPart):
+    """The least grace of what purging a realm marks, whatever was said of the realm."""
+
+    min_grace: Annotated[Length, Field(description="0s needs confirm: no-grace beside it.")] = Duration(days=7)
+    confirm: Annotated[Literal["no-grace"] | None, Field(description="Needed with min_grace: 0s.")] = None
+
+    @model_validator(mode="after")
+    def _no_grace_is_meant(self) -> Self:
+        if bool(self.min_grace) == (self.confirm is not None):
+            raise InvalidValue(
+                "says that purging a realm may have no grace" if self.min_grace else "leaves no time to stop a purge",
+                "a min_grace longer than 0s alone, or min_grace: 0s with confirm: no-grace",
+                "Take `confirm` out, or add it, as you mean it.",
+                key="confirm" if self.min_grace else "min_grace",
+            )
+        return self
+
+    def grace_of(self, asked: Duration) -> Duration:
+        """The requested grace, or the least grace if that is longer."""
+        return asked if asked == self.min_grace or is_always_longer(asked, self.min_grace) else self.min_grace
+
+
+class BrakeSettings(SettingsPart):
+    """How much of a store one day may take before a person has to agree."""
+
+    usual: Annotated[
+        float, Field(ge=1, description="This many times the transactions or bytes of the store's largest day of the last 30.")
+    ] = 10
+    share: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="This share of all transactions that the store has. No bound when left out."),
+    ] = None
+
+
+def parse_brake(value: object) -> object:
+    if isinstance(value, str) and value != "off":
+        raise InvalidValue("is not a brake", "a mapping with usual or share, or the word off")
+    return None if value == "off" else value
+
+
+class AutomationSettings(SettingsPart):
+    """What Dagster's daemon does by itself. Everything is off unless it is asked for: nothing is deleted by surprise."""
+
+    discover: bool = False
+    policies: bool = False
+    # Interval between looks for due marks; None: never.
+    sweep: Interval | None = None
+    report: bool = False
+    # Daily: postpones expiry in stores that expire rows by themselves.
+    housekeeping: bool = False
+    # Daily: verifies the whole ledger.
+    verify: bool = False
+    evaluate: Annotated[
+        Interval | None,
+        Field(description="How often is looked for datasets that can be judged otherwise now. Not at all when left out."),
+    ] = None
+    everything: Annotated[
+        Interval, Field(description="With evaluate: how long at most until each dataset is judged once more, changed or not.")
+    ] = Duration(days=7)
+    granularity: Annotated[
+        Interval, Field(description="With evaluate: how late at most what time alone changes is judged again, all together.")
+    ] = Duration(seconds=3600)
+    datasets_per_run: Annotated[
+        int, Field(gt=0, description="With evaluate: how many datasets one run judges at most; the others follow in the next.")
+    ] = 100_000
+    assets_up_to: Annotated[
+        int,
+        Field(ge=0, description="Up to so many datasets are run over as partitions, which the graph shows; more as a list."),
+    ] = 1_000
+
+
+GIB = 2**30
+# vendors bill months of 30 days
+_DAYS_OF_MONTH = 30
+
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _currency(text: str) -> str:
+    if not (len(text) == 3 and text.isascii() and text.isupper()):
+        raise InvalidValue("is not the code of a currency", "three capital letters: USD, EUR, GBP …")
+    return text
+
+
+class Price(SettingsPart):
+    """What one store, or one class of storage, costs."""
+
+    gib_month: Annotated[Amount, Field(description="What a GiB costs for a month.")]
+    thousand_deletes: Annotated[Amount, Field(description="What 1,000 requests that delete cost.")] = 0
+    minimum_days: Annotated[
+        int, Field(ge=0, description="So many days are billed at least: what is deleted earlier costs the rest of them.")
+    ] = 0
+
+    def monthly(self, size: float) -> float:
+        return size / GIB * self.gib_month
+
+    def deleting(self, requests: float) -> float:
+        return requests / 1_000 * self.thousand_deletes
+
+    def ending_early(self, size: float, age_days: float) -> float:
+        """Cost still billed for bytes deleted before the minimum age."""
+        return self.monthly(size) * max(0.0, self.minimum_days - age_days) / _DAYS_OF_MONTH
+
+
+class Prices(SettingsPart):
+    """The price table. Of what has no price here nothing is said."""
+
+    currency: Annotated[str, AfterValidator(_currency)] = "USD"
+    default: Annotated[Price | None, Field(description="Of every store that is not named.")] = None
+    stores: dict[str, Price] = Field(default_factory=dict, description="By the name of a store.")
+    classes: dict[str, Price] = Field(
+        default_factory=dict, description="By what the attribute storage_class of a transaction says; before its store's."
+    )
+
+    @property
+    def are_set(self) -> bool:
+        return bool(self.default or self.stores or self.classes)
+
+    def of(self, store: str, storage_class: str | None = None) -> Price | None:
+        """Price by storage class, store or default; None if there is none."""
+        return self.classes.get(storage_class or "") or self.stores.get(store) or self.default
+
+
+# Allowed in names of jobs, which have the prefix as well.
+WORD = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+WORDS = "letters, digits and _; a / between the parts of a prefix"
+_OWNER = re.compile(r"team:[A-Za-z0-9._-]+|[^\s@]+@[^\s@]+\.[^\s@]+", re.ASCII)
+_TAG = re.compile(r"([A-Za-z0-9._-]{1,63}/)?[A-Za-z0-9._-]{1,63}", re.ASCII)
+_VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+def _fitting(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
+    def fit(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise InvalidValue("is not what Dagster takes here", expected)
+        return text
+
+    return fit
+
+
+def _parts(value: object) -> object:
+    return tuple(value.split("/")) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _tags(tags: dict[str, str]) -> dict[str, str]:
+    for name, value in tags.items():
+        if not _TAG.fullmatch(name) or not _VALUE.fullmatch(value):
+            expected = "letters, digits, '.', '_' and '-', at most 63; a name may have a prefix and a /"
+            raise InvalidValue(f"has the tag '{name}: {value}', which Dagster refuses", expected)
+    return tags
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"https?://\S+", text):
+        raise InvalidValue(
+            "is no address of a web page", "where the package's folder lies, https://host/group/project/tree/branch"
+        )
+    return text.rstrip("/")
+
+
+Prefix = Annotated[str, AfterValidator(_fitting(WORD, WORDS))]
+Owner = Annotated[str, AfterValidator(_fitting(_OWNER, "team:name, or an e-mail address"))]
+
+
+class DagsterSettings(SettingsPart):
+    """How this environment stands in Dagster's catalog."""
+
+    # Before asset keys and in every other name: separates projects and environments.
+    key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts, str | list[str])] = ()
+    group: Annotated[str, AfterValidator(_fitting(WORD, WORDS))] = "retention"
+    owners: Annotated[tuple[Owner, ...], BeforeValidator(_listed, str | list[str])] = ()
+    tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
+    # Web page of the folder that holds the package. Without it, assets name the file on disk.
+    source: Annotated[str, AfterValidator(_address)] | None = None
