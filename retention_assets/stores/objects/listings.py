@@ -1,5 +1,6 @@
 """Listings: all objects of a store, in shares that many tasks read at once; here of a folder of a disk, a prefix of a bucket,
-or whatever else fsspec opens."""
+or whatever else fsspec opens, and lists that were finished before, beside the place of their objects: only the place knows
+what exists now."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from retention_assets.errors import Refused, quote
 from retention_assets.frames.log import INSTANT
@@ -16,7 +18,12 @@ from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.objects.notes import ObjectCondition, stat_conditions, tagged_conditions
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing
-from retention_assets.stores.objects.tables import BATCH, first_level_datasets, objects_batch
+from retention_assets.stores.objects.sources import Pace
+from retention_assets.stores.objects.sources.finished import DERIVED, ColumnRoles, TableObjects
+from retention_assets.stores.objects.sources.inventory import InventoryObjects
+from retention_assets.stores.objects.sources.parquet import ParquetObjects
+from retention_assets.stores.objects.sources.sql import DatabaseObjects
+from retention_assets.stores.objects.tables import BATCH, OBJECTS, constant_dataset, first_level_datasets, objects_batch
 from retention_assets.stores.places import Entry, is_on_s3, open_place
 
 
@@ -89,36 +96,74 @@ class ObjectListing(Protocol):
         """Sorted names of the datasets; None if only a complete listing can tell."""
 
 
-def open_listing(settings: ObjectsSettings) -> ObjectListing:
-    """Create the listing of a store. Opens no place yet; each kind's dependencies are imported on demand."""
+@dataclass(frozen=True)
+class FinishedListing:
+    """A finished list, and the place of its objects if the settings name it. `kind` is the list's name in the settings; with
+    `derived`, only the list knows realms or kinds."""
 
-    listing = settings.listing
+    kind: str
+    listed: InventoryObjects | TableObjects | ParquetObjects
+    place: PathObjects | None
+    derived: bool = False
+    # objects of the list read per second; 0 is unlimited
+    rate: float = 0
+
+    def begin(self) -> datetime:
+        return self.listed.begin()
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        return self.listed.shares(wanted)
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        return self.listed.read(share)
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Ask the place; with `derived`, read the list again for realms and kinds and drop what it does not name. Raises
+        Refused if the settings name no place."""
+        if self.place is None:
+            raise Refused(
+                f"Where the objects are that the listing of kind {self.kind} names is not known, so that none can be looked at"
+                " or deleted. Set `listing.path` to the folder or prefix that holds them."
+            )
+        found = self.place.find(keys)
+        return self._derive(found) if self.derived else found
+
+    def _derive(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # A key that the list has in two realms gives two rows.
+        found = pa.Table.from_batches(batches, OBJECTS).combine_chunks()
+        if not len(found):
+            return
+        [keys] = found["key"].chunks
+        self.listed.begin()
+        shares, pace = self.shares(1), Pace(self.rate)
+        for share in shares:
+            for batch in self.listed.read(share, DERIVED):
+                pace.take(len(batch))
+                at = pc.index_in(batch["key"], value_set=keys)
+                if at.null_count == len(at):
+                    continue
+                named = batch.filter(pc.is_valid(at))
+                for known in found.take(at.drop_null()).combine_chunks().to_batches():
+                    columns = {name: named[name] if name in DERIVED else known[name] for name in OBJECTS.names}
+                    yield pa.record_batch(columns, schema=OBJECTS)
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        constant = constant_dataset(settings)
+        return None if constant is None else [constant]
+
+
+def open_listing(settings: ObjectsSettings) -> ObjectListing:
+    """Create the listing of a store. Opens no place yet."""
+    listing, rate = settings.listing, settings.rates.scan
     if isinstance(listing, PathListing):
         return PathObjects(listing.path)
     if isinstance(listing, SqlListing):
-        from retention_assets.stores.objects.sources.sql import DatabaseObjects
-
         return DatabaseObjects.of(listing.sql, settings)
-    from retention_assets.stores.objects.sources.finished import FinishedListing
-
     place = None if listing.path is None else PathObjects(listing.path)
     if isinstance(listing, InventoryListing):
-        from retention_assets.stores.objects.sources.inventory import InventoryObjects
-
-        return FinishedListing(
-            "inventory", InventoryObjects(listing.inventory.manifest, listing.path), place, rate=settings.rates.scan
-        )
-    from retention_assets.stores.objects.sources.finished import ColumnRoles
-
-    whole_seconds = listing.path is not None and is_on_s3(listing.path)
+        return FinishedListing("inventory", InventoryObjects(listing.inventory.manifest, listing.path), place, rate=rate)
+    columns = (listing.table if isinstance(listing, TableListing) else listing.parquet).columns
+    roles = ColumnRoles.of(columns, settings, listing.path is not None and is_on_s3(listing.path))
     if isinstance(listing, TableListing):
-        from retention_assets.stores.objects.sources.finished import TableObjects
-
-        roles = ColumnRoles.of(listing.table.columns, settings, whole_seconds)
-        return FinishedListing(
-            "table", TableObjects(settings.name, listing.table, roles), place, roles.derived, settings.rates.scan
-        )
-    from retention_assets.stores.objects.sources.parquet import ParquetObjects
-
-    roles = ColumnRoles.of(listing.parquet.columns, settings, whole_seconds)
-    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles), place, roles.derived, settings.rates.scan)
+        return FinishedListing("table", TableObjects(settings.name, listing.table, roles), place, roles.derived, rate)
+    return FinishedListing("parquet", ParquetObjects(listing.parquet, roles), place, roles.derived, rate)

@@ -35,45 +35,42 @@ _EQUAL_SCHEMES: dict[str, str] = dict(IcebergCatalog.model_fields["equal_schemes
 
 def open_references(settings: ObjectsSettings) -> list[RowSource]:
     """Open a store's sources of references in the order of its settings. Reads nothing yet, but loads plugins."""
-    return [_open(settings, one) for one in settings.references]
+    return [_open(settings, source) for source in settings.references]
 
 
 def open_edges(settings: ObjectsSettings) -> list[RowSource]:
-    return [_open_rows(one, EDGES) for one in settings.edges]
+    return [_open_rows(source, EDGES) for source in settings.edges]
 
 
-def _open(settings: ObjectsSettings, one: ReferenceSettings) -> RowSource:
-    match one:
+def _open(settings: ObjectsSettings, source: ReferenceSettings) -> RowSource:
+    match source:
         case IcebergReferences():
-            return _open_catalog(settings, one.iceberg)
+            given = source.iceberg
+            # SQL catalogs need a name; the default is the store's.
+            catalog = IcebergSettings(name=settings.name, catalog=given.catalog, namespaces=given.namespaces)
+            shown = next((given.catalog[key] for key in ("uri", "warehouse", "name") if key in given.catalog), settings.name)
+            root = ListingRoot(_root_of(settings, "iceberg"), given.equal_schemes, given.equal_authorities)
+            return TableFileSource(f"iceberg {mask_secrets(shown)}", catalog, root)
         case StoreReferences():
-            return _open_store(settings, one)
+            return _open_store(settings, source)
         case PluginReferences():
-            return PluginSource(one.use, one.options)
-    return _open_rows(one, REFERENCES)
+            return PluginSource(source.use, source.options)
+    return _open_rows(source, REFERENCES)
 
 
 def _open_rows(
-    one: LineFiles | ParquetReferences | ParquetEdges | SqlReferences | SqlEdges, schema: pa.Schema
+    source: LineFiles | ParquetReferences | ParquetEdges | SqlReferences | SqlEdges, schema: pa.Schema
 ) -> LineSource | ParquetSource | DatabaseSource:
-    match one:
+    match source:
         case LineFiles():
-            return LineSource(one.lines, schema)
+            return LineSource(source.lines, schema)
         case ParquetReferences() | ParquetEdges():
-            return ParquetSource(one.parquet, schema, one.columns)
-    return DatabaseSource(one.sql, one.table, schema, one.columns, one.where)
+            return ParquetSource(source.parquet, schema, source.columns)
+    return DatabaseSource(source.sql, source.table, schema, source.columns, source.where)
 
 
-def _open_catalog(settings: ObjectsSettings, given: IcebergCatalog) -> RowSource:
-    # SQL catalogs need a name; the default is the store's.
-    catalog = IcebergSettings(name=settings.name, catalog=given.catalog, namespaces=given.namespaces)
-    shown = next((given.catalog[key] for key in ("uri", "warehouse", "name") if key in given.catalog), settings.name)
-    root = ListingRoot(_root_of(settings, "iceberg"), given.equal_schemes, given.equal_authorities)
-    return TableFileSource(f"iceberg {mask_secrets(shown)}", catalog, root)
-
-
-def _open_store(settings: ObjectsSettings, given: StoreReferences) -> RowSource:
-    label, other = f"store {given.store}", given.settings
+def _open_store(settings: ObjectsSettings, source: StoreReferences) -> RowSource:
+    label, other = f"store {source.store}", source.settings
     match other:
         case IcebergSettings():
             # Other namespaces may have files in the same folders.
@@ -83,10 +80,10 @@ def _open_store(settings: ObjectsSettings, given: StoreReferences) -> RowSource:
             return TransactionFolderSource(label, other, ListingRoot(_root_of(settings, label), _EQUAL_SCHEMES))
         case None:
             raise Refused(
-                f"The store {given.store} that `references` of {settings.name} names is not known. Name one of this file."
+                f"The store {source.store} that `references` of {settings.name} names is not known. Name one of this file."
             )
     raise Refused(
-        f"The store {given.store} is of kind {other.kind}, which names no files. `store` in `references` can be one of kind"
+        f"The store {source.store} is of kind {other.kind}, which names no files. `store` in `references` can be one of kind"
         f" iceberg or files; of others name what refers to the objects of {settings.name}, such as a table by `sql`."
     )
 

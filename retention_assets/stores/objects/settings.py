@@ -39,12 +39,6 @@ def _template(text: str) -> str:
     return text
 
 
-def _part_template(text: str) -> str:
-    if "{realm}" in text or "{kind}" in text:
-        raise InvalidValue("names a realm by itself", "text with {0}, {1} … (parts of the key)")
-    return _template(text)
-
-
 def _min_age(value: Duration) -> Duration:
     if is_always_longer(FLOOR, value):
         raise InvalidValue(
@@ -135,9 +129,11 @@ Derived = Annotated[FromColumn | FromPattern, BeforeValidator(one_of({"column": 
 
 
 def _realm(value: object, info: ValidationInfo) -> object:
-    if value is None:
-        return None
-    return _part_template(value) if isinstance(value, str) else one_of({"column": FromColumn})(value, info)
+    if value is None or not isinstance(value, str):
+        return value and one_of({"column": FromColumn})(value, info)
+    if "{realm}" in value or "{kind}" in value:
+        raise InvalidValue("names a realm by itself", "text with {0}, {1} … (parts of the key)")
+    return _template(value)
 
 
 def _columns_of(listing: Listing) -> Mapping[str, str | None] | None:

@@ -9,9 +9,10 @@ import json
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.json as pa_json
@@ -134,11 +135,13 @@ class _LineReader:
         """Raises SourceNotWhole if the file is not whole."""
         with plain.open("rb") as stream:
             last = b""
-            for block in _blocks(stream):
-                # Any block may end with the file's last line, so it is held back until the next block.
-                body, last = _without_last_line(last + block)
-                if body:
-                    yield from self._rows(body)
+            for block in iter(partial(stream.read, _BLOCK), b""):
+                # Any block may end with the file's last line, so the last one that is not blank is held back.
+                block = last + block
+                cut = block.rfind(b"\n", 0, len(block.rstrip())) + 1
+                last = block[cut:]
+                if cut:
+                    yield from self._rows(block[:cut])
         self._check_last(last)
 
     def _rows(self, block: bytes) -> Iterator[pa.RecordBatch]:
@@ -168,7 +171,7 @@ class _LineReader:
         return table
 
     def _check_each(self, block: bytes) -> None:
-        """Raises SourceNotWhole for the first faulty line. Blank lines are allowed."""
+        # Blank lines are allowed.
         for number, line in enumerate(block.split(b"\n"), self.lines + 1):
             if line.strip():
                 row = self._object(number, line)
@@ -222,15 +225,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         raise _KeyTwice
     return row
-
-
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
-    while block := stream.read(_BLOCK):
-        yield block
-
-
-def _without_last_line(text: bytes) -> tuple[bytes, bytes]:
-    """Split before the last non-blank line."""
-    end = len(text.rstrip())
-    cut = text.rfind(b"\n", 0, end) + 1
-    return text[:cut], text[cut:]

@@ -120,7 +120,6 @@ class InventoryObjects:
         return sorted((name for name in found if _DELIVERY.fullmatch(name.rpartition("/")[2])), reverse=True)
 
     def _complete(self, fs: FileSystem, folder: str) -> Delivery:
-        """Delivery of a folder, with all of its files. Raises _Incomplete, or Refused if it is no inventory."""
         try:
             text, checksum = fs.cat_file(f"{folder}/{_MANIFEST}"), fs.cat_file(f"{folder}/{_CHECKSUM}")
         except FileNotFoundError as fault:
@@ -130,21 +129,22 @@ class InventoryObjects:
         if hashlib.md5(text, usedforsecurity=False).hexdigest() != checksum.decode(errors="replace").strip().lower():
             raise _Incomplete(f"{_CHECKSUM} is not that of {_MANIFEST}")
         delivery = self._read_manifest(fs, folder, text)
+
+        def check(file: InventoryFile) -> None:
+            name = file.place.rpartition("/")[2]
+            try:
+                size = fs.info(open_file_system(file.place)[1])["size"]
+            except FileNotFoundError:
+                raise _Incomplete(f"its file {name} is not there") from None
+            except OSError as fault:
+                raise self._refusal(fault) from fault
+            if size != file.size:
+                raise _Incomplete(f"its file {name} has {size} bytes instead of {file.size}")
+
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             # Consume the results, so that the first missing file raises.
-            list(threads.map(partial(self._check_there, fs), delivery.files))
+            list(threads.map(check, delivery.files))
         return delivery
-
-    def _check_there(self, fs: FileSystem, file: InventoryFile) -> None:
-        _, path = open_file_system(file.place)
-        try:
-            size = fs.info(path)["size"]
-        except FileNotFoundError:
-            raise _Incomplete(f"its file {file.place.rpartition('/')[2]} is not there") from None
-        except OSError as fault:
-            raise self._refusal(fault) from fault
-        if size != file.size:
-            raise _Incomplete(f"its file {file.place.rpartition('/')[2]} has {size} bytes instead of {file.size}")
 
     def _read_manifest(self, fs: FileSystem, folder: str, text: bytes) -> Delivery:
         try:
@@ -160,40 +160,28 @@ class InventoryObjects:
                 f"The inventory at {mask_secrets(self.manifest)} is written as {form}, which is not read. Let it be delivered"
                 " as Parquet or CSV."
             )
-        self._check_bucket(bucket)
-        columns = tuple(_CSV.get(name.strip(), name.strip()) for name in schema.split(",")) if form == "CSV" else ()
-        scheme = "s3://" if is_s3(fs) else ""
-        above = folder.rpartition("/")[0]
-        files = (
-            # A copy on another file system keeps the files beside the deliveries.
-            InventoryFile(
-                f"{scheme}{target}/{key}" if scheme else self._beside(f"{above}/data/{key.rpartition('/')[2]}"),
-                size, md5, form, columns,
-            )
-            for key, size, md5 in listed
-        )  # fmt: skip
-        return Delivery(bucket, made, tuple(files))
-
-    def _beside(self, path: str) -> str:
-        return f"{self.manifest.partition('://')[0]}://{path.lstrip('/')}" if has_scheme(self.manifest) else path
-
-    def _check_bucket(self, bucket: str) -> None:
         if self.path is not None and self.path.lower().startswith(("s3:", "s3a:")):
-            mine = without_scheme(self.path).lstrip("/").partition("/")[0]
-            if mine != bucket:
+            listed_bucket = without_scheme(self.path).lstrip("/").partition("/")[0]
+            if listed_bucket != bucket:
                 raise Refused(
                     f"The inventory at {mask_secrets(self.manifest)} is of the bucket {bucket}, and `listing.path` is in"
-                    f" {mine}. Name the inventory of that bucket."
+                    f" {listed_bucket}. Name the inventory of that bucket."
                 )
-
-    @property
-    def _prefix(self) -> str:
-        key = without_scheme(self.path).lstrip("/").partition("/")[2].strip("/") if self.path else ""
-        return f"{key}/" if key else ""
+        columns = tuple(_CSV.get(name.strip(), name.strip()) for name in schema.split(",")) if form == "CSV" else ()
+        # A copy on another file system keeps the files beside the deliveries.
+        beside = f"{folder.rpartition('/')[0]}/data"
+        if has_scheme(self.manifest):
+            beside = f"{self.manifest.partition('://')[0]}://{beside.lstrip('/')}"
+        files = (
+            InventoryFile(
+                f"s3://{target}/{key}" if is_s3(fs) else f"{beside}/{key.rpartition('/')[2]}", size, md5, form, columns
+            )
+            for key, size, md5 in listed
+        )
+        return Delivery(bucket, made, tuple(files))
 
     @contextmanager
     def _copied(self, file: InventoryFile) -> Iterator[IO[bytes]]:
-        """Download a file. Raises Refused if its size or checksum is not the manifest's."""
         fs, path = open_file_system(file.place)
         digest, size = hashlib.md5(usedforsecurity=False), 0
         with tempfile.TemporaryFile() as copy:
@@ -214,7 +202,8 @@ class InventoryObjects:
             yield copy
 
     def _rows(self, file: InventoryFile, copy: IO[bytes], columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
-        where, prefix = mask_secrets(file.place), self._prefix
+        where = mask_secrets(file.place)
+        root = without_scheme(self.path).lstrip("/").partition("/")[2].strip("/") if self.path else ""
         try:
             for batch in _csv_batches(file, copy) if file.form == "CSV" else _parquet_batches(copy):
                 there = batch.schema.names
@@ -224,7 +213,7 @@ class InventoryObjects:
                         " (the key is always there)."
                     )
                 roles = some_roles({role: name for role, name in _ROLES.items() if name in there}, columns)
-                yield objects_of(_below(_current(batch), prefix), roles, True, where)
+                yield objects_of(_below(batch, f"{root}/" if root else ""), roles, True, where)
         except (pa.ArrowException, EOFError, gzip.BadGzipFile) as fault:
             [line, *_] = str(fault).splitlines() or [type(fault).__name__]
             raise Refused(f"The inventory {where} can't be read: {line}.") from None
@@ -251,30 +240,20 @@ def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatc
             return
         with pa_csv.open_csv(lines, read, convert_options=convert) as batches:
             for batch in batches:
-                place = batch.schema.get_field_index("key")
-                yield batch.set_column(place, "key", _unquoted(batch["key"]))
-
-
-def _unquoted(keys: pa.Array) -> pa.Array:
-    """Decode keys, which CSV inventories write URL-encoded."""
-    # Most keys escape nothing but slashes.
-    plain = pc.replace_substring_regex(keys, "%2[Ff]", "/")
-    written = pc.match_substring_regex(plain, r"[%+]")
-    if not pc.any(written).as_py():
-        return plain
-    texts = [unquote_plus(key, errors="strict") for key in keys.filter(written).to_pylist()]
-    return pc.replace_with_mask(plain, written, pa.array(texts, pa.string()))
-
-
-def _current(batch: pa.RecordBatch) -> pa.RecordBatch:
-    for name, dropped in (("is_latest", False), ("is_delete_marker", True)):
-        if name in batch.schema.names:
-            batch = batch.filter(pc.fill_null(pc.not_equal(batch[name], dropped), True))
-    return batch
+                # Keys of CSV are URL-encoded; most escape nothing but slashes.
+                keys = pc.replace_substring_regex(batch["key"], "%2[Ff]", "/")
+                written = pc.match_substring_regex(keys, r"[%+]")
+                if pc.any(written).as_py():
+                    texts = [unquote_plus(key, errors="strict") for key in keys.filter(written).to_pylist()]
+                    keys = pc.replace_with_mask(keys, written, pa.array(texts, pa.string()))
+                yield batch.set_column(batch.schema.get_field_index("key"), "key", keys)
 
 
 def _below(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
-    """Keep keys below the root, relative to it. The placeholder of the root itself is dropped."""
+    """Keep the latest versions of objects below the root, with keys relative to it. The root's own placeholder is dropped."""
+    for name, dropped in (("is_latest", False), ("is_delete_marker", True)):
+        if name in batch.schema.names:
+            batch = batch.filter(pc.fill_null(pc.not_equal(batch[name], dropped), True))
     if not prefix:
         return batch
     batch = batch.filter(pc.starts_with(batch["key"], prefix))

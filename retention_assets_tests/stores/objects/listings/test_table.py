@@ -10,8 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.sources.finished import FinishedListing
+from retention_assets.stores.objects.listings import FinishedListing, open_listing
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 
 AT = datetime(2026, 11, 20, 1, 2, 3, 456789, UTC)
