@@ -47,17 +47,18 @@ class ObjectCondition:
     def parse(cls, text: str) -> Self:
         """Parse a condition. Raises Refused if the text is not one."""
         try:
-            facts = json.loads(text)
+            return cls.of(json.loads(text))
         except ValueError:
-            facts = None
-        if facts is None:
-            raise Refused(f"{quote(text)} is no condition of an object. Plan the deletion anew.")
-        return cls.of(facts)
+            raise Refused(f"{quote(text)} is no condition of an object. Plan the deletion anew.") from None
 
     @classmethod
     def of(cls, facts: Any) -> Self:
         """Build a condition from its JSON object. Raises Refused for anything else."""
-        if not (isinstance(facts, dict) and facts and all(_is_fact(name, value) for name, value in facts.items())):
+        numbers = (*_NUMBERS, _LINKS)
+        if not (isinstance(facts, dict) and facts) or not all(
+            (type(value) is int) if name in numbers else name in _TEXTS and isinstance(value, str)
+            for name, value in facts.items()
+        ):
             raise Refused(f"{quote(json.dumps(facts))} is no condition of an object. Plan the deletion anew.")
         return cls(**facts)
 
@@ -78,18 +79,17 @@ def changed(noted: ObjectCondition, present: ObjectCondition) -> str | None:
 
 
 def stat_conditions(mtimes: pa.Array, sizes: pa.Array, inodes: pa.Array, links: pa.Array) -> pa.Array:
-    size, inode = (_digits(numbers) for numbers in (sizes, inodes))
+    mtime, size, inode, count = (numbers.cast(pa.string()) for numbers in (mtimes, sizes, inodes, links))
     several = pc.greater(links, 1)
     end: Any = "}"
     if pc.any(several).as_py():
-        end = pc.if_else(several, pc.binary_join_element_wise(f',"{_LINKS}":', _digits(links), "}", ""), "}")
-    return pc.binary_join_element_wise('{"mtime_ns":', _digits(mtimes), ',"size":', size, ',"inode":', inode, end, "")
+        end = pc.if_else(several, pc.binary_join_element_wise(f',"{_LINKS}":', count, "}", ""), "}")
+    return pc.binary_join_element_wise('{"mtime_ns":', mtime, ',"size":', size, ',"inode":', inode, end, "")
 
 
 def tagged_conditions(versions: pa.Array | None, etags: pa.Array | None) -> pa.Array:
     """Conditions by version, else by ETag (without the quotes that servers add); null where there is neither. The version
-    `null` of a suspended bucket identifies
-    nothing, so it is recorded together with the ETag."""
+    `null` of a suspended bucket identifies nothing, so it is recorded together with the ETag."""
     version = None if versions is None else _fact("version", versions)
     etag = None if etags is None else _fact("etag", pc.utf8_trim(etags, '"'))
     if version is None or versions is None:
@@ -106,16 +106,6 @@ def _fact(name: str, values: pa.Array) -> pa.Array:
         texts = [None if value is None else ObjectCondition(**{name: value}).text for value in values.to_pylist()]
         return pa.array(texts, pa.string())
     return pc.binary_join_element_wise(f'{{"{name}":"', values, '"}', "")
-
-
-def _digits(numbers: pa.Array) -> pa.Array:
-    return numbers.cast(pa.string())
-
-
-def _is_fact(name: str, value: object) -> bool:
-    if name in (*_NUMBERS, _LINKS):
-        return isinstance(value, int) and not isinstance(value, bool)
-    return name in _TEXTS and isinstance(value, str)
 
 
 # for targets without a note that exist now

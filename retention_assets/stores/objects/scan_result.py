@@ -120,9 +120,9 @@ class ScanResult:
 
     def total(self, *classes: ObjectClass) -> tuple[int, int]:
         """Objects and bytes of the classes; by default of all but reserved ones."""
-        wanted = classes or tuple(one for one in ObjectClass if one is not ObjectClass.RESERVED)
-        found = [one for one in self.classes if one.name in wanted]
-        return sum(one.objects for one in found), sum(one.bytes for one in found)
+        wanted = classes or tuple(name for name in ObjectClass if name is not ObjectClass.RESERVED)
+        counts = [count for count in self.classes if count.name in wanted]
+        return sum(count.objects for count in counts), sum(count.bytes for count in counts)
 
     def outdated(self, judging: Mapping[str, str], purging: Collection[str]) -> list[str]:
         """Reasons why the result no longer holds: changed settings, and realms no longer PURGING. Objects in such realms were
@@ -195,13 +195,10 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
 
 
 def _most_before(brakes: Brakes, last: ScanResult, at: datetime) -> dict[str, Peak]:
-    """Largest number of references by label; the last scan counts whatever its age."""
-    found: dict[str, Peak] = {}
-    for one in last.peaks or own_peaks(last):
-        is_remembered = one.at == last.started_at or one.at >= brakes.within.before(at)
-        if is_remembered and (one.label not in found or one.references > found[one.label].references):
-            found[one.label] = one
-    return found
+    # by label; the last scan counts whatever its age
+    since = brakes.within.before(at)
+    peaks = [peak for peak in last.peaks or own_peaks(last) if peak.at == last.started_at or peak.at >= since]
+    return {peak.label: peak for peak in sorted(peaks, key=lambda peak: peak.references)}
 
 
 def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> list[str]:
@@ -216,20 +213,17 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     unreferenced, unreferenced_size = result.total(ObjectClass.UNREFERENCED)
     # Without sources, nothing is referred to by definition.
     most = brakes.unreferenced_fraction if result.sources else 1.0
-    if _is_beyond(unreferenced, objects, most):
-        found.append(
-            f"nothing refers to {unreferenced:,} of {objects:,} judged objects, {_percent(unreferenced, objects)}, and"
-            f" brakes.unreferenced_fraction is {_percent_of(most)}"
-        )
-    elif _is_beyond(unreferenced_size, size, most):
-        found.append(
-            f"nothing refers to {unreferenced_size:,} of {size:,} judged bytes, {_percent(unreferenced_size, size)}, and"
-            f" brakes.unreferenced_fraction is {_percent_of(most)}"
-        )
+    for part, whole, unit in ((unreferenced, objects, "objects"), (unreferenced_size, size, "bytes")):
+        if _is_beyond(part, whole, most):
+            found.append(
+                f"nothing refers to {part:,} of {whole:,} judged {unit}, {_percent_of(part / whole)}, and"
+                f" brakes.unreferenced_fraction is {_percent_of(most)}"
+            )
+            break
     unresolved, distinct, most = result.unresolved_references, result.distinct_references, brakes.unresolved_references
     if _is_beyond(unresolved, distinct, most):
         found.append(
-            f"{unresolved:,} of {distinct:,} references name nothing that is listed, {_percent(unresolved, distinct)}, and"
+            f"{unresolved:,} of {distinct:,} references name nothing that is listed, {_percent_of(unresolved / distinct)}, and"
             f" brakes.unresolved_references is {_percent_of(most)}: is a prefix wrong?"
         )
     return found
@@ -239,18 +233,15 @@ def _shrunk(brakes: Brakes, before: Peak | None, now: int, last: ScanResult) -> 
     most = brakes.references_shrink
     if before is None or not _is_beyond(before.references - now, before.references, most):
         return None
-    fewer = f"{_percent(before.references - now, before.references)} fewer, and brakes.references_shrink is {_percent_of(most)}"
+    share = _percent_of((before.references - now) / before.references)
+    fewer = f"{share} fewer, and brakes.references_shrink is {_percent_of(most)}"
     when = "last time" if before.at == last.started_at else f"at {text_of(before.at)}"
     return f"had {before.references:,} references {when} and has {now:,}, {fewer}"
 
 
 def _is_beyond(part: int, whole: int, most: float) -> bool:
-    """Exact comparison: 0.29 of 100 is 29."""
+    # exact: 0.29 of 100 is 29
     return part > Fraction(str(most)) * whole
-
-
-def _percent(part: int, whole: int) -> str:
-    return _percent_of(part / whole)
 
 
 def _percent_of(share: float) -> str:

@@ -12,11 +12,13 @@ from retention_assets.policy.durations import Duration, Length, is_always_longer
 from retention_assets.settings.places import mask_text
 from retention_assets.stores.objects.source_settings import (
     EdgeSettings,
+    ListedColumns,
     Listing,
     ParquetListing,
     PathListing,
     ReferenceSettings,
     SqlListing,
+    SqlObjects,
     StoreReferences,
     TableListing,
     one_of,
@@ -136,13 +138,14 @@ def _realm(value: object, info: ValidationInfo) -> object:
     return _template(value)
 
 
-def _columns_of(listing: Listing) -> Mapping[str, str | None] | None:
-    """Columns for realm and kind; None if the listing has no columns."""
-    if isinstance(listing, SqlListing):
-        return {"realm": listing.sql.realm, "kind": listing.sql.kind}
-    if isinstance(listing, TableListing | ParquetListing):
-        columns = (listing.table if isinstance(listing, TableListing) else listing.parquet).columns
-        return {"realm": columns.realm, "kind": columns.kind}
+def _columns_of(listing: Listing) -> SqlObjects | ListedColumns | None:
+    match listing:
+        case SqlListing():
+            return listing.sql
+        case TableListing():
+            return listing.table.columns
+        case ParquetListing():
+            return listing.parquet.columns
     return None
 
 
@@ -187,17 +190,14 @@ class ObjectsSettings(StoreSettings):
 
     @model_validator(mode="after")
     def _columns_are_there(self) -> Self:
-        """Reject columns of a listing without any, and a realm or kind that is set twice."""
-        for key, name, said in (("realm", "realm", self.realm), ("kind_of", "kind", self.kind_of)):
-            columns = _columns_of(self.listing)
-            if isinstance(said, FromColumn) and columns is None:
+        columns = _columns_of(self.listing)
+        for key, name, source in (("realm", "realm", self.realm), ("kind_of", "kind", self.kind_of)):
+            if isinstance(source, FromColumn) and columns is None:
                 raise InvalidValue(
                     "names a column, and a path or an inventory has none", "parts or a pattern of the key", key=key
                 )
-            if said is not None and columns is not None and columns.get(name) is not None:
-                raise InvalidValue(
-                    f"is said twice: here, and as a column of the listing ({columns[name]})", "one of the two", key=key
-                )
+            if source is not None and (column := getattr(columns, name, None)) is not None:
+                raise InvalidValue(f"is said twice: here, and as a column of the listing ({column})", "one of the two", key=key)
         return self
 
     @model_validator(mode="after")
@@ -227,8 +227,7 @@ class ObjectsSettings(StoreSettings):
     @property
     def places(self) -> Mapping[str, str]:
         if isinstance(self.listing, SqlListing):
-            url = self.listing.sql.url
-            return {"listing.sql.url": url} if url.startswith("sqlite") else {}
+            return {"listing.sql.url": self.listing.sql.url} if self.listing.sql.url.startswith("sqlite") else {}
         return {} if self.data_root is None else {"listing.path": self.data_root}
 
     @property
@@ -238,7 +237,7 @@ class ObjectsSettings(StoreSettings):
     @property
     def has_realms(self) -> bool:
         """If False, realms of references are ignored."""
-        return self.realm is not None or (_columns_of(self.listing) or {}).get("realm") is not None
+        return self.realm is not None or getattr(_columns_of(self.listing), "realm", None) is not None
 
     @property
     def judging(self) -> dict[str, str]:
@@ -252,7 +251,7 @@ class ObjectsSettings(StoreSettings):
 
     @property
     def refers_to(self) -> tuple[str, ...]:
-        return tuple(one.store for one in self.references if isinstance(one, StoreReferences))
+        return tuple(source.store for source in self.references if isinstance(source, StoreReferences))
 
     @property
     def needs_grace(self) -> bool:
@@ -261,24 +260,24 @@ class ObjectsSettings(StoreSettings):
 
     def with_others(self, others: Mapping[str, StoreSettings]) -> Self:
         """Fill in the settings of the stores that it refers to."""
-        if not self.refers_to:
-            return self
-        found = []
-        for number, one in enumerate(self.references):
-            if isinstance(one, StoreReferences):
-                if one.store not in others or one.store == self.name:
+        references = [*self.references]
+        for number, source in enumerate(self.references):
+            if isinstance(source, StoreReferences):
+                if source.store not in others or source.store == self.name:
                     known = ", ".join(sorted(others.keys() - {self.name})) or "there is none"
                     raise InvalidValue(
-                        f"refers to a store that is not there: {one.store}", f"another store of this file: {known}",
+                        f"refers to a store that is not there: {source.store}", f"another store of this file: {known}",
                         key=("references", number, "store"),
                     )  # fmt: skip
-                one = one.model_copy(update={"settings": others[one.store]})
-            found.append(one)
-        return self.model_copy(update={"references": tuple(found)})
+                references[number] = source.model_copy(update={"settings": others[source.store]})
+        return self.model_copy(update={"references": tuple(references)})
 
     @property
     def addresses(self) -> tuple[str, ...] | None:
         """Root or database; None if other servers are asked as well."""
-        if not isinstance(self.listing, PathListing | SqlListing):
-            return None
-        return (self.listing.sql.url if isinstance(self.listing, SqlListing) else self.listing.path,)
+        match self.listing:
+            case PathListing():
+                return (self.listing.path,)
+            case SqlListing():
+                return (self.listing.sql.url,)
+        return None

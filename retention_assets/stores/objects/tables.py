@@ -60,13 +60,12 @@ BATCH = 50_000
 def objects_batch(keys: Sequence[str], where: str, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Build a batch; missing columns are null. Raises Refused for a key that is not UTF-8."""
     try:
-        made = pa.array(keys, pa.string())
+        return whole_batch(pa.array(keys, pa.string()), columns)
     except UnicodeEncodeError:
-        bad = next(key for key in keys if not _is_text(key))
+        bad = next(key for key in keys if key != key.encode(errors="ignore").decode())
         raise Refused(
             f"A name in {where} is not UTF-8: {quote(bad, 200)}. References could not name it. Rename it, or keep it elsewhere."
         ) from None
-    return whole_batch(made, columns)
 
 
 def whole_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -74,14 +73,6 @@ def whole_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBat
     found: dict[str, Any] = {"key": keys, **columns}
     size = len(keys)
     return pa.record_batch([found.get(field.name, pa.nulls(size, field.type)) for field in OBJECTS], schema=OBJECTS)
-
-
-def _is_text(key: str) -> bool:
-    try:
-        key.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 SEPARATOR = "/"
@@ -178,7 +169,6 @@ def _dataset_names(template: str, values: Mapping[str, pa.Array], size: int, set
 
 
 def _filled(template: str, size: int, value: Callable[[str], pa.Array], literal: Callable[[str], str] = str) -> pa.Array:
-    """Fill a template for each object; null if a value is missing."""
     texts = _PLACEHOLDER.split(template)
     pieces: list[Any] = [value(text) if number % 2 else literal(text) for number, text in enumerate(texts)]
     pieces = [piece for piece in pieces if not isinstance(piece, str) or piece]
@@ -218,7 +208,7 @@ def _escaped(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _named_group(pattern: str) -> str | None:
-    """Name the group for Arrow's engine; None if that engine does not support the pattern."""
+    # None if Arrow's engine does not support the pattern
     named = _GROUP.sub(lambda found: "(?P<found>" if found[1] else found[0], pattern)
     try:
         probe = pc.extract_regex(pa.array([""], pa.string()), named)
