@@ -169,7 +169,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_310,
     "stores.aspects": 1_110,
     "stores.records": 1_290,
-    "stores.objects": 6_180,
+    "stores.objects": 6_040,
     "evaluation": 2_310,
     "sweep": 2_730,
     "pipeline": 2_650,

@@ -60,12 +60,11 @@ def class_rules(
         cut_off=micros(cut_off),
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=None if heard is None else _spoken_for(settings, heard),
+        handled=None if heard is None else _handled(settings, heard),
     )
 
 
-def _spoken_for(settings: ObjectsSettings, heard: Iterable[Collection[str | None]]) -> frozenset[str] | None:
-    """Compute `handled` from the realms of each source's references."""
+def _handled(settings: ObjectsSettings, heard: Iterable[Collection[str | None]]) -> frozenset[str] | None:
     if not settings.has_realms or not settings.references:
         return None
     handled = set[str | None]()
@@ -77,24 +76,18 @@ def _spoken_for(settings: ObjectsSettings, heard: Iterable[Collection[str | None
     return frozenset(name for name in handled if name is not None)
 
 
-def classes_of(
-    realms: pa.Array | pa.ChunkedArray,
-    kinds: pa.Array | pa.ChunkedArray,
-    created_at: pa.Array | pa.ChunkedArray,
-    retained: Bools,
-    rules: ClassRules,
-) -> Small:
+def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
     """Index of each object's class. Objects of unknown age are young."""
-    names, realm = words_of(realms)
+    names, realm = words_of(objects["realm"])
     reserved = np.array([is_reserved(name) for name in names] + [False])[realm]
     purging = np.array([is_within_any(name, rules.purging) for name in names] + [False])[realm]
     handled = np.array([rules.handled is None or name in rules.handled for name in names] + [rules.handled is None])[realm]
-    created = as_micros(created_at)
+    created = as_micros(objects["created_at"])
     young = (created > rules.cut_off) | (created == NEVER)
     found = np.where(handled, NUMBER[ObjectClass.UNREFERENCED], NUMBER[ObjectClass.UNHANDLED])
     found[retained] = NUMBER[ObjectClass.REFERENCED]
     if rules.known_kinds is not None:
-        kind_names, kind = words_of(kinds)
+        kind_names, kind = words_of(objects["kind"])
         known = np.array([name in rules.known_kinds for name in kind_names] + [False])[kind]
         found[~known] = NUMBER[ObjectClass.UNKNOWN_KIND]
     found[young] = NUMBER[ObjectClass.YOUNG]
@@ -105,8 +98,7 @@ def classes_of(
 
 def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Hold]) -> pa.Array:
     """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
-    unnamed = np.zeros(len(objects), dtype=bool)
-    why = _WORDS.take(pa.array(classes_of(objects["realm"], objects["kind"], objects["created_at"], unnamed, rules)))
+    why = _WORDS.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
     return pc.coalesce(why, _held_by(objects, holds)) if holds else why
 
 

@@ -280,7 +280,7 @@ def judge_objects(
             while begin < len(hit):
                 table = next(tables)
                 part = hit[begin : begin + len(table)]
-                classes = classes_of(table["realm"], table["kind"], table["created_at"], part, rules)
+                classes = classes_of(table, part, rules)
                 add_groups(groups, count_groups(table, classes))
                 names = pa.DictionaryArray.from_arrays(pa.array(classes), _WORDS)
                 writer.write_table(pa.table([names], schema=CLASS))

@@ -119,7 +119,7 @@ class ObjectsLook:
             at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked[places.to_numpy()], pa.int64()))
             witnesses = witness_words(rows).take(at)
         rules = self.rules(settings, purging)
-        codes = classes_of(objects["realm"], objects["kind"], objects["created_at"], flags(pc.is_valid(witnesses)), rules)
+        codes = classes_of(objects, flags(pc.is_valid(witnesses)), rules)
         # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
         unknown = np.flatnonzero(codes == NUMBER[ObjectClass.UNREFERENCED])
         covered = self.covers(join_chunks(objects["key"].take(pa.array(unknown))))

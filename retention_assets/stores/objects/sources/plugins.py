@@ -56,8 +56,7 @@ class PluginSource:
         if not isinstance(given, Generator):
             raise SourceNotWhole(f"{self.label} is not whole: its read() gave {type(given).__name__}; expected {_EXPECTED}.")
         given = self._thread.rows(self.label, given)
-        end: Any = None
-        waiting: list[tuple[Any, ...]] = []
+        waiting, end = list[tuple[Any, ...]](), None
         while True:
             try:
                 one = next(given)
@@ -68,18 +67,19 @@ class PluginSource:
             except Exception as fault:
                 done = f"after {rows + len(waiting):,} rows: {type(fault).__name__}: {mask_text(str(fault))}"
                 raise SourceNotWhole(f"{self.label} is not whole: it failed {done}") from fault
-            if isinstance(one, pa.RecordBatch | pa.Table):
-                yield from self._flushed(waiting, rows)
-                rows += len(waiting) + len(one)
+            is_batch = isinstance(one, pa.RecordBatch | pa.Table)
+            if not is_batch:
+                waiting.append(self._row(one, rows + len(waiting) + 1))
+            if waiting and (is_batch or len(waiting) >= _BATCH):
+                rows += len(waiting)
+                yield self._batch(waiting, rows)
                 waiting = []
+            if is_batch:
+                rows += len(one)
                 yield from self._batches(one, rows)
-                continue
-            waiting.append(self._row(one, rows + len(waiting) + 1))
-            if len(waiting) >= _BATCH:
-                yield from self._flushed(waiting, rows)
-                rows, waiting = rows + len(waiting), []
-        yield from self._flushed(waiting, rows)
-        rows += len(waiting)
+        if waiting:
+            rows += len(waiting)
+            yield self._batch(waiting, rows)
         if not isinstance(end, ShareEnd) or type(end.rows) is not int or end.rows != rows:
             # A share may contain a password, so it is not shown.
             returned = f"ShareEnd(share, {quote(end.rows)})" if isinstance(end, ShareEnd) else quote(end)
@@ -161,14 +161,12 @@ class PluginSource:
             raise self._fault(rows, f"is of a batch that can't be read: {str(fault).splitlines()[0]}") from fault
         yield from table.to_batches()
 
-    def _flushed(self, rows: list[tuple[Any, ...]], before: int) -> Iterator[pa.RecordBatch]:
-        if rows:
-            columns = zip(*rows, strict=True)
-            try:
-                arrays = [pa.array(column, one.type) for column, one in zip(columns, REFERENCES, strict=True)]
-            except UnicodeEncodeError as fault:
-                raise self._fault(before + len(rows), f"or one before it holds what is no text: {fault.reason}") from fault
-            yield pa.record_batch(arrays, schema=REFERENCES)
+    def _batch(self, rows: list[tuple[Any, ...]], last: int) -> pa.RecordBatch:
+        try:
+            arrays = [pa.array(column, one.type) for column, one in zip(zip(*rows, strict=True), REFERENCES, strict=True)]
+        except UnicodeEncodeError as fault:
+            raise self._fault(last, f"or one before it holds what is no text: {fault.reason}") from fault
+        return pa.record_batch(arrays, schema=REFERENCES)
 
     def _fault(self, number: int, what: str) -> SourceNotWhole:
         return SourceNotWhole(f"{self.label} is not whole: row {number:,} {what}.")
