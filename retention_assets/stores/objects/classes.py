@@ -60,11 +60,11 @@ def class_rules(
         cut_off=micros(cut_off),
         purging=frozenset(purging),
         known_kinds=None if settings.known_kinds is None else frozenset(settings.known_kinds),
-        handled=None if heard is None else _handled(settings, heard),
+        handled=None if heard is None else _covered_realms(settings, heard),
     )
 
 
-def _handled(settings: ObjectsSettings, heard: Iterable[Collection[str | None]]) -> frozenset[str] | None:
+def _covered_realms(settings: ObjectsSettings, heard: Iterable[Collection[str | None]]) -> frozenset[str] | None:
     if not settings.has_realms or not settings.references:
         return None
     handled = set[str | None]()
