@@ -52,7 +52,7 @@ _LONG = (
     "sweep",
     "dagster/assets/test_swept_transactions.py",
     "dagster/test_checks.py",
-    "dagster/test_operation_jobs.py",
+    "dagster/test_jobs.py",
     "dagster/test_run_folders.py",
     "frames/test_laws.py",
     "frames/verdicts/test_where_duckdb.py",

@@ -51,6 +51,21 @@ def run(settings: Settings, instance: dg.DagsterInstance, job: str, config: Mapp
     return definition.execute_in_process(run_config=dict(config), instance=instance, raise_on_error=False)
 
 
+def shown(result: dg.ExecuteInProcessResult) -> dict[str, Any]:
+    """Metadata of the one output of a job that succeeded."""
+    assert result.success
+    (event,) = [event for event in result.all_events if event.is_successful_output]
+    return {name: value.value for name, value in event.step_output_data.metadata.items()}
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """The sentence with which the one step that failed did."""
+    (event,) = result.get_step_failure_events()
+    failed = event.step_failure_data.user_failure_data
+    assert failed is not None, event.step_failure_data.error
+    return str(failed.description)
+
+
 def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     """Results of the checks of a run, by name."""
     events = [event.event_specific_data for event in result.all_events if event.event_type_value == "ASSET_CHECK_EVALUATION"]

@@ -1,0 +1,413 @@
+"""The small jobs: what their forms take, who acts, what the run of each question shows, and the sentence with which one refuses.
+
+That a job does what its command does is people/test_operations.py's.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner
+
+from retention_assets.cli import retention
+from retention_assets.dagster.step import AsOfConfig, actor_of
+from retention_assets.definitions import build_defs
+from retention_assets.errors import BadInput
+from retention_assets.people.operation import KIND_TAG
+from retention_assets.policy.durations import text_of
+from retention_assets.policy.model import Datasets, Hold
+from retention_assets.settings.model import Settings
+from retention_assets_tests.dagster.launch import failure, run, shown
+from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
+
+# S1 and S2 are marked; S3 is the latest view, and S2 is 20 days younger than S1.
+SOME = "main: S1:SNAPSHOT@90d=1024 - S2:SNAPSHOT@70d=2048 - S3:SNAPSHOT@1d=10"
+SCHEDULED = "This transaction has been scheduled for deletion."
+DELETED = "Transaction data has been deleted."
+WHY = {"reason": "a test", "actor": "ann"}
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME.replace("1024", "4096"), "lake/b")
+
+
+@pytest.fixture
+def ask(lake: Lake, instance: dg.DagsterInstance) -> Ask:
+    """What the run of a job shows; its answer stands first."""
+
+    def asked(job: str, **config: Any) -> dict[str, Any]:
+        metadata = shown(run(lake.settings, instance, job, config))
+        assert next(iter(metadata)) == "answer"
+        return metadata
+
+    return asked
+
+
+def deeds(lake: Lake) -> list[tuple[str, str, str | None]]:
+    """What people did by the record: the deed, the actor, the reason."""
+    with lake.opened() as ledger:
+        lines = [json.loads(line) for line in ledger.audit_lines()]
+    return [(line["deed"], line["actor"], line["reason"]) for line in lines if line["actor"] not in ("test", "::system")]
+
+
+def hold(lake: Lake, name: str, *transactions: str, **datasets: Any) -> None:
+    chosen = Datasets(**{"include": ("lake/a",), **datasets})
+    with lake.opened() as ledger:
+        ledger.holds.place(Hold(name=name, datasets=chosen, transactions=transactions or None, reason="r"), "bob")
+
+
+# --- what forms take ---
+
+
+@pytest.mark.parametrize(
+    ("job", "config"),
+    [
+        ("change_realm", {"name": "r", "status": "INACTIVE", "actor": "ann", "reason": {"env": "SECRET_OF_THE_SERVER"}}),
+        ("hold", {"name": "h", "datasets": [{"env": "SECRET_OF_THE_SERVER"}], **WHY}),
+        ("sweep", {"datasets": [{"env": "SECRET_OF_THE_SERVER"}]}),
+    ],
+)
+def test_no_form_takes_a_variable_of_the_server(
+    job: str, config: Mapping[str, Any], lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_SERVER", "hunter22")
+    lake.marks()
+    before = deeds(lake)
+    assert "in the form is {env: SECRET_OF_THE_SERVER}" in failure(run(lake.settings, instance, job, config))
+    assert deeds(lake) == before
+    assert not any("hunter22" in str(event) for made in instance.get_runs() for event in instance.all_logs(made.run_id))
+    with lake.opened() as ledger:
+        assert not any("hunter22" in line for line in ledger.audit_lines())
+
+
+def test_a_launch_without_a_reason_is_refused(lake: Lake, instance: dg.DagsterInstance) -> None:
+    """The form begins with an empty one, so that everybody sees that there is one."""
+    lake.marks()
+    ran = run(lake.settings, instance, "unmark", {"dataset": "lake/a"})
+    assert failure(ran).startswith("reason: is empty (found ''); expected some words.")
+    assert deeds(lake) == []
+
+
+def test_a_realm_takes_no_status_that_people_do_not_say(lake: Lake) -> None:
+    job = build_defs(lake.settings).resolve_job_def("change_realm")
+    with pytest.raises(dg.DagsterInvalidConfigError, match="PURGED"):
+        dg.validate_run_config(job, {"name": "r", "status": "PURGED", **WHY})
+
+
+def test_warnings_stand_in_the_log_of_the_run(lake: Lake, instance: dg.DagsterInstance) -> None:
+    ran = run(lake.settings, instance, "hold", {"name": "h", "datasets": ["laek/a", "l*/b", "lake/b"], **WHY})
+    assert ran.success
+    logs = [entry for entry in instance.all_logs(ran.run_id) if not entry.is_dagster_event]
+    assert [entry.user_message for entry in logs if entry.level == logging.WARNING] == [
+        "store 'laek' of 'laek/a' is not in the settings. Did you mean lake?",
+        "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.",
+    ]
+
+
+def test_every_job_says_what_kind_it_is_and_every_field_of_a_form_what_it_means() -> None:
+    jobs = [job for job in build_defs(Settings()).get_repository_def().get_all_jobs() if not job.name.startswith("__ASSET")]
+    kinds = {job.name: job.tags[KIND_TAG] for job in jobs}
+    assert {name for name, kind in kinds.items() if kind == "delete"} == {"sweep", "sweep_partitions", "cycle"}
+    assert {name for name, kind in kinds.items() if kind == "look"} == {"upcoming", "explain", "history", "preview", "forecast"}
+    begins = {
+        "look": "Looks, and changes nothing. ",
+        "act": "Changes the record, and deletes nothing. ",
+        "delete": "DELETES DATA. ",
+    }
+    assert [job.name for job in jobs if not (job.description or "").startswith(begins[kinds[job.name]])] == []
+    for job in jobs:
+        if job.config_mapping is not None:
+            form: Any = job.config_mapping.config_schema.config_type
+            assert [name for name, one in form.fields.items() if not one.description] == [], job.name
+
+
+# --- who acts ---
+
+
+def test_the_actor_is_the_run_or_a_typed_name_beside_the_run_and_the_user_of_dagster(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.marks()
+    job = build_defs(lake.settings).resolve_job_def("unmark")
+    first = job.execute_in_process(run_config={"dataset": "lake/b", "reason": "a test"}, instance=instance)
+    config = {"dataset": "lake/a", "reason": "a test", "actor": "the boss"}
+    second = job.execute_in_process(run_config=config, instance=instance, tags={"user": "bob@desk"})
+    who = f"the boss (bob@desk, run {second.run_id})"
+    assert deeds(lake) == [("UNMARK", f"run {first.run_id}", "a test"), ("UNMARK", who, "a test")]
+    settings = {"RETENTION_CONFIG": str(lake.settings_file)}
+    told = CliRunner(env=settings).invoke(retention, ["history", "lake/a", "S1"], standalone_mode=False)
+    assert f"by {who}" in " ".join(told.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("tags", "who"),
+    [
+        ({}, "run r1"),
+        ({"retention/actor": "alice@desk"}, "alice@desk (run r1)"),
+        ({"retention/actor": "alice@desk", "dagster/schedule_name": "daily"}, "alice@desk (schedule daily, run r1)"),
+        ({"dagster/user": "bob@example.org"}, "bob@example.org (run r1)"),
+        ({"dagster/schedule_name": "daily"}, "schedule daily (run r1)"),
+        ({"dagster/sensor_name": "changes"}, "sensor changes (run r1)"),
+    ],
+)
+def test_the_record_names_who_launched_a_run_as_far_as_its_tags_say(tags: dict[str, str], who: str) -> None:
+    assert actor_of("r1", tags) == who
+
+
+# --- the instant of a run ---
+
+MADE = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("typed", "instant"),
+    [
+        ("", None),
+        (" 7d ", MADE - timedelta(days=7)),
+        ("in 2h", MADE + timedelta(hours=2)),
+        ("2026-01-01", datetime(2026, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_an_instant_is_counted_from_when_the_run_was_made(typed: str, instant: datetime | None) -> None:
+    assert AsOfConfig(as_of=typed).given(lambda: MADE) == instant
+
+
+@pytest.mark.parametrize("typed", ["soon", "in 7", "1001y"])
+def test_what_is_no_instant_is_refused_with_what_would_be_one(typed: str) -> None:
+    with pytest.raises(BadInput, match=r"^as_of: .*in 7d$"):
+        AsOfConfig(as_of=typed).given(lambda: MADE)
+
+
+def test_steps_that_begin_late_count_from_when_the_run_was_made(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("retention_assets.dagster.step.now", lambda: datetime(2099, 1, 1, tzinfo=UTC))
+    ran = run(lake.settings, instance, "report", {"as_of": "400d"})
+    assert ran.success
+    record = instance.get_run_record_by_id(ran.run_id)
+    assert record is not None
+    (report,) = ran.asset_materializations_for_node("report_purge_report")
+    day = (record.create_timestamp.astimezone(UTC) - timedelta(days=400)).date()
+    assert report.metadata["execution_date"].value == day.isoformat()
+    assert "as_of: is not an instant (found 'soon')" in failure(run(lake.settings, instance, "report", {"as_of": "soon"}))
+
+
+# --- questions ---
+
+
+@pytest.mark.parametrize(
+    ("job", "config"),
+    [
+        ("upcoming", {}), ("explain", {"dataset": "lake/a"}), ("explain", {"dataset": "lake/a", "transaction": "S1"}),
+        ("history", {"dataset": "lake/a"}), ("preview", {}), ("forecast", {"days": 3}),
+    ],
+)  # fmt: skip
+def test_who_looks_changes_nothing_and_makes_no_ledger(job: str, config: dict[str, Any], lake: Lake, ask: Ask) -> None:
+    assert ask(job, **config)["answer"]
+    assert not (lake.folder / "ledger.db").exists()
+    lake.marks()
+    with lake.opened() as ledger:
+        before = list(ledger.audit_lines())
+    ask(job, **config)
+    with lake.opened() as ledger:
+        assert list(ledger.audit_lines()) == before
+
+
+def test_what_goes_is_told_by_name_and_size_the_largest_first(lake: Lake, ask: Ask) -> None:
+    lake.marks()
+    upcoming = ask("upcoming")
+    assert upcoming["answer"].startswith(
+        "**4 transactions (9.0 KiB) of 2 datasets go until 2026-04-07 12:00 UTC.**\n\n"
+        "| dataset | transactions | size | first due | policies |\n"
+        "| --- | --- | --- | --- | --- |\n"
+        "| `lake/b` | 2 | 6.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n"
+        "| `lake/a` | 2 | 3.0\u00a0KiB | 2026-04-07 12:00 UTC | `old` |\n\n"
+        "| due | transactions | size |\n"
+        "| --- | --- | --- |\n"
+        "| 2026-04-07 (in 7 days) | 4 | 9.0\u00a0KiB |\n\n"
+    )
+    rows = [(row.data["dataset"], row.data["transaction"], row.data["bytes"]) for row in upcoming["first"].records]
+    assert rows == [("lake/a", "S1", 1024), ("lake/a", "S2", 2048), ("lake/b", "S1", 4096), ("lake/b", "S2", 2048)]
+
+
+@pytest.mark.parametrize(
+    ("config", "datasets", "amount"),
+    [
+        ({"days": 6}, 0, 0),
+        ({"datasets": ["lake/[b-z]"]}, 1, 2),
+        ({"days": 0, "as_of": text_of(DUE)}, 2, 4),
+    ],
+)
+def test_what_goes_is_narrowed_by_days_and_names(
+    config: dict[str, Any], datasets: int, amount: int, lake: Lake, ask: Ask
+) -> None:
+    lake.marks()
+    upcoming = ask("upcoming", **config)
+    assert (upcoming["datasets"], upcoming["transactions"]) == (datasets, amount)
+    assert ("due already" in upcoming["answer"]) == ("as_of" in config)
+
+
+def test_what_a_hold_keeps_does_not_go(lake: Lake, instance: dg.DagsterInstance, ask: Ask) -> None:
+    lake.marks()
+    hold(lake, "audit", "S1")
+    hold(lake, "tagged", **{"with": {"tier": "gold"}})
+    upcoming = ask("upcoming")
+    assert (upcoming["transactions"], upcoming["held"]) == (3, 1)
+    assert "* 1 that fall due as well are kept by the hold `audit`." in upcoming["answer"]
+    assert "* The hold `tagged` asks for attributes of datasets" in upcoming["answer"]
+    lake.says(lake.policies, "{name: filed, datasets: 'lake/*', reason: law}")
+    assert ask("upcoming")["answer"].startswith("**Nothing goes until")
+    bounds = failure(run(lake.settings, instance, "upcoming", {"days": -1}))
+    assert bounds == "days: is out of bounds (found -1); expected at least 0"
+
+
+def nothing(_: Lake) -> None:
+    """Leave the marks as they are."""
+
+
+def rewritten(lake: Lake) -> None:
+    lake.sweeps()
+    log = lake.folder / "log" / "lake-a.jsonl"
+    log.write_text(log.read_text().replace("S1", "S0"))
+
+
+def vanished(lake: Lake) -> None:
+    lake.sweeps()
+    (lake.folder / "log" / "lake-a.jsonl").unlink()
+
+
+def partly_swept(lake: Lake) -> None:
+    with lake.opened() as ledger:
+        ledger.unmark.transactions("lake/a", ["S2"], "bob", "still | needed")
+    lake.sweeps()
+    hold(lake, "audit")
+
+
+def came_again(lake: Lake) -> None:
+    lake.sweeps()
+    lake.comes_again("S1", "lake/a", closed_at="2026-01-01T00:00:00Z")
+
+
+def unsound(lake: Lake) -> None:
+    log = lake.folder / "log" / "lake-a.jsonl"
+    log.write_text(log.read_text().replace('"S1"', '"S0"', 1))
+
+
+# What happened after four marks were made, the transaction that is asked about, how the answer begins, and what else it says.
+EXPLAINED: dict[str, tuple[Callable[[Lake], object], str, str, tuple[str, ...]]] = {
+    "marked": (
+        nothing, "S1",
+        f"**S1 of lake/a: {SCHEDULED}**\n\nIt is due at 2026-04-07T12:00:00Z, by policy old@1. To keep it: the job `keep`, or"
+        " `retention keep lake/a S1 --reason …`.",
+        (
+            "Judged at 2026-03-31T12:00:00Z: **mark** by policy `old`. Policy 'old' selects it and nothing protects it: it is marked",
+            "* Branch `main`: 2 views behind the latest one",
+        ),
+    ),
+    "swept": (Lake.sweeps, "S1", f"**S1 of lake/a: {DELETED}**\n\nIt was deleted at 20", ()),
+    "in its log no more": (rewritten, "S1", f"**S1 of lake/a: {DELETED}**", ()),
+    "in no log": (vanished, "S1", f"**S1 of lake/a: {DELETED}**", ()),
+    "held since": (
+        lambda lake: hold(lake, "audit", "S1"), "S1", "**S1 of lake/a: This transaction is marked, and the hold audit keeps it.**",
+        (
+            "held by audit, so it is not swept",
+            "**spare** by policy `old`. Policy 'old' selects it, but something protects it: it is spared. It is marked: the sweep looks",
+        ),
+    ),
+    "kept": (
+        nothing, "S3", "**S3 of lake/a: No policy selects it, so it stays.**", ("* It is younger than policy 'old' asks for.",),
+    ),
+    "a dataset": (
+        nothing, "", "**lake/a has 3 transactions (3.0 KiB)",
+        (
+            f"{SCHEDULED} That is said of these, which fall due next:",
+            "| `S1` | 1.0\u00a0KiB | 2026-04-07 12:00 UTC (in 7 days) | `old` |",
+        ),
+    ),
+    "a dataset of which some is swept": (
+        partly_swept, "",
+        "**lake/a has 3 transactions (3.0 KiB): 1 spared (2.0 KiB), 1 kept (10 B), 1 deleted (1.0 KiB).**",
+        (f"| `S1` | SNAPSHOT | 2025-12-31 12:00 UTC | 1.0\u00a0KiB | deleted | {DELETED} |", "* Held by `audit`."),
+    ),
+    "a dataset that is gone": (vanished, "", "**lake/a is in no store any more: 2 deleted (3.0 KiB).**", ()),
+    "a dataset with a new transaction under an old id": (came_again, "", "**lake/a has 3 transactions", ("1 deleted",)),
+    "a dataset that is refused": (
+        unsound, "", "**lake/a is refused: ", ("Until then nothing of it is judged, marked or swept.",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EXPLAINED)
+def test_an_explanation_says_what_became_of_it_and_why(case: str, lake: Lake, ask: Ask) -> None:
+    happens, transaction, begins, words = EXPLAINED[case]
+    lake.marks()
+    happens(lake)
+    # a name as it is pasted
+    said = ask("explain", dataset=" lake/a ", **({"transaction": transaction} if transaction else {}))["answer"]
+    assert said.startswith(begins), said
+    for sentence in words:
+        assert sentence in said, said
+
+
+@pytest.mark.parametrize("job", ["explain", "history"])
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        ("", "dataset: is empty (found ''); expected a dataset, as store/name"),
+        ("b", "the settings have no store named b (found 'b'). Did you mean lake/b?"),
+        ("lake/c", "dataset 'lake/c' is not in store lake. Did you mean lake/b or lake/a?"),
+        ("LAKE/A", "the settings have no store named LAKE (found 'LAKE/A'). Did you mean lake/a?"),
+    ],
+)
+def test_a_name_that_is_not_there_is_answered_with_those_that_are_near(
+    job: str, dataset: str, words: str, lake: Lake, instance: dg.DagsterInstance
+) -> None:
+    lake.marks()
+    assert failure(run(lake.settings, instance, job, {"dataset": dataset})).endswith(words)
+
+
+def test_what_happened_last_stands_first(lake: Lake, ask: Ask) -> None:
+    lake.marks()
+    partly_swept(lake)
+    told = ask("history", dataset="lake/a")
+    assert told["answer"].startswith("**lake/a: 1 deleted, 1 taken back, 1 never marked.**\n\nWhat changed last stands first.")
+    assert told["answer"].index("| `S1` |") < told["answer"].index("| `S3` |")
+    assert {row.data["transaction"]: (row.data["mark"], row.data["message"]) for row in told["history"].records} == {
+        "S1": ("SWEPT", DELETED), "S2": ("UNMARKED", ""), "S3": ("", ""),
+    }  # fmt: skip
+    alone = ask("history", dataset="lake/a", transactions=["S2"])["answer"]
+    assert alone.startswith("**lake/a: 1 taken back.**")
+    assert "by bob: still \\| needed" in alone
+
+
+def test_what_is_older_than_the_visibility_mark_is_counted(ask: Ask) -> None:
+    ask("advance_visibility", dataset="lake/a", retention="1d", as_of=text_of(MARKED))
+    told = ask("history", dataset="lake/a")
+    assert (told["transactions"], told["hidden"]) == (1, 2)
+    assert "2 more are older than the visibility mark" in told["answer"]
+
+
+def test_a_forecast_shows_a_summary_a_plot_the_days_and_other_policies(lake: Lake, ask: Ask, tmp_path: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(f"policies: [{OLD.replace('30d', '900d')}]\n")
+    lake._log("lake/bad", ['{"dataset":"lake/bad","transaction":"X","parent":"X","type":"APPEND","status":"ABORTED"}'])
+    told = ask("forecast", as_of=text_of(MARKED), days=30, policies=[str(other)])
+    assert told["answer"].startswith("**With the policies in force, 9.0 KiB become 20 B in 30 days:")
+    assert f"\n\nWith {other}, 9.0 KiB become 9.0 KiB in 30 days:" in told["answer"].replace("\\", "")
+    assert "lake/bad is left out, because its log is not sound: cycle" in told["answer"]
+    numbers = {name: told[name] for name in ("bytes_now", "bytes_then", "marked", "deleted", "left_out")}
+    assert numbers == {"bytes_now": 9236, "bytes_then": 20, "marked": 4, "deleted": 4, "left_out": 1}
+    assert told["plot"].startswith("![9.0 KiB become 20 B in 30 days](data:image/svg+xml;base64,")
+    # Small enough for Dagster to show it without a click.
+    assert len(told["stored_by_day"]) < 1_000
+    rows = [(row.data["policies"], row.data["until"], row.data["deleted"], row.data["bytes"]) for row in told["days"].records]
+    assert rows[:2] == [("today", "2026-04-06", 0, 9236), ("today", "2026-04-13", 4, 20)]
+    assert {row[0] for row in rows} == {"today", str(other)}
+    assert len(json.loads(Path(told["file"]).read_text())["days"]) == 30
