@@ -15,7 +15,6 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from retention_assets.dagster import automation
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.soundness import sound_log
@@ -26,7 +25,7 @@ from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
+from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock, Ticks
 from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
@@ -34,26 +33,6 @@ from retention_assets_tests.sweep.lakes import OLD, Lake
 # At 30 days and a microsecond S1 is old enough, which is seen at the next full hour.
 YOUNG = "main: S1:SNAPSHOT@20d=10 - S2:SNAPSHOT@1d=10"
 HOUR = timedelta(hours=1)
-
-
-class Clock:
-    """What time a tick has."""
-
-    def __init__(self) -> None:
-        self.time = AS_OF
-
-    def __call__(self) -> datetime:
-        return self.time
-
-    def goes_on(self, by: timedelta) -> None:
-        self.time += by
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(automation, "now", made)
-    return made
 
 
 class Looped(Lake):
@@ -64,9 +43,7 @@ class Looped(Lake):
 
     def asks_for(self, instance: dg.DagsterInstance) -> list[str]:
         """What the one run that a tick asks for is about; nothing if it asks for none."""
-        found = self.tick(instance)
-        assert bool(found.run_requests) != bool(found.skip_message)
-        return [name for request in found.run_requests for name in request.run_config["datasets"]]
+        return Ticks(self, instance).asks_for("evaluation_loop")
 
     def evaluates(self, as_of: datetime = AS_OF, only: str | None = None) -> None:
         """Judge as the assets do, in one piece and without Spark."""
@@ -80,9 +57,6 @@ class Looped(Lake):
             marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
             evaluations = evaluations_of(log.datasets, tokens, rules_digests(rules, names, as_of), found, as_of)
             ledger.marks.mark(marks, as_of, "test", evaluations=evaluations)
-
-    def set(self, **automation: Any) -> None:
-        changed(self, automation=automation)
 
     def within(self, change: Callable[[Ledger], object]) -> None:
         """Change something in the ledger."""
@@ -253,7 +227,7 @@ def test_time_alone_brings_a_dataset_back_at_the_next_full_hour(
     """Of a day at midnight, which is twelve hours later. It loops not: what was judged then comes back no more."""
     lake.has(YOUNG, "lake/young")
     lake.evaluates()
-    lake.set(everything="1y", **({"granularity": granularity} if granularity else {}))
+    lake.configures(automation=dict(everything="1y", **({"granularity": granularity} if granularity else {})))
     clock.goes_on(timedelta(days=10) + after - timedelta(microseconds=1))
     assert lake.asks_for(instance) == []
     clock.goes_on(timedelta(microseconds=1))
@@ -265,7 +239,7 @@ def test_time_alone_brings_a_dataset_back_at_the_next_full_hour(
 
 def test_everything_is_looked_at_once_in_a_while(lake: Looped, clock: Clock, instance: dg.DagsterInstance) -> None:
     lake.evaluates()
-    lake.set(everything="3d")
+    lake.configures(automation={"everything": "3d"})
     clock.goes_on(timedelta(days=2))
     lake.evaluates(clock.time, only="lake/a")
     clock.goes_on(timedelta(days=1) - timedelta(microseconds=1))
@@ -346,14 +320,14 @@ def test_a_partition_that_somebody_judges_by_hand_is_waited_for(
 
 
 def test_a_store_that_is_away_hides_its_own_alone(lake: Looped, instance: dg.DagsterInstance) -> None:
-    changed(lake, store=AWAY)
+    lake.configures(AWAY)
     assert lake.asks_for(instance) == ["lake/*"]
 
 
 def test_a_large_round_is_cut_into_runs_the_longest_unseen_first(
     lake: Looped, clock: Clock, instance: dg.DagsterInstance
 ) -> None:
-    lake.set(datasets_per_run=2, everything="1d")
+    lake.configures(automation={"datasets_per_run": 2, "everything": "1d"})
     lake.evaluates(only="lake/a")
     clock.goes_on(timedelta(days=2))
     assert lake.asks_for(instance) == ["lake/b", "lake/c"]
@@ -390,7 +364,7 @@ def test_the_loop_turns_by_itself(lake: Looped, clock: Clock, instance: dg.Dagst
     with lake.opened() as ledger:
         ledger.holds.place(hold("h", "lake/c"), "ann")
     turn("lake/c")
-    lake.set(everything="1y")
+    lake.configures(automation={"everything": "1y"})
     clock.goes_on(timedelta(days=10, hours=1))
     # The line of 85 days passes a transaction of these two as well, which another policy has marked: early, and nothing is new.
     turn("lake/a", "lake/c", "lake/young")

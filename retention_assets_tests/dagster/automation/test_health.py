@@ -11,11 +11,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from retention_assets.dagster import automation, stores
 from retention_assets.definitions import build_defs
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
-from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
+from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock
 from retention_assets_tests.dagster.launch import materialize, run, tick
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake
@@ -26,17 +25,15 @@ STEP = timedelta(minutes=5)
 class Daemon:
     """Turns the sensors by hand as Dagster's daemon does, and has their runs run at once."""
 
-    def __init__(self, lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.lake, self.instance, self.time = lake, instance, AS_OF
-        for module in (automation, automation, stores):
-            monkeypatch.setattr(module, "now", lambda: self.time)
+    def __init__(self, lake: Lake, instance: dg.DagsterInstance, clock: Clock) -> None:
+        self.lake, self.instance, self.clock = lake, instance, clock
 
     def evaluates(self) -> list[str]:
         """A tick of the loop, and its run; what the run was about."""
-        self.time += STEP
+        self.clock.goes_on(STEP)
         found = tick(self.lake.settings, self.instance, "evaluation_loop")
         for request in found.run_requests:
-            config = {**request.run_config, "as_of": text_of(self.time), "log_level": "CRITICAL"}
+            config = {**request.run_config, "as_of": text_of(self.clock.time), "log_level": "CRITICAL"}
             assert run(self.lake.settings, self.instance, "evaluate", config).success
         return [name for request in found.run_requests for name in request.run_config["datasets"]]
 
@@ -58,11 +55,7 @@ class Daemon:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path / "lake")
-    for name in ("a", "sick"):
-        made.has(SOME, f"lake/{name}")
-    changed(made, store=AWAY)
-    return made
+    return Lake(tmp_path / "lake").has(SOME, "lake/a").has(SOME, "lake/sick").configures(AWAY)
 
 
 @pytest.fixture
@@ -72,8 +65,8 @@ def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
 
 
 @pytest.fixture
-def daemon(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Daemon:
-    return Daemon(lake, instance, monkeypatch)
+def daemon(lake: Lake, instance: dg.DagsterInstance, clock: Clock) -> Daemon:
+    return Daemon(lake, instance, clock)
 
 
 def breaks(lake: Lake) -> str:
@@ -140,7 +133,7 @@ def test_a_refused_dataset_that_is_gone_is_over_though_nothing_is_left_to_read(l
     daemon.asks_stores()
     assert daemon.says("log_is_sound").passed
     # Nor does the look at everything, a day later, find it again in what is published.
-    daemon.time += timedelta(days=1, hours=1)
+    daemon.clock.goes_on(timedelta(days=1, hours=1))
     lake.branches("dev", "S1", "lake/a")
     assert daemon.evaluates() == ["lake/a"]
     assert daemon.says("log_is_sound").passed
@@ -168,13 +161,13 @@ def test_what_a_check_finds_in_other_datasets_is_red_and_stops_no_run(
     ]
     instance.add_dynamic_partitions("datasets", ["lake/a", "lake/sick"])
     assets = ("transaction_log", "candidate_marks")
-    assert materialize(lake.settings, instance, assets, daemon.time, partition_key="lake/a").success
+    assert materialize(lake.settings, instance, assets, daemon.clock.time, partition_key="lake/a").success
     said = daemon.says("limits_are_respected", "candidate_marks")
     assert (said.passed, said.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert daemon.asks_stores() == 2
     assert daemon.says("limits_are_respected", "candidate_marks").severity is dg.AssetCheckSeverity.ERROR
     # Somebody judges it again, and it is in order.
-    assert materialize(lake.settings, instance, assets, daemon.time, partition_key="lake/sick").success
+    assert materialize(lake.settings, instance, assets, daemon.clock.time, partition_key="lake/sick").success
     assert daemon.says("limits_are_respected", "candidate_marks").passed
 
 
@@ -188,7 +181,7 @@ def test_once_a_day_a_run_of_few_datasets_looks_at_everything(lake: Lake, daemon
     lake.branches("dev", "S1", "lake/a")
     assert daemon.evaluates() == ["lake/a"]
     assert daemon.says("verdicts_sum_to_the_log", "candidate_marks").passed
-    daemon.time += timedelta(days=1)
+    daemon.clock.goes_on(timedelta(days=1))
     lake.branches("dev2", "S1", "lake/a")
     assert daemon.evaluates() == ["lake/a"]
     said = daemon.says("verdicts_sum_to_the_log", "candidate_marks")
@@ -205,12 +198,12 @@ def test_a_store_that_goes_away_and_comes_back_between_runs_shows_within_a_tick(
     assert daemon.asks_stores() == 1
     assert daemon.says("stores_are_reachable").passed
     assert daemon.asks_stores() == 0
-    away: datetime = daemon.time
+    away: datetime = daemon.clock.time
     (lake.folder / "log").rename(lake.folder / "unmounted")
     assert daemon.asks_stores() == 1
     said = daemon.says("stores_are_reachable")
     assert "1 violation in 1 store. lake: " in str(said.description)
-    daemon.time += STEP
+    daemon.clock.goes_on(STEP)
     assert daemon.asks_stores() == 0
     # Another one: the check is red already, and says more.
     shutil.rmtree(lake.folder / "nothing-here")
@@ -240,16 +233,14 @@ def test_a_check_that_a_run_has_planned_stops_no_tick(lake: Lake, daemon: Daemon
     assert not daemon.says("stores_are_reachable").passed
 
 
-def test_a_sweep_looks_once_a_day_though_nothing_is_due(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_looks_once_a_day_though_nothing_is_due(lake: Lake, instance: dg.DagsterInstance, clock: Clock) -> None:
     """Only where one has looked before: a new environment has nothing to be late with."""
-    settings = changed(lake, automation={"sweep": "15m"})
+    settings = lake.configures(automation={"sweep": "15m"}).settings
     assert tick(settings, instance, "sweep_tick").run_requests == []
     assert run(settings, instance, "sweep", {"as_of": text_of(AS_OF), "log_level": "CRITICAL"}).success
     last = instance.get_latest_materialization_event(dg.AssetKey("swept_transactions"))
     assert last is not None
     swept = datetime.fromtimestamp(last.timestamp, AS_OF.tzinfo)
     for hours, requests in ((19, []), (20, [{"datasets": ["*"]}])):
-        monkeypatch.setattr(automation, "now", lambda hours=hours: swept + timedelta(hours=hours))
+        clock.time = swept + timedelta(hours=hours)
         assert [one.run_config for one in tick(settings, instance, "sweep_tick").run_requests] == requests

@@ -11,13 +11,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from retention_assets.dagster import automation
 from retention_assets.dagster.automation import stretches_of
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import Settings
-from retention_assets_tests.dagster.automation.conftest import SOME, changed
+from retention_assets_tests.dagster.automation.conftest import SOME, Clock
 from retention_assets_tests.dagster.launch import create_run, step_config, tick
-from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 PARTITIONS = "abcdef"
@@ -49,11 +47,10 @@ def test_a_range_is_what_dagster_takes_for_it() -> None:
 
 
 @pytest.fixture
-def lake(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(lake: Lake, clock: Clock) -> Lake:
     """Six datasets; nobody has looked at them."""
     for name in "cdef":
         lake.has(SOME, f"lake/{name}")
-    monkeypatch.setattr(automation, "now", lambda: AS_OF)
     return lake
 
 
@@ -65,7 +62,7 @@ def known(instance: dg.DagsterInstance) -> dg.DagsterInstance:
 
 
 def asked(lake: Lake, instance: dg.DagsterInstance, sensor: str = "evaluation_loop", **automation: Any) -> list[Any]:
-    settings = changed(lake, automation=automation) if automation else lake.settings
+    settings = lake.configures(automation=automation).settings if automation else lake.settings
     requests: Sequence[dg.RunRequest] = tick(settings, instance, sensor).run_requests
     return [(one.job_name, _stretch(one), dict(one.run_config)) for one in requests]
 
@@ -100,37 +97,35 @@ def test_what_has_no_partition_yet_is_a_list(lake: Lake, instance: dg.DagsterIns
         ("f", [("sweep_partitions", ["lake/f"], {})]),
     ],
 )
-def test_each_stretch_is_a_run(
-    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, due: str, expected: list[Any]
-) -> None:
+def test_each_stretch_is_a_run(lake: Lake, known: dg.DagsterInstance, clock: Clock, due: str, expected: list[Any]) -> None:
     """What is due in between is not touched."""
     policy = "{name: old, datasets: {include: ['lake/[%s]']}, select: {older_than: 30d}}"
     lake.says(policy % due)
     assert lake.marks() > 0
-    monkeypatch.setattr(automation, "now", lambda: DUE)
+    clock.time = DUE
     assert asked(lake, known, "sweep_tick") == expected
 
 
-def test_many_stretches_are_a_list(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_stretches_are_a_list(lake: Lake, instance: dg.DagsterInstance, clock: Clock) -> None:
     """Each would start a Spark session of its own."""
     order = [f"lake/{name}" for name in "axbycz"] + ["lake/d"]
     instance.add_dynamic_partitions("datasets", order)
     lake.says("{name: old, datasets: {include: ['lake/[abcd]']}, select: {older_than: 30d}}")
     assert lake.marks() > 0
-    monkeypatch.setattr(automation, "now", lambda: DUE)
+    clock.time = DUE
     assert asked(lake, instance, "sweep_tick") == [
         ("sweep", [], {"datasets": ["lake/a", "lake/b", "lake/c", "lake/d"]}),
     ]  # fmt: skip
 
 
 def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, clock: Clock
 ) -> None:
-    settings = changed(lake, partition_by="store")
+    settings = lake.configures(partition_by="store").settings
     instance.add_dynamic_partitions("datasets", ["lake"])
     lake.says("{name: old, datasets: {include: ['lake/[bc]']}, select: {older_than: 30d}}")
     assert lake.marks() > 0
-    monkeypatch.setattr(automation, "now", lambda: DUE)
+    clock.time = DUE
     (request,) = tick(settings, instance, "sweep_tick").run_requests
     assert (request.job_name, _stretch(request)) == ("sweep_partitions", ["lake"])
     assert request.run_config == {"ops": {"retention": {"config": {"datasets": ["lake/b", "lake/c"]}}}}
@@ -143,11 +138,11 @@ def test_a_store_is_one_partition_in_which_only_some_datasets_are_meant(
     ("sensor", "job"), [("evaluation_loop", "evaluate"), ("policy_files", "evaluate"), ("sweep_tick", "sweep")]
 )
 def test_ticks_wait_for_a_run_over_partitions_as_for_any_other(
-    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, sensor: str, job: str
+    lake: Lake, known: dg.DagsterInstance, clock: Clock, sensor: str, job: str
 ) -> None:
     if job == "sweep":
         lake.marks()
-    monkeypatch.setattr(automation, "now", lambda: DUE)
+    clock.time = DUE
     run = create_run(known, build_defs(lake.settings).resolve_job_def(f"{job}_partitions"), dg.DagsterRunStatus.STARTED)
     found = tick(lake.settings, known, sensor)
     assert (found.run_requests, run.run_id in found.skip_message) == ([], True)
@@ -171,23 +166,19 @@ def test_changed_policies_have_a_run_for_each_stretch(lake: Lake, known: dg.Dags
 
 
 @pytest.mark.usefixtures("local_spark")
-def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(
-    lake: Lake, known: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_over_partitions_judges_and_sweeps_as_a_list_does(lake: Lake, known: dg.DagsterInstance, clock: Clock) -> None:
     """What the ticks ask for is run; afterwards they find nothing to do, and each dataset's partition tells of it."""
     defs = build_defs(lake.settings)
 
     def runs(sensor: str) -> None:
         for request in tick(lake.settings, known, sensor).run_requests:
-            job, timed = defs.resolve_job_def(str(request.job_name)), step_config(as_of=at.isoformat())
+            job, timed = defs.resolve_job_def(str(request.job_name)), step_config(as_of=clock.time.isoformat())
             assert job.execute_in_process(instance=known, tags=dict(request.tags), run_config=timed).success
 
-    at = AS_OF
     runs("evaluation_loop")
     assert asked(lake, known) == []
     assert known.get_materialized_partitions(dg.AssetKey("candidate_marks")) == {f"lake/{name}" for name in PARTITIONS}
-    at = AS_OF + timedelta(days=30)
-    monkeypatch.setattr(automation, "now", lambda: at)
+    clock.goes_on(timedelta(days=30))
     runs("sweep_tick")
     assert {name: lake.there(f"lake/{name}") for name in PARTITIONS} == {name: {"S3"} for name in PARTITIONS}
     assert tick(lake.settings, known, "sweep_tick").skip_message == "No mark is due."

@@ -8,7 +8,7 @@ import dagster as dg
 from retention_assets.definitions import build_defs
 from retention_assets.settings.model import Settings, settings_of
 from retention_assets.settings.yaml import Document
-from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, changed
+from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
 from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.sweep.lakes import Lake
 
@@ -64,7 +64,7 @@ def test_a_tick_observes_a_store_once_per_change(lake: Lake, instance: dg.Dagste
 
 
 def test_a_store_that_is_away_is_not_observed_as_an_empty_one(lake: Lake, instance: dg.DagsterInstance) -> None:
-    assert observed(changed(lake, store=AWAY), instance) == ["store/lake"]
+    assert observed(lake.configures(AWAY).settings, instance) == ["store/lake"]
 
 
 def test_a_person_observes_what_a_tick_does(lake: Lake, instance: dg.DagsterInstance) -> None:
