@@ -4,7 +4,7 @@ Belongs here: the shortest way to each. Not a second implementation of anything.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -85,18 +85,33 @@ def marks_of(ledger: Ledger, plan: Plan) -> list[Mapping[str, Any]]:
     return [row._mapping for row in ledger.sweeps.rows(query)]
 
 
-def planned(ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper") -> tuple[Lease, Plan, list[int]]:
+def planned(
+    ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper", as_of: datetime = LATER
+) -> tuple[Lease, Plan, list[int]]:
     """A lease and a plan of everything that is due."""
     lease = take_lease(ledger, dataset, holder)
-    plan = plan_of(ledger, lease, ids(ledger, dataset=dataset))
+    plan = plan_of(ledger, lease, ids(ledger, dataset=dataset), as_of)
     return lease, plan, [row["id"] for row in marks_of(ledger, plan)]
 
 
-def swept(ledger: Ledger, dataset: str = "lake/d") -> Lease:
-    """Everything that is due of a dataset, swept."""
-    lease, plan, marks = planned(ledger, dataset)
+def swept(
+    ledger: Ledger,
+    dataset: str = "lake/d",
+    outcomes: Mapping[str, Outcome] | None = None,
+    day: date | None = None,
+    as_of: datetime = LATER,
+) -> Lease:
+    """Everything that is due of a dataset, swept: deleted, if nothing else is said, with ten bytes each."""
+    lease, plan, marks = planned(ledger, dataset, as_of=as_of)
     begun = ledger.sweeps.begin([lease], [plan], marks).marks
-    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    rows = ledger.marks.table([dataset], ["SWEEPING"])
+    names = dict(zip(rows["id"].to_pylist(), rows["transaction"].to_pylist(), strict=True))
+    settlements = []
+    for mark in begun:
+        outcome = (outcomes or {}).get(names[mark], Outcome.DELETED)
+        is_hidden, failed = outcome is Outcome.HIDDEN, outcome is Outcome.FAILED
+        settlements.append(Settlement(mark, outcome, 10 * (not is_hidden), "no" * failed or None, bytes_hidden=10 * is_hidden))
+    assert ledger.sweeps.settle([lease], settlements, day).marks == begun
     ledger.sweeps.finish([lease], [plan])
     return lease
 

@@ -29,7 +29,6 @@ from retention_assets_tests.ledger.states import (
 DAY, MINUTE = timedelta(days=1), timedelta(minutes=1)
 QUIET = 400 * DAY
 AHEAD = datetime(2100, 1, 1, tzinfo=UTC)
-JUMPED = r"more than 14 days after the newest time that a run of this ledger or a log has seen, {}.* `retention clock accept`"
 
 
 @pytest.fixture(autouse=True)
@@ -47,56 +46,54 @@ def violations(ledger: Ledger) -> list[str]:
 # --- a jump ahead -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("newest_in_logs", [None, T0 - QUIET])
-def test_the_first_run_is_never_refused_however_quiet_the_lake(newest_in_logs: datetime | None, ledger: Ledger) -> None:
-    assert ledger.clock.check(T0, newest_in_logs) is None
-    assert ledger.clock.times().newest_seen_at == T0
+TICK = timedelta(microseconds=1)
+# Steps: when a run asks, the newest time in the logs by then, and whether it may sweep.
+RUNS: dict[str, list[tuple[timedelta, timedelta | None, bool]]] = {
+    "the first run": [(0 * DAY, None, True)],
+    "the first run, in a quiet lake": [(0 * DAY, -QUIET, True)],
+    # A run that was refused has seen nothing.
+    "a jump ahead of everything that runs and logs have seen": [
+        (0 * DAY, None, True), (14 * DAY, None, True), (0 * DAY, None, True), (28 * DAY + TICK, DAY, False),
+        (28 * DAY + TICK, None, False), (28 * DAY + TICK, 14 * DAY + TICK, True),
+    ],
+    # Within the skew a log time that is still to come is another clock that is a little ahead.
+    "a log time that is still to come neither freezes nor vouches": [
+        (0 * DAY, None, True), (DAY, QUIET, True), (30 * DAY, QUIET, False), (30 * DAY, 30 * DAY + 5 * MINUTE, True),
+    ],
+    "a time that an earlier run saw and that is still to come vouches for nothing": [
+        (QUIET, None, True), (0 * DAY, -15 * DAY, False),
+    ],
+}  # fmt: skip
 
 
-def test_a_jump_ahead_of_everything_that_runs_and_logs_have_seen_sweeps_nothing(ledger: Ledger) -> None:
-    assert ledger.clock.check(T0, None) is None
-    assert ledger.clock.check(T0 + 14 * DAY, None) is None
-    assert ledger.clock.check(T0, None) is None
-    far = T0 + 28 * DAY + timedelta(microseconds=1)
-    why = ledger.clock.check(far, T0 + DAY)
-    assert why is not None
+@pytest.mark.parametrize("case", RUNS)
+def test_a_run_may_sweep_as_long_as_its_clock_fits_what_runs_and_logs_have_seen(ledger: Ledger, case: str) -> None:
+    for at, newest_in_logs, goes in RUNS[case]:
+        before = ledger.clock.times().newest_seen_at
+        why = ledger.clock.check(T0 + at, None if newest_in_logs is None else T0 + newest_in_logs)
+        assert (why is None) is goes, (at, why)
+        if why is not None:
+            assert ledger.clock.times().newest_seen_at == before
+
+
+def test_a_refusal_says_which_time_is_too_late_and_what_helps(ledger: Ledger) -> None:
+    ledger.clock.check(T0 + 14 * DAY, None)
+    why = str(ledger.clock.check(T0 + 28 * DAY + TICK, None))
     assert why.startswith("It is 2026-01-29T00:00:00.000001Z, more than 14 days after the newest time")
     assert "2026-01-15T00:00:00Z" in why
     assert "`retention clock accept`" in why
-    # A run that was refused has seen nothing.
-    assert ledger.clock.times().newest_seen_at == T0 + 14 * DAY
-    assert ledger.clock.check(far, far - 14 * DAY) is None
 
 
 def test_whoever_runs_once_a_month_says_so(ledger: Ledger) -> None:
     month = Duration(days=45)
-    assert ledger.clock.check(T0, None, month) is None
-    assert ledger.clock.check(T0 + 45 * DAY, None, month) is None
-    assert ledger.clock.check(T0 + 91 * DAY, None, month) is not None
+    assert [ledger.clock.check(T0 + days * DAY, None, month) is None for days in (0, 45, 91)] == [True, True, False]
 
 
 def test_marks_of_a_wrong_clock_do_not_vouch_for_it(ledger: Ledger) -> None:
     """Marking goes on by a clock that jumped; that it marked makes the clock no better."""
     ledger.clock.check(T0, None)
-    assert ledger.clock.check(T0 + 40 * DAY, None) is not None
     ledger.marks.mark(candidates(["T1"]), T0 + 40 * DAY, "evaluation")
     assert ledger.clock.check(T0 + 40 * DAY, None) is not None
-
-
-def test_a_log_time_that_is_still_to_come_neither_freezes_nor_vouches(ledger: Ledger) -> None:
-    ledger.clock.check(T0, None)
-    assert ledger.clock.check(T0 + DAY, T0 + QUIET) is None
-    assert ledger.clock.check(T0 + 30 * DAY, T0 + QUIET) is not None
-    # Within the skew it is another clock that is a little ahead.
-    assert ledger.clock.check(T0 + 30 * DAY, T0 + 30 * DAY + 5 * MINUTE) is None
-
-
-def test_a_time_that_an_earlier_run_saw_and_that_is_still_to_come_vouches_for_nothing(ledger: Ledger) -> None:
-    ledger.clock.check(T0 + QUIET, None)
-    assert ledger.clock.check(T0, T0 - 15 * DAY) is not None
-    ledger.clock.accept(T0, "ann")
-    assert ledger.clock.check(T0 + DAY, T0 - 15 * DAY) is None
-    assert ledger.clock.check(T0 + 16 * DAY, None) is not None
 
 
 @pytest.mark.parametrize(
@@ -150,14 +147,6 @@ def test_what_a_person_vouches_for_goes_on_at_the_very_next_run(ledger: Ledger) 
     ]  # fmt: skip
 
 
-def test_the_times_are_those_of_the_guard(ledger: Ledger) -> None:
-    assert ledger.clock.times() == LedgerTimes(None, None, None)
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    ledger.clock.check(LATER, None)
-    ledger.clock.accept(LATER, "ann", "r")
-    assert ledger.clock.times() == LedgerTimes(T0, LATER, LATER)
-
-
 # --- a clock that went back -------------------------------------------------------------------------------------------
 
 
@@ -173,10 +162,8 @@ def test_a_reset_takes_back_what_was_marked_later_than_now_and_nothing_else(ledg
     ledger.marks.mark(candidates(["gone"], grace="0s"), T0 + WEEK, "evaluation")
     lease = take_lease(ledger)
     plan = plan_of(ledger, lease, ids(ledger, "gone"), T0 + WEEK)
-    ledger.sweeps.settle(
-        [lease],
-        [Settlement(one, Outcome.DELETED) for one in ledger.sweeps.begin([lease], [plan], ids(ledger, "gone")).marks],
-    )
+    begun = ledger.sweeps.begin([lease], [plan], ids(ledger, "gone")).marks
+    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED) for mark in begun])
     ledger.marks.mark(candidates(["later"]), T0 + 300 * DAY, "evaluation")
     ledger.marks.mark(candidates(["begun"], grace="0s"), T0 + 301 * DAY, "evaluation")
     ledger.clock.check(T0 + 301 * DAY, None)
@@ -244,22 +231,16 @@ def test_whatever_a_caller_says_nothing_is_planned_before_its_grace_is_over(ledg
     assert plan_of(ledger, lease, ids(ledger), due).marks == 0
 
 
-def test_what_is_in_a_plan_does_not_begin_before_its_grace_is_over(ledger: Ledger) -> None:
-    """Somebody has put the row there past the ledger, or the clock went back in between."""
-    due = future(ledger)
+@pytest.mark.parametrize("is_due_by_now", [False, True])
+def test_what_is_in_a_plan_does_not_begin_before_it_is_due(ledger: Ledger, is_due_by_now: bool) -> None:
+    """Neither by the clock nor by its plan: somebody put the row there past the ledger, or the clock went back in between."""
+    if is_due_by_now:
+        ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
     lease = take_lease(ledger)
-    plan = plan_of(ledger, lease, [], due)
+    plan = plan_of(ledger, lease, [], LATER - MINUTE if is_due_by_now else future(ledger))
     write_past_ledger(ledger, f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
     assert not ledger.sweeps.begin([lease], [plan], ids(ledger)).marks
     assert statuses(ledger) == {"T1": "MARKED"}
-
-
-def test_what_is_not_due_by_its_plan_does_not_begin(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    lease = take_lease(ledger)
-    plan = plan_of(ledger, lease, ids(ledger), LATER - MINUTE)
-    write_past_ledger(ledger, f"INSERT INTO planned (plan, mark, seal) VALUES ({plan.id}, {ids(ledger)[0]}, 'x')")
-    assert not ledger.sweeps.begin([lease], [plan], ids(ledger)).marks
 
 
 def test_a_bound_is_never_ahead_of_the_present(ledger: Ledger) -> None:

@@ -1,5 +1,6 @@
 """What people decide, on both databases: the policy book, holds, realms and visibility."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -7,7 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.ledger import Ledger, Realm
+from retention_assets.ledger import Ledger, Raise, Realm, raise_by, rule_faults
+from retention_assets.ledger.invariants import visibility_rises
 from retention_assets.ledger.schema import HOLDS
 from retention_assets.policy.book import LoadOutcome, as_loaded
 from retention_assets.policy.durations import Duration
@@ -237,3 +239,79 @@ def test_what_cannot_be_said_of_a_realm(ledger: Ledger) -> None:
     with pytest.raises(Refused, match="is ACTIVE and can't become PURGED"):
         ledger.realms.purged("acme", 0, "scan")
     assert ledger.realms.all() == {}
+
+
+NAMES = [f"lake/d{number}" for number in range(50)]
+
+
+def raises(days: int, names: list[str] = NAMES) -> dict[str, Raise]:
+    return {name: Raise(T0 + days * DAY, f"to day {days}") for name in names}
+
+
+def advances(ledger: Ledger) -> int:
+    return sum('"ADVANCE"' in line for line in ledger.audit_lines())
+
+
+def faults(ledger: Ledger) -> list[object]:
+    """What the whole record, the look before a sweep and the checks have to say."""
+    with ledger.database.reading() as connection:
+        return [*ledger.verify().faults, *rule_faults(connection), *visibility_rises(connection)]
+
+
+def test_many_marks_rise_at_once_and_each_has_its_act(ledger: Ledger) -> None:
+    assert ledger.visibility.raise_to(raises(1), "ann") == dict.fromkeys(NAMES, T0 + DAY)
+    assert advances(ledger) == len(NAMES)
+    assert faults(ledger) == []
+
+
+def test_where_nothing_rises_nothing_is_written(ledger: Ledger) -> None:
+    ledger.visibility.raise_to(raises(2), "ann")
+    before = ledger.verify().rows
+    assert (
+        ledger.visibility.raise_to(raises(2), "bob")
+        == ledger.visibility.raise_to(raises(1), "bob")
+        == dict.fromkeys(NAMES, T0 + 2 * DAY)
+    )
+    assert ledger.visibility.raise_to({}, "bob") == {}
+    assert ledger.verify().rows == before
+
+
+def test_twenty_who_raise_the_same_marks_end_at_the_highest(ledger: Ledger) -> None:
+    seed = random.Random(17)
+    wanted = [
+        [{name: Raise(T0 + seed.randrange(1000) * DAY, None) for name in seed.sample(NAMES[:8], 5)} for _ in range(4)]
+        for _ in range(20)
+    ]
+
+    def raiser(number: int) -> bool:
+        return all(
+            found[name] >= to.visible_from
+            for some in wanted[number]
+            for found in (ledger.visibility.raise_to(some, f"raiser {number}"),)
+            for name, to in some.items()
+        )
+
+    with ThreadPoolExecutor(20) as pool:
+        assert all(pool.map(raiser, range(20)))
+    highest: dict[str, object] = {}
+    for some in (one for mine in wanted for one in mine):
+        for name, to in some.items():
+            highest[name] = max(to.visible_from, highest.get(name, to.visible_from))  # type: ignore[call-overload]
+    assert ledger.visibility.of_all() == highest
+    assert faults(ledger) == []
+
+
+def test_clocks_that_are_months_wrong_hide_nothing_that_is_current(ledger: Ledger) -> None:
+    """Databend's notes: a marker whose clock is two months ahead; and one that is two months behind."""
+    month, newest = Duration(days=30), T0
+    right = raise_by(month, T0 + DAY, newest)
+    assert right.visible_from == T0 - 29 * DAY
+    hurried = raise_by(month, T0 + 61 * DAY, newest)
+    assert hurried.visible_from == newest
+    ledger.visibility.raise_to({"lake/d": right}, "right")
+    ledger.visibility.raise_to({"lake/d": hurried}, "two months ahead")
+    slow = raise_by(month, T0 - 60 * DAY, newest)
+    assert ledger.visibility.raise_to({"lake/d": slow}, "two months behind") == {"lake/d": newest}
+    # What is written after, by clocks that are right again, is readable at once.
+    assert ledger.visibility.of("lake/d") == newest
+    assert faults(ledger) == []

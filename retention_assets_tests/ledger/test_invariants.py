@@ -8,23 +8,21 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.ledger import Invariant, Ledger, OpenedReport, Settlement, Violation
+from retention_assets.ledger import Invariant, Ledger, OpenedReport, Violation
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.verify import last_verified
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Policy
+from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import (
     LATER,
     T0,
     WEEK,
     candidates,
-    ids,
-    marks_of,
-    plan_of,
     planned,
     raise_visibility,
-    take_lease,
+    swept,
     write_past_ledger,
 )
 
@@ -47,14 +45,7 @@ def lived(ledger: Ledger) -> Ledger:
     ledger.marks.mark(candidates(["T1"], "lake/e"), T0, "run one")
     ledger.reports.open(DAY, {"lake/d": OpenedReport(classes={"due": 4})}, LATER, "sweeper")
     ledger.unmark.transactions("lake/d", ["T4"], "ann", "still needed")
-    lease, plan, batch = planned(ledger)
-    begun = ledger.sweeps.begin([lease], [plan], batch).marks
-    ends = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED)
-    settled = [
-        Settlement(mark, outcome, 10, "no" * (outcome is Outcome.FAILED)) for mark, outcome in zip(begun, ends, strict=True)
-    ]
-    ledger.sweeps.settle([lease], settled, DAY)
-    ledger.sweeps.finish([lease], [plan])
+    swept(ledger, outcomes={"T2": Outcome.ALREADY_GONE, "T3": Outcome.FAILED}, day=DAY)
     lease, plan, batch = planned(ledger, "lake/e")
     ledger.sweeps.begin([lease], [plan], batch)
     ledger.marks.mark(candidates(["T5"]), LATER, "run two")
@@ -138,10 +129,7 @@ def test_runs_look_at_what_was_swept_since_the_last_whole_look_and_once_a_day_at
     with lived.database.reading() as connection:
         assert last_verified(connection) is None
     lived.marks.mark(candidates(["T9"], "lake/f"), LATER, "run")
-    lease = take_lease(lived, "lake/f", "sweeper")
-    plan = plan_of(lived, lease, ids(lived, dataset="lake/f"), LATER + WEEK)
-    begun = lived.sweeps.begin([lease], [plan], [row["id"] for row in marks_of(lived, plan)]).marks
-    lived.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+    swept(lived, "lake/f", as_of=LATER + WEEK)
     for name, statement in TAMPERED.items():
         assert write_past_ledger(lived, statement.format("lake/d")), name
     assert check_swept(lived) == set(), "what is before the head waits for the look at everything"
@@ -229,3 +217,66 @@ def test_who_may_mark_latest_views_is_asked_of_the_version(ledger: Ledger) -> No
     ledger.policy_book.write(Policy.model_validate({**POLICY, "latest_view": "allow"}), "ann")
     with ledger.database.reading() as connection:
         assert hold.may_mark_latest_views(connection) == {("p", 2)}
+
+
+HOUR_LATER = AS_OF + timedelta(hours=1)
+CHECK = "log_is_sound"
+
+
+def found(*names: str, what: str = "unknown parent") -> dict[str, Violation]:
+    """One violation in each of some datasets."""
+    return {name: Violation(name, what) for name in names}
+
+
+def standing(ledger: Ledger) -> dict[str, str]:
+    return {one.dataset: one.what for one in ledger.violations.standing(CHECK)}
+
+
+def test_what_was_not_looked_at_stays_and_what_was_is_over(ledger: Ledger) -> None:
+    ledger.violations.update(CHECK, found("lake/a", "lake/b", "lake/c"), None, AS_OF, "run 1")
+    left = ledger.violations.update(CHECK, found("lake/d"), {"lake/a", "lake/d"}, HOUR_LATER, "run 2")
+    assert {one.dataset: one.since for one in left} == {"lake/b": AS_OF, "lake/c": AS_OF, "lake/d": HOUR_LATER}
+    assert ledger.violations.update(CHECK, {}, None, HOUR_LATER, "run 3") == []
+    assert ledger.violations.standing() == []
+
+
+def test_one_that_stands_keeps_since_when_and_one_that_comes_back_does_not(ledger: Ledger) -> None:
+    ledger.violations.update(CHECK, found("lake/a"), None, AS_OF, "run 1")
+    (same,) = ledger.violations.update(CHECK, found("lake/a", what="two branches of one name"), None, HOUR_LATER, "run 2")
+    assert (same.what, same.since) == ("two branches of one name", AS_OF)
+    ledger.violations.update(CHECK, {}, {"lake/a"}, HOUR_LATER, "run 3")
+    (again,) = ledger.violations.update(CHECK, found("lake/a"), {"lake/a"}, HOUR_LATER, "run 4")
+    assert again.since == HOUR_LATER
+
+
+def test_what_is_about_no_dataset_is_looked_at_each_time(ledger: Ledger) -> None:
+    ledger.violations.update(CHECK, {"": Violation("", "the clock went back")}, set(), AS_OF, "run 1")
+    assert standing(ledger) == {"": "the clock went back"}
+    ledger.violations.update(CHECK, {}, set(), HOUR_LATER, "run 2")
+    assert standing(ledger) == {}
+
+
+def test_checks_do_not_end_what_others_found_and_gone_datasets_end(ledger: Ledger) -> None:
+    ledger.violations.update(CHECK, found("lake/a", "lake/b"), None, AS_OF, "run 1")
+    ledger.violations.update("limits_are_respected", {}, None, AS_OF, "run 1")
+    ledger.violations.end(CHECK, ["lake/a"], HOUR_LATER)
+    assert standing(ledger) == {"lake/b": "unknown parent"}
+
+
+def test_when_everything_was_last_looked_at(ledger: Ledger) -> None:
+    assert ledger.violations.whole_look(CHECK) is None
+    for at in (AS_OF, HOUR_LATER):
+        ledger.violations.note_whole_look(CHECK, at)
+    assert ledger.violations.whole_look(CHECK) == HOUR_LATER
+
+
+def test_nothing_is_written_where_nothing_changed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger.violations.update(CHECK, found("lake/a"), None, AS_OF, "run 1")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a write")
+
+    monkeypatch.setattr(type(ledger.database), "write", refuse)
+    ledger.violations.update(CHECK, found("lake/a"), {"lake/a", "lake/b"}, HOUR_LATER, "run 2")
+    ledger.violations.update(CHECK, {}, {"lake/b"}, HOUR_LATER, "run 3")
+    assert standing(ledger) == {"lake/a": "unknown parent"}

@@ -51,17 +51,6 @@ def acts(ledger: Ledger) -> list[tuple[str, str, str | None]]:
     return [(line["deed"], line["actor"], line["reason"]) for line in lines]
 
 
-def test_a_scan_is_kept_and_its_log_published_in_one_act_each(ledger: Ledger) -> None:
-    done = scanned(ledger, KEPT)
-    assert (done.id, done.store, done.status, done.holder) == (1, "blobs", "kept", "run 1")
-    assert (done.totals, ledger.scans.results([1, 2])) == ({"scanned": 5}, {1: '{"scanned": 5}'})
-    assert done.ended_at
-    assert done.ended_at >= done.started_at
-    assert [one.dataset for one in ledger.publications.of("transaction_log")] == ["blobs/a", "blobs/b"]
-    assert [deed for deed, _, _ in acts(ledger)] == ["SCAN", "SCAN", "PUBLISH"]
-    assert ledger.verify().faults == ()
-
-
 def test_what_cannot_be_published_is_not_kept_either(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = leased(ledger)
     scan = ledger.scans.begin(lease)
@@ -82,22 +71,6 @@ def test_ids_are_counted_over_all_stores_and_lists_begin_with_the_newest(ledger:
     assert [one.id for one in ledger.scans.newest("blobs", most=1)] == [3]
     with pytest.raises(Refused, match=r"ice has no scan 1\. `retention scans ice` lists"):
         ledger.scans.of("ice", 1)
-
-
-def test_one_that_never_ended_is_superseded_once_its_lease_is_over(ledger: Ledger) -> None:
-    lost = leased(ledger)
-    first = ledger.scans.begin(lost)
-    assert "run 1" in ledger.leases.take([scan_lease("blobs")], "run 2").others[scan_lease("blobs")]
-    running = ledger.scans.running("blobs")
-    assert running == first
-    expire(ledger, lost)
-    second = ledger.scans.begin(leased(ledger, holder="run 2"))
-    assert [(one.id, one.status) for one in ledger.scans.newest("blobs")] == [(second.id, "running"), (first.id, "superseded")]
-    assert "never ended" in (ledger.scans.of("blobs", first.id).reason or "")
-    with pytest.raises(LeaseLost, match="run 2 has taken it since"):
-        ledger.scans.publish([ScanClosing(lost, first, KEPT)], LOG, "run 1")
-    assert ledger.publications.of("transaction_log") == []
-    assert ledger.verify().faults == ()
 
 
 def test_scans_of_several_stores_are_published_together_or_not_at_all(ledger: Ledger) -> None:
@@ -196,21 +169,6 @@ def test_an_accepted_scan_is_not_used_once_a_newer_one_has_ended(ledger: Ledger)
     assert ledger.scans.usable("blobs") is None
 
 
-def test_the_last_whole_scan_is_one_that_was_kept_or_accepted(ledger: Ledger) -> None:
-    assert ledger.scans.last_whole("blobs") is None
-    seen = []
-    for end in (KEPT, FAILED, BRAKED):
-        scanned(ledger, end)
-        scanned(ledger, KEPT, "ice")
-        whole = ledger.scans.last_whole("blobs")
-        assert whole
-        seen.append(whole.id)
-    ledger.scans.accept("blobs", 5, "ann", "r")
-    whole = ledger.scans.last_whole("blobs")
-    assert whole
-    assert (seen, whole.id) == ([1, 1, 1], 5)
-
-
 @pytest.mark.parametrize("tampered", [False, True])
 def test_of_older_scans_the_sums_alone_are_kept_and_the_record_stays_intact(ledger: Ledger, tampered: bool) -> None:
     """But for the last whole one, by which the next is judged, and those of another store."""
@@ -232,16 +190,6 @@ def test_of_older_scans_the_sums_alone_are_kept_and_the_record_stays_intact(ledg
     ledger.scans.publish([again], (), "run 2")
     dropped = [json.loads(line)["detail"].get("dropped") for line in ledger.audit_lines()]
     assert [one for one in dropped if one] == [[2]]
-
-
-def test_listings_are_needed_of_the_last_whole_scan_and_of_what_may_be_accepted_or_runs(ledger: Ledger) -> None:
-    needed = []
-    for end in (KEPT, KEPT, BRAKED, FAILED, BRAKED):
-        scanned(ledger, end)
-        needed.append(ledger.scans.needed("blobs"))
-    ledger.scans.begin(leased(ledger))
-    assert [*needed, ledger.scans.needed("blobs")] == [{1}, {2}, {2, 3}, {2}, {2, 5}, {2, 5, 6}]
-    assert ledger.scans.needed("ice") == set()
 
 
 def test_what_was_accepted_is_looked_at_at_once_and_nothing_else_is(ledger: Ledger) -> None:

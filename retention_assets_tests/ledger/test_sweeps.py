@@ -67,13 +67,6 @@ def test_a_mark_is_due_from_its_very_instant_and_says_what_it_is_of_once_it_is_s
         assert [(row["opened_at"], row["closed_at"]) for row in found] == [FIRST_LIFE, (None, None), (None, None)]
 
 
-def test_what_is_in_no_plan_does_not_begin(marked: Ledger) -> None:
-    lease = take_lease(marked)
-    plan = plan_of(marked, lease, ids(marked, "T1"))
-    assert sorted(marked.sweeps.begin([lease], [plan], ids(marked)).marks) == ids(marked, "T1")
-    assert statuses(marked) == {"T1": "SWEEPING", "T2": "MARKED", "T3": "MARKED"}
-
-
 def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
     """Neither in one of an earlier sweep nor in one that was made since."""
     earlier = planned(marked, holder="earlier")
@@ -99,6 +92,8 @@ def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> 
     other_lease, other_plan, others = planned(marked, "lake/other")
     for one, its, wanted in ((lease, other_plan, others), (other_lease, plan, batch), (lease, plan, others)):
         assert not marked.sweeps.begin([one], [its], wanted).marks
+    assert plan_of(marked, lease, others).marks == 0
+    assert not marked.sweeps.spare([lease], dict.fromkeys(others, "why")).marks
     marked.sweeps.finish([lease], [other_plan])
     assert sorted(marked.sweeps.begin([lease], [plan], batch).marks) == batch
     assert sorted(marked.sweeps.begin([other_lease], [other_plan], others).marks) == others
@@ -115,25 +110,16 @@ def test_what_was_unmarked_after_the_plan_does_not_begin(marked: Ledger) -> None
     assert sorted(marked.sweeps.begin([lease], [plan], batch).marks) == ids(marked, "T1", "T3")
 
 
-def test_marks_of_another_dataset_are_out_of_reach(marked: Ledger) -> None:
-    marked.marks.mark(candidates(["T1"], "lake/other"), T0, "evaluation")
-    others = ids(marked, dataset="lake/other")
-    lease = take_lease(marked)
-    plan = plan_of(marked, lease, others)
-    assert plan.marks == 0
-    assert not marked.sweeps.begin([lease], [plan], others).marks
-    assert not marked.sweeps.spare([lease], dict.fromkeys(others, "why")).marks
-    assert statuses(marked, "lake/other") == {"T1": "MARKED"}
-
-
 def test_outcomes_are_settled_and_counted_once(marked: Ledger) -> None:
     lease, plan, batch = planned(marked)
-    marked.sweeps.begin([lease], [plan], batch)
     outcomes = [
         Settlement(batch[0], Outcome.DELETED, 10, left=3),
         Settlement(batch[1], Outcome.ALREADY_GONE, left=4),
         Settlement(batch[2], Outcome.FAILED, error="disk on fire", left=5),
     ]
+    # What never began is not settled.
+    assert not marked.sweeps.settle([lease], outcomes, TODAY).marks
+    marked.sweeps.begin([lease], [plan], batch)
     assert sorted(marked.sweeps.settle([lease], outcomes, TODAY).marks) == batch
     assert not marked.sweeps.settle([lease], outcomes, TODAY).marks
     (report,) = marked.reports.of(TODAY)
@@ -174,20 +160,11 @@ def test_members_of_an_act_fit_its_digest_in_whatever_order_they_come(marked: Le
 
 
 def test_what_failed_is_swept_the_next_time(marked: Ledger) -> None:
-    for attempt in (1, 2):
-        lease, plan, batch = planned(marked)
-        begun = marked.sweeps.begin([lease], [plan], batch).marks
-        marked.sweeps.settle([lease], [Settlement(mark, Outcome.FAILED, error=f"no {attempt}") for mark in begun])
-        marked.leases.give_up([lease])
+    for _ in range(2):
+        marked.leases.give_up([swept(marked, outcomes=dict.fromkeys(("T1", "T2", "T3"), Outcome.FAILED))])
     rows = marked.marks.table().to_pylist()
-    assert {(row["attempts"], row["last_error"]) for row in rows} == {(2, "no 2")}
+    assert {(row["attempts"], row["last_error"]) for row in rows} == {(2, "no")}
     assert marked.verify().faults == ()
-
-
-def test_settling_what_never_began_changes_nothing(marked: Ledger) -> None:
-    lease, _, batch = planned(marked)
-    assert not marked.sweeps.settle([lease], [Settlement(batch[0], Outcome.DELETED)], TODAY).marks
-    assert statuses(marked)["T1"] == "MARKED"
 
 
 def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None:
@@ -228,13 +205,6 @@ def test_a_lease_that_was_given_up_is_free_at_once(marked: Ledger) -> None:
     assert second.token == first.token + 1
     marked.leases.give_up([first])
     assert marked.leases.holder_of("lake/d") == second
-
-
-def test_a_heartbeat_keeps_a_lease(marked: Ledger) -> None:
-    lease = take_lease(marked, "lake/d", "first", 1)
-    longer = marked.leases.beat([lease], 3600).leases[lease.dataset]
-    assert longer.expires_at > lease.expires_at
-    assert longer.token == lease.token
 
 
 def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
@@ -443,9 +413,7 @@ def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
 
 def test_what_was_swept_late_is_told_even_if_the_next_day_never_begins(marked: Ledger) -> None:
     marked.marks.mark(candidates(["L1"]), T0, "evaluation")
-    lease, plan, batch = planned(marked)
-    begun = marked.sweeps.begin([lease], [plan], batch).marks
-    marked.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun], TODAY)
+    swept(marked, day=TODAY)
     assert marked.reports.finish_done("sweeper") == [(TODAY, "lake/d"), (TOMORROW, "lake/d")]
     assert [report["deleted"] for day in (TODAY, TOMORROW) for report in marked.reports.of(day)] == [3, 1]
     # Should it begin after all, it is not finished before what is due then is done.

@@ -17,7 +17,6 @@ import pytest
 
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.ledger.places import LedgerHead, head_of
 from retention_assets.people.audit import AcceptRequest, VerifyRequest, audit_accept, audit_verify
@@ -66,6 +65,7 @@ ACTS: dict[str, Callable[[Lake], object]] = {
         RealmRequest(actor="ann", reason="r", name="acme", status=Status.INACTIVE), Environment(lake.settings)
     ),
     "a publication": publish,
+    "a release": lambda lake: release(ReleaseRequest(actor="ann", reason="over", name="h"), Environment(lake.settings)),
 }  # fmt: skip
 
 
@@ -202,30 +202,23 @@ def test_two_ledgers_with_one_warehouse_remove_nothing_of_each_other(lake: Lake,
     folder.mkdir(parents=True)
     other = Lake(tmp_path / "other")
     settings = other.settings.model_copy(update={"warehouse": lake.settings.warehouse})
+    with lake.opened() as ledger:
+        own = ledger.id
     with Environment(settings).ledger() as second:
-        assert id_in(second) != id_of(lake)
+        assert second.id != own
         for refuse in (
             lambda: warehouse.head_file.check_owner(second.database),
             lambda: warehouse.clean(second, ["log"], lambda *_: True),
         ):
             with pytest.raises(Refused) as refusal:
                 refuse()
-            assert id_in(second) in str(refusal.value)
-            assert id_of(lake) in str(refusal.value)
+            assert second.id in str(refusal.value)
+            assert own in str(refusal.value)
             assert "Give each ledger a warehouse of its own" in str(refusal.value)
         assert folder.is_dir()
     with Environment(lake.settings).ledger() as ledger:
         ledger.publications.publish(warehouse.publications("log", "r2", ["lake/d"]), "run")
         assert warehouse.clean(ledger, ["log"], lambda *_: True) == 1
-
-
-def id_in(ledger: Ledger) -> str:
-    return ledger.id
-
-
-def id_of(lake: Lake) -> str:
-    with lake.opened() as ledger:
-        return ledger.id
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"ledger": "a", "position": 1, "hash": "short"}', '{"position": 1}', "\x00"])
@@ -245,11 +238,3 @@ def test_the_note_is_read_as_it_was_written_wherever_the_warehouse_is(tmp_path: 
     assert file.read() == head
     assert json.loads((tmp_path / "w" / "HEAD.json").read_text()) == asdict(head)
     assert [one.name for one in (tmp_path / "w").iterdir()] == ["HEAD.json"]
-
-
-def test_releasing_a_hold_is_noted_too(lake: Lake) -> None:
-
-    hold(lake)
-    before = noted(lake)
-    release(ReleaseRequest(actor="ann", reason="over", name="h"), Environment(lake.settings))
-    assert noted(lake) != before

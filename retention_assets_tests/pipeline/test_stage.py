@@ -4,25 +4,37 @@ Belongs here: placement. What a verdict should be is tested without Spark.
 """
 
 import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.datasets import DatasetFilter
+from retention_assets.frames.log import DATASETS, LINES, LOG, Log
+from retention_assets.frames.soundness import sound_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import branch_views
-from retention_assets.pipeline.stage import Source, read_output, run_stage, write_log
+from retention_assets.pipeline.read_logs import read_stores
+from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
+from retention_assets.pipeline.stage import Source, read_datasets, read_output, run_stage, write_log
 from retention_assets.policy.model import Hold, Policy
+from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files.store import FilesStore
+from retention_assets.stores.logs import _logs, choose_datasets
+from retention_assets.stores.protocol import Only, Store
 from retention_assets_tests.histories import AS_OF, log_of, random_histories
+from retention_assets_tests.local_spark import Session
 from retention_assets_tests.policies import random_holds, random_policies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +48,7 @@ def plain(table: pa.Table) -> list[dict[str, object]]:
     return sorted(table.to_pylist(), key=lambda row: (row["dataset"], row["ordinal"]))
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("rows_per_part", [1_000_000, 2500, 200])
 def test_parts_of_any_size_give_the_verdicts_of_one_piece(
     rows_per_part: int, log: Log, spark: "SparkSession", tmp_path: Path
@@ -78,6 +91,7 @@ def test_a_log_survives_its_parts(log: Log, tmp_path: Path) -> None:
     assert sum(len(names) for names in seen) == len(set().union(*seen))
 
 
+@pytest.mark.spark
 def test_an_empty_log_is_no_work(spark: "SparkSession", tmp_path: Path) -> None:
     """No dataset, no task, no failure."""
     empty = Log(LOG.empty_table(), DATASETS.empty_table())
@@ -93,6 +107,7 @@ def test_an_empty_log_is_no_work(spark: "SparkSession", tmp_path: Path) -> None:
     assert read_output(str(tmp_path / "out"), "candidate_marks").schema.names == CANDIDATE_MARKS.names
 
 
+@pytest.mark.spark
 def test_an_error_in_a_frame_fails_the_stage_and_says_what_it_was(log: Log, spark: "SparkSession", tmp_path: Path) -> None:
     """A part that could not be judged must not look like one without marks."""
     write_log(log, str(tmp_path / "log"), 5000)
@@ -102,3 +117,177 @@ def test_an_error_in_a_frame_fails_the_stage_and_says_what_it_was(log: Log, spar
 
     with pytest.raises(Exception, match="the frame broke"):
         run_stage(spark, [Source(str(tmp_path / "log"))], str(tmp_path / "out"), ("candidate_marks",), frame, columns_for([]))
+
+
+SCRIPT = """
+import sys
+import retention_assets.pipeline.part_frames
+import retention_assets.pipeline.read_logs
+import retention_assets.stores.files.store
+print(sorted({"dagster", "sqlalchemy", "alembic", "retention_assets.ledger", "retention_assets.dagster"} & sys.modules.keys()))
+"""
+
+
+def test_tasks_that_read_and_judge_load_neither_dagster_nor_the_ledger() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+THREE = ("lake/a", "lake/b", "lake/c")
+
+
+def written(folder: Path, *names: str, parts: int = 1) -> str:
+    """A log of some datasets, of one transaction each."""
+    rows = [{"dataset": name, "transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF} for name in names]
+    write_log(sound_log(pa.Table.from_pylist(rows, LINES)), str(folder), rows_per_part=len(names) // parts)
+    return str(folder)
+
+
+def test_a_stage_reads_of_each_source_what_is_meant_and_says_how_much_it_wrote(tmp_path: Path) -> None:
+    sources = [
+        Source(written(tmp_path / "one", *THREE, parts=3), frozenset({"lake/b", "lake/c"})),
+        Source(written(tmp_path / "two", "ods/x", "ods/y", "ods/z"), frozenset({"ods/y"})),
+        Source(written(tmp_path / "three", "all/x", "all/y")),
+        Source(written(tmp_path / "four", "no/x"), frozenset({"lake/a"})),
+    ]
+    seen: list[tuple[list[str], list[str]]] = []
+
+    def frame(transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
+        seen.append((transactions["dataset"].to_pylist(), datasets["dataset"].to_pylist()))
+        return {"found": transactions, "twice": pa.concat_tables([datasets, datasets])}
+
+    spark = cast("Any", Session())
+    ran = run_stage(spark, sources, str(tmp_path / "out"), ["found", "twice"], frame, ["dataset", "transaction"])
+    parts = [["all/x", "all/y"], ["lake/b"], ["lake/c"], ["ods/y"]]
+    assert sorted(seen) == [(part, part) for part in parts]
+    assert ran.rows == {"found": 5, "twice": 10}
+    files = [pq.read_table(file)["dataset"].to_pylist() for file in (tmp_path / "out" / "found").iterdir()]
+    assert sorted(files) == parts
+    assert sorted(read_datasets(sources)["dataset"].to_pylist()) == sorted(name for part in parts for name in part)
+
+
+class Books:
+    """A store that may be unable to list its datasets or to share them out."""
+
+    def __init__(self, name: str, lists: bool = True, shares: bool = True) -> None:
+        self.name, self.lists, self.shared = name, lists, shares
+
+    def datasets(self) -> list[str]:
+        if not self.lists:
+            raise OSError("away")
+        return [f"{self.name}/a", f"{self.name}/b"]
+
+    def shares(self, datasets: Any) -> list[tuple[str, ...]]:
+        if not self.shared:
+            raise OSError("away")
+        return [(name,) for name in datasets]
+
+    def read(self, datasets: Any) -> pa.Table:
+        rows = [
+            {"dataset": name, "transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF} for name in datasets
+        ]
+        return pa.Table.from_pylist(rows, LINES)
+
+
+def test_a_store_that_cannot_list_or_share_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+    stores = [cast("Store", one) for one in (Books("x"), Books("y", lists=False), Books("z", shares=False))]
+    chosen = choose_datasets(stores, DatasetFilter(("x/a", "y/*", "z/*")))
+    assert [(one.datasets, one.fault) for one in chosen] == [
+        (("x/a",), None),
+        ((), "OSError: away"),
+        (("z/a", "z/b"), None),
+    ]
+    assert read_stores(cast("Any", Session()), chosen, str(tmp_path)) == 2
+    assert sorted(read_datasets([Source(str(tmp_path))])["dataset"].to_pylist()) == ["x/a", "z/a", "z/b"]
+
+
+def test_nothing_to_read_is_a_log_without_datasets(tmp_path: Path) -> None:
+    read_stores(cast("Any", Session()), choose_datasets([cast("Store", Books("x"))], DatasetFilter(("none",))), str(tmp_path))
+    assert read_datasets([Source(str(tmp_path))]).equals(DATASETS.empty_table())
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LINE = {"transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": None}
+
+
+@dataclass(frozen=True)
+class Sick(FilesStore):
+    """A store of many datasets in one share, that can't read any batch in which some of them are."""
+
+    names: tuple[str, ...] = ()
+    sick: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
+    settings: FilesSettings = field(
+        default_factory=lambda: FilesSettings(name="lake", kind="files", log="log", data="data/{dataset}/{transaction}")
+    )
+
+    def datasets(self) -> list[str]:
+        return list(self.names)
+
+    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        return [tuple(datasets)]
+
+    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - the protocol's
+        if self.sick.intersection(datasets):
+            raise OSError("the disk has gone")
+        return pa.Table.from_pylist([{**LINE, "dataset": name} for name in datasets if name not in self.bare], LINES)
+
+    def tokens(self, datasets: Sequence[str]) -> dict[str, str]:
+        if self.sick:
+            raise OSError("the disk has gone")
+        return dict.fromkeys(datasets, "1")
+
+
+NAMES = tuple(f"lake/{number:03}" for number in range(100))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sick", [set(), {"lake/005"}, {"lake/000", "lake/050", "lake/099"}, set(NAMES)])
+def test_what_cannot_be_read_is_refused_and_the_rest_of_its_share_is_not(
+    sick: set[str], spark: "SparkSession", tmp_path: Path
+) -> None:
+    chosen = choose_datasets([Sick(names=NAMES, sick=frozenset(sick))], DatasetFilter())
+    read_stores(spark, chosen, str(tmp_path))
+    found = {row["dataset"]: row["fault"] for row in read_datasets([Source(str(tmp_path))]).to_pylist()}
+    assert found == {name: "cannot be read: OSError: the disk has gone" if name in sick else None for name in NAMES}
+    rows = read_output(str(tmp_path), "transactions")
+    assert sorted(rows["dataset"].to_pylist()) == [name for name in NAMES if name not in sick]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("bare", [{"lake/000"}, {"lake/005", "lake/050", "lake/099"}, set(NAMES)])
+@pytest.mark.parametrize("sick", [set(), {"lake/007"}])
+def test_a_dataset_without_a_line_is_there_without_transactions_and_in_its_place(
+    bare: set[str], sick: set[str], spark: "SparkSession", tmp_path: Path
+) -> None:
+    """Left out, it would be published by nobody and looked at by nobody, so the loop would ask for it at every tick."""
+    read_stores(
+        spark, choose_datasets([Sick(names=NAMES, sick=frozenset(sick), bare=frozenset(bare))], DatasetFilter()), str(tmp_path)
+    )
+    table = read_datasets([Source(str(tmp_path))])
+    assert table["dataset"].to_pylist() == list(NAMES)
+    assert table["transactions"].to_pylist() == [0 if name in bare | sick else 1 for name in NAMES]
+    assert {row["dataset"] for row in table.to_pylist() if row["fault"]} == sick
+    rows = read_output(str(tmp_path), "transactions")["dataset"].to_pylist()
+    assert rows == [name for name in NAMES if name not in bare | sick]
+
+
+def test_parts_hold_whole_datasets_also_where_some_are_empty(tmp_path: Path) -> None:
+    log = _logs(Sick(names=NAMES, bare=frozenset(NAMES[::3])), NAMES, {})[0]
+    write_log(log, str(tmp_path), rows_per_part=10)
+    for file in sorted((tmp_path / "transactions").iterdir()):
+        datasets = pq.read_table(tmp_path / "datasets" / file.name).to_pylist()
+        assert pq.read_table(file)["dataset"].to_pylist() == [row["dataset"] for row in datasets if row["transactions"]]
+
+
+def test_tokens_are_kept_beside_the_log_for_whom_they_are_asked_of(tmp_path: Path) -> None:
+    write_tokens(choose_datasets([Sick(names=NAMES)], DatasetFilter()), str(tmp_path))
+    assert read_tokens([Source(str(tmp_path))]) == dict.fromkeys(NAMES, "1")
+    assert read_tokens([Source(str(tmp_path), frozenset(NAMES[:2]))]) == dict.fromkeys(NAMES[:2], "1")
+
+
+def test_a_store_that_tells_no_tokens_leaves_none_and_no_fault(tmp_path: Path) -> None:
+    write_tokens(choose_datasets([Sick(names=NAMES, sick=frozenset(NAMES[:1]))], DatasetFilter()), str(tmp_path))
+    assert read_tokens([Source(str(tmp_path)), Source(str(tmp_path / "of an earlier release"))]) == {}

@@ -85,6 +85,10 @@ class Environment(ABC):
     def owned(self, dataset: str, transaction: str) -> set[str]:
         """The places in `data` that must go with this transaction alone; at least one as long as it was not swept."""
 
+    def reached(self, dataset: str, transaction: str) -> set[str]:
+        """The places in `data` that it has need of, also together with others."""
+        return self.owned(dataset, transaction)
+
     @abstractmethod
     def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:
         """While open, what this transaction owns can't be deleted."""

@@ -5,7 +5,6 @@ is due was swept or is held. Who plays, and how many games: test_campaign.py.
 """
 
 import itertools
-import json
 import multiprocessing
 import os
 import random
@@ -33,14 +32,9 @@ from retention_assets.policy.model import Hold
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.engine import Sweeper
-from retention_assets_tests.clocks import CLOCK
-from retention_assets_tests.stores.contract import Environment as StoreEnvironment
-from retention_assets_tests.stores.records.environments import Records
-from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
+from retention_assets_tests.sweep.datasets import DUE
+from retention_assets_tests.sweep.marked import BATCH, MarkedStore
 
-BATCH = 2
-TRANSACTIONS = 10
-POLICY = f"policies: [{{name: p, datasets: {{include: ['*']}}, select: {{older_than: 1d}}, sweep: {{every: 0s, batch: {BATCH}, parallelism: 1}}}}]\n"
 # Long enough that a sweeper keeps it on a busy machine, and short enough to wait for.
 LEASE = 0.6
 # No sweep of a game has more acts than this, so that some sweepers come to their end.
@@ -58,7 +52,7 @@ class Fate:
     deletion: bool = False
 
 
-def sweep(fate: Fate, store: Store, url: str, folder: Path, at: Any, begun: Any) -> None:
+def sweep(fate: Fate, store: Store, folder: Path, at: Any, begun: Any) -> None:
     """A sweeper, in a program of its own. `at` says before which kind of act it was stopped, `begun` that it has begun."""
     counted, waiting, writing = itertools.count(), [fate.what], set[int]()
 
@@ -120,38 +114,19 @@ def sweep_here(ledger: Ledger, store: Store, settings: Settings, lease_seconds: 
 class Game:
     """One dataset of one store with marks that are due, and what people and accidents did to it so far."""
 
-    environment: StoreEnvironment
-    url: str
-    folder: Path
+    marked: MarkedStore
     random: random.Random
     tally: Counter[str] = field(default_factory=Counter)
-    # Of each transaction that is to go what it alone owns, and of each that was held in time what of it was there then.
-    going: dict[str, set[str]] = field(default_factory=dict)
+    # Of each transaction that was held in time what of it was there then.
     safe: dict[str, set[str]] = field(default_factory=dict)
-    # Places that an act had in hand when its sweeper was stopped: they may go when it goes on.
-    in_hand: int = 0
 
     def __post_init__(self) -> None:
-        (self.folder / "policies").mkdir(parents=True)
-        (self.folder / "policies" / "p.yaml").write_text(POLICY)
-        settings = {"clock": CLOCK, "ledger": self.url.replace("$", "$$")}
-        (self.folder / "retention.yaml").write_text(json.dumps(settings))
-        self.dataset = self.environment.datasets[0]
-        names = [f"T{number}" for number in range(TRANSACTIONS + 1)]
-        drawing = "main: " + " - ".join(f"{name}:SNAPSHOT@{90 - age}d" for age, name in enumerate(names))
-        ids = self.environment.write(self.dataset, drawing)
-        if isinstance(self.environment, Records):
-            # An empty table may be another one: what was begun there stays begun until it has a row again.
-            self.environment.units.has("unfinished", closed=None)
-        self.store = self.environment.store()
-        self.settings = settings_with(self.folder, self.store)
+        self.store = self.marked.environment.store()
+        self.settings = settings_with(self.marked.folder, self.store)
         self.opened = ExitStack()
         self.ledger = self.opened.enter_context(Environment(self.settings).ledger())
         assert place_faults(self.ledger, [self.store], "ann") == {}
-        evaluate(self.ledger, [self.store], self.settings, MARKED)
-        marked = set(self.ledger.marks.table([self.dataset])["transaction"].to_pylist())
-        self.going = {one: self.environment.owned(self.dataset, one) for one in ids.values() if one in marked}
-        self.before = self._data()
+        self.going = {name: self.marked.environment.owned(self.marked.dataset, name) for name in self.marked.due}
         self.context = multiprocessing.get_context("forkserver")
 
     def play(self) -> None:
@@ -211,24 +186,24 @@ class Game:
         self._wait_for_leases()
         if self.random.random() < 0.7:
             self._end([self._start(self._fate("kill") if self.random.random() < 0.3 else Fate("none"))])
-        before = self._data().keys()
+        before = self.marked.data().keys()
         os.kill(int(sweeper.pid or 0), signal.SIGCONT)
         self._end([sweeper])
-        lost = [place for places in held.values() for place in places & before if place not in self._data()]
+        lost = [place for places in held.values() for place in places & before if place not in self.marked.data()]
         # One act was already in hand: a file, or the commit of a batch.
         most = {b"unlink": 1, b"commit": BATCH}.get(cast(Any, at).value, 0)
         if cast(Any, at).value == b"commit":
-            lost = [one for one, places in held.items() if places & before - self._data().keys()]
+            lost = [one for one, places in held.items() if places & before - self.marked.data().keys()]
         assert len(lost) <= most, (cast(Any, at).value, lost)
         if lost:
             self.tally["in hand"] += 1
-            self.safe = {one: places & self._data().keys() for one, places in self.safe.items()}
+            self.safe = {one: places & self.marked.data().keys() for one, places in self.safe.items()}
 
     def _is_locked(self) -> bool:
         """Whether it was stopped in the middle of a beat all the same."""
-        if not self.url.startswith("sqlite"):
+        if not self.marked.url.startswith("sqlite"):
             return False
-        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=0)) as file:
+        with closing(sqlite3.connect(self.marked.url.removeprefix("sqlite:///"), timeout=0)) as file:
             try:
                 file.execute("BEGIN IMMEDIATE").close()
             except sqlite3.OperationalError:
@@ -247,9 +222,8 @@ class Game:
         }
         self.ledger.holds.place(Hold.model_validate(hold), "ann")
         self.tally["held"] += 1
-        rows = self.ledger.marks.table([self.dataset]).to_pylist()
-        status = {row["transaction"]: row["status"] for row in rows}
-        there = self._data().keys()
+        status = self.marked.statuses()
+        there = self.marked.data().keys()
         held = {one: self.going[one] & there for one in names}
         self.safe |= {one: held[one] for one in names if status[one] in ("MARKED", "SPARED") and held[one] == self.going[one]}
         return held
@@ -259,7 +233,7 @@ class Game:
 
     def _start(self, fate: Fate, at: Any = None) -> BaseProcess:
         begun = self.context.Event()
-        arguments = (fate, self.store, self.url, self.folder, at, begun)
+        arguments = (fate, self.store, self.marked.folder, at, begun)
         sweeper = self.context.Process(target=sweep, args=arguments)
         sweeper.start()
         begun.wait(60)
@@ -280,65 +254,31 @@ class Game:
 
     # --- what must be true --------------------------------------------------------------------------------------------
 
-    def _data(self) -> dict[str, bytes]:
-        """Everything but the file by which a root is known, and what was being written to replace it."""
-        return {place: content for place, content in self.environment.data().items() if ".retention-store" not in place}
-
     def check(self) -> None:
-        """At any moment: only what was begun is touched, what is held is there, and what is said to be swept is gone. The ledger
-        is the newest by every head.
-        """
-        faults = self.ledger.verify().faults
-        assert faults == ()
+        """At any moment: what must be true of a marked store, and what is held is there. The ledger is the newest by every head."""
+        self.marked.check()
         assert Environment(self.settings).head_faults(self.ledger) == {}
-        there = self._data()
-        assert all(self.before[place] == content for place, content in there.items() if place in self.before)
-        rows = self.ledger.marks.table([self.dataset]).to_pylist()
-        touched = {one for one, places in self.going.items() if not places <= there.keys()}
-        statuses = {row["transaction"]: row["status"] for row in rows}
-        assert {one for one in touched if statuses[one] == "MARKED" and not _attempts(rows, one)} == set()
-        allowed = set().union(*self.going.values())
-        assert self._live() <= there.keys()
-        assert {place for place in self.before if place not in there} <= allowed | self._shared()
-        for one, places in self.safe.items():
-            assert places <= there.keys(), f"{one} was held, and something of it is gone: {statuses[one]}"
-        for one, status in statuses.items():
-            if status == "SWEPT":
-                assert not self.going[one] & there.keys(), f"{one} is swept, and something of it is there"
-
-    def _live(self) -> set[str]:
-        """What the newest transaction owns."""
-        newest = self.store.read([self.dataset])["transaction"].drop_null().to_pylist()
-        live = [one for one in newest if one not in self.going]
-        return set().union(*(self.environment.owned(self.dataset, one) for one in live))
-
-    def _shared(self) -> set[str]:
-        """What several of them share goes with the last one."""
-        return self.before.keys() - set().union(*self.going.values()) - self._live()
+        there = self.marked.data().keys()
+        for name, places in self.safe.items():
+            assert places <= there, f"{name} was held, and something of it is gone: {self.marked.statuses()[name]}"
 
     def check_end(self) -> None:
         """Everything due is swept or held, and the report is the sum of what happened."""
-        rows = self.ledger.marks.table([self.dataset]).to_pylist()
-        statuses = {row["transaction"]: row["status"] for row in rows}
+        statuses = self.marked.statuses()
         held = {one for hold in self.ledger.holds.in_force(DUE) for one in hold.transactions or ()}
         assert {one for one, status in statuses.items() if status != "SWEPT"} <= held
         assert set(statuses.values()) <= {"SWEPT", "SPARED"}
-        (report,) = self.ledger.reports.of(DUE.date(), self.dataset)
+        report = self.marked.report()
         done = report["deleted"] + report["already_gone"] + report["spared"] + report["unmarked"]
         assert report["to_delete"] == len(self.going) == done
         assert report["finished_at"] is not None
-        gone = sum(len(content) for place, content in self.before.items() if place not in self._data())
-        assert report["bytes_freed"] <= gone
+        assert report["bytes_freed"] <= self.marked.freed()
         self.tally["games"] += 1
 
 
 def _wait(seconds: float) -> None:
     """Until somebody else has had some time."""
     threading.Event().wait(seconds)
-
-
-def _attempts(rows: list[dict[str, Any]], transaction: str) -> int:
-    return max(int(row["attempts"]) for row in rows if row["transaction"] == transaction)
 
 
 def _stopped(process: BaseProcess) -> bool:

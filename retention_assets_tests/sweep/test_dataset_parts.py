@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,47 @@ from retention_assets.sweep.lease import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import change_leases, take_lease
+from retention_assets_tests.stores.aspects.environments import Aspects
 from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.files.environments import LocalFiles
+from retention_assets_tests.stores.objects.environments import LocalObjects
+from retention_assets_tests.stores.records.environments import Records
 from retention_assets_tests.sweep.lakes import Elsewhere
-from retention_assets_tests.sweep.parted import ENVIRONMENTS, MARKS, RUN, Parted, sweeps_until
+from retention_assets_tests.sweep.marked import RUN, MarkedStore, sweep_until
 
+MARKS = 12
 LONG = 60.0
 # The life of a lease, in microseconds.
 LEASE = 120_000_000
 
 
+class ManyAspects(Aspects):
+    """One aspect of four urns, each with three versions before its current one."""
+
+    def write(self, dataset: str, drawing: str) -> dict[str, str]:  # noqa: ARG002 - it has a history of its own
+        urns = [f"urn:li:dataset:{name}" for name in ("a", "b@c", "d", "e")]
+        for urn in urns:
+            self.table.chain(urn, dataset.partition(".")[2], {1: 90, 2: 80, 3: 70, 0: 60})
+        return {name: name for urn in urns for name in (f"{urn}@{version}" for version in (1, 2, 3, 0))}
+
+
+ENVIRONMENTS: dict[str, Callable[[Path, str], Environment]] = {
+    "files": lambda folder, _: LocalFiles(folder),
+    "objects": lambda folder, _: LocalObjects(folder),
+    "records": lambda _, server: Records(new_schema(server)),
+    "aspects": lambda _, server: ManyAspects(new_schema(server)),
+}
+
+
 @pytest.fixture
-def parted(tmp_path: Path) -> Parted:
+def parted(tmp_path: Path) -> MarkedStore:
     """Twelve folders, with a ledger in SQLite."""
     return made("files", tmp_path, f"sqlite:///{tmp_path}/ledger.db")
 
 
-def made(kind: str, folder: Path, url: str, server: str = "") -> Parted:
+def made(kind: str, folder: Path, url: str, server: str = "") -> MarkedStore:
     (folder / "store").mkdir()
-    environment: Environment = ENVIRONMENTS[kind](folder / "store", lambda: new_schema(server))
-    return Parted(environment, url, folder / "settings")
+    return MarkedStore(ENVIRONMENTS[kind](folder / "store", server), url, folder / "settings")
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
@@ -63,7 +86,7 @@ def test_parts_that_are_swept_at_once_do_what_one_sweep_does(kind: str, server: 
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_however_it_is_cut_everything_goes_once(parted: Parted, seed: int) -> None:
+def test_however_it_is_cut_everything_goes_once(parted: MarkedStore, seed: int) -> None:
     """Also where parts have nothing, or one has it all."""
     dice = random.Random(seed)
     bounds: list[str | None] = [*sorted(dice.sample([*parted.due, "", "T05x", "~"], 4))]
@@ -98,7 +121,7 @@ def test_a_part_that_is_swept_while_another_is_in_the_middle_of_a_batch_disturbs
 
 
 def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
-    parted: Parted, monkeypatch: pytest.MonkeyPatch
+    parted: MarkedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older one has deleted a batch by then, and can't write down that it did."""
     monkeypatch.setattr(lease, "_LOOK", 0.01)
@@ -132,7 +155,7 @@ def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
 
 
 def test_an_attempt_that_waits_and_is_not_the_newest_any_more_gives_no_answer_either(
-    parted: Parted, monkeypatch: pytest.MonkeyPatch
+    parted: MarkedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, _):
 
@@ -145,7 +168,7 @@ def test_an_attempt_that_waits_and_is_not_the_newest_any_more_gives_no_answer_ei
     assert set(parted.statuses().values()) == {"MARKED"}
 
 
-def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: Parted) -> None:
+def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: MarkedStore) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, _):
         ledger.parts.join(first)
         stop = threading.Event()
@@ -155,7 +178,7 @@ def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: Part
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["expired", "taken"])
-def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, taken: bool) -> None:
+def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: MarkedStore, taken: bool) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
 
         def loses() -> None:
@@ -173,7 +196,7 @@ def test_parts_whose_lease_is_lost_end_with_the_batch_in_flight(parted: Parted, 
     parted.is_done()
 
 
-def test_a_part_deletes_nothing_once_whoever_dealt_it_out_is_silent_for_long(parted: Parted) -> None:
+def test_a_part_deletes_nothing_once_whoever_dealt_it_out_is_silent_for_long(parted: MarkedStore) -> None:
     """The lease is not over yet, and nobody extends it: what is left of it is for what was begun."""
     with parted.opened() as ledger:
         take_lease(ledger, parted.dataset, RUN, 50)
@@ -183,17 +206,18 @@ def test_a_part_deletes_nothing_once_whoever_dealt_it_out_is_silent_for_long(par
     assert set(parted.statuses().values()) == {"MARKED"}
 
 
-def killed(parted: Parted, part: DatasetPart, last: int) -> None:
+def killed(parted: MarkedStore, part: DatasetPart, last: int) -> None:
     """A task is killed at one of its acts; what it knew of the lease is over."""
-    task = forking().Process(target=sweeps_until, args=(parted, part, last))
+    arguments = (last, parted.url, parted.environment.store(), parted.settings, part)
+    task = forking().Process(target=sweep_until, args=arguments)
     task.start()
     task.join()
     assert task.exitcode == -signal.SIGKILL
 
 
 # Before it has begun a batch, in the middle of it, and before it has settled it.
-@pytest.mark.parametrize("last", [31, 37, 43])
-def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: Parted, last: int) -> None:
+@pytest.mark.parametrize("last", [36, 45, 51])
+def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: MarkedStore, last: int) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
         killed(parted, first, last)
         assert ledger.verify().faults == ()
@@ -204,9 +228,9 @@ def test_a_part_that_is_killed_is_finished_by_its_next_attempt(parted: Parted, l
     parted.is_done()
 
 
-def test_what_a_killed_part_had_begun_is_finished_by_the_next_run(parted: Parted) -> None:
+def test_what_a_killed_part_had_begun_is_finished_by_the_next_run(parted: MarkedStore) -> None:
     with parted.opened() as ledger, parted.dealt(ledger, 2) as (first, second):
-        killed(parted, first, 37)
+        killed(parted, first, 45)
         parted.sweeps(second)
     with parted.opened() as ledger:
         # It may still be at work, so that the lease was not given up and ends by itself.

@@ -45,6 +45,11 @@ class IcebergTables(Environment):
         found = {str(one.snapshot_id): reaches(table, one) for one in table.metadata.snapshots}
         return found.pop(transaction).difference(*found.values())
 
+    def reached(self, dataset: str, transaction: str) -> set[str]:
+        table = self._table(dataset)
+        (snapshot,) = (one for one in table.metadata.snapshots if str(one.snapshot_id) == transaction)
+        return reaches(table, snapshot)
+
     def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:
         return undeletable(*(file for file in self.owned(dataset, transaction) if file.endswith(".parquet")))
 

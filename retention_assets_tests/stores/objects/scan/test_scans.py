@@ -1,6 +1,6 @@
 """Scans: which class each object is in, what a scan counts, and what makes it fail.
 
-Belongs here: the cases, on objects and references in memory. What they become in a log is below; Spark is test_scan_stage.py's.
+Belongs here: the cases, on objects and references in memory. What they become in a log is below; Spark is pipeline's.
 """
 
 from collections.abc import Generator

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import event, update
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger, Publication, Settlement
-from retention_assets.ledger.invariants import swept_without_mark
+from retention_assets.ledger import Ledger, MarkEvent, OpenedReport, Publication, Settlement, TransactionLife, life_of
+from retention_assets.ledger.invariants import reports_add_up, swept_without_mark
 from retention_assets.ledger.schema import MARKS
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import (
@@ -23,10 +23,10 @@ from retention_assets_tests.ledger.states import (
     WEEK,
     Times,
     candidates,
-    plan_of,
+    many,
     planned,
+    statuses,
     swept,
-    take_lease,
     write_past_ledger,
 )
 
@@ -96,13 +96,7 @@ def test_each_life_has_a_grace_of_its_own_and_is_swept_once(ledger: Ledger) -> N
     for as_of, life in zip(graces, (FIRST_LIFE, OPENED_LATER, CLOSED_LATER), strict=True):
         done = ledger.marks.mark(candidates(["T"], life=life, size=7), as_of, "evaluation")
         assert (done.new, done.marked_at) == (1, as_of)
-        lease = take_lease(ledger)
-        due = ledger.marks.table(["lake/d"], ["MARKED"], as_of + WEEK)["id"].to_pylist()
-        plan = plan_of(ledger, lease, due, as_of + WEEK)
-        begun = ledger.sweeps.begin([lease], [plan], due).marks
-        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 7) for mark in begun])
-        ledger.sweeps.finish([lease], [plan])
-        ledger.leases.give_up([lease])
+        ledger.leases.give_up([swept(ledger, as_of=as_of + WEEK)])
     assert rows(ledger, "status", "marked_at") == [("SWEPT", as_of) for as_of in graces]
     # Any of them that is there again is the one that was swept.
     assert [marks(ledger, life) for life in (FIRST_LIFE, OPENED_LATER, CLOSED_LATER)] == [0, 0, 0]
@@ -211,3 +205,90 @@ def test_all_marks_are_held_against_each_other_only_where_an_id_was_swept_more_t
         said.clear()
         assert faults(ledger) == []
         assert any("AS earlier" in one for one in said) is joined
+
+
+def test_a_history_has_every_mark_and_every_event_in_order(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    ledger.unmark.transactions("lake/d", ["T1"], "bob", "still needed")
+    ledger.marks.mark(candidates(["T1"], grace="0s"), LATER, "evaluation")
+    ledger.marks.mark(candidates(["T1"], dataset="lake/other"), LATER, "evaluation")
+    swept(ledger)
+    found = ledger.histories.of("lake/d", ["T1", "T2", "T3"])
+    assert {name: [mark.status for mark in marks] for name, marks in found.items()} == {
+        "T1": ["UNMARKED", "SWEPT"],
+        "T2": ["SWEPT"],
+    }
+    first, second = found["T1"]
+    assert [(event.by, event.status, event.why) for event in first.events] == [("bob", "UNMARKED", "still needed")]
+    assert [event.status for event in second.events] == ["SWEEPING", "SWEPT"]
+    assert second.events[-1] == MarkEvent(second.events[-1].at, "sweeper", "SWEPT", "DELETED", 10, None)
+    assert second.events[-1].at.tzinfo is not None
+    assert ledger.histories.transactions("lake/d").to_pylist() == ["T1", "T2"]
+
+
+def test_the_histories_of_many_names_are_read_in_parts(ledger: Ledger) -> None:
+    ledger.marks.mark(many(25_000, 25_000), T0, "evaluation")
+    names = [f"T{number}" for number in range(25_000)]
+    assert ledger.histories.of("lake/d0", names).keys() == set(names)
+    assert ledger.histories.transactions("lake/d0").to_pylist() == names
+
+
+TODAY = LATER.date()
+THREE = ["T1", "T2", "T3"]
+
+
+@pytest.fixture
+def hidden(ledger: Ledger) -> Ledger:
+    """T1 was deleted, T2 and T3 are hidden."""
+    ledger.marks.mark(candidates(THREE), T0, "evaluation")
+    ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
+    ledger.leases.give_up([swept(ledger, outcomes=dict.fromkeys(("T2", "T3"), Outcome.HIDDEN), day=TODAY)])
+    return ledger
+
+
+def test_what_is_hidden_frees_nothing_and_is_counted_for_itself(hidden: Ledger) -> None:
+    assert statuses(hidden) == dict.fromkeys(THREE, "SWEPT")
+    (report,) = hidden.reports.of(TODAY)
+    names = ("to_delete", "deleted", "already_gone", "hidden", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
+    assert [report[name] for name in names] == [3, 1, 0, 2, 0, 30, 10, 20]
+    with hidden.database.reading() as connection:
+        assert list(reports_add_up(connection)) == []
+    assert hidden.verify().faults == ()
+
+
+def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
+    marks = hidden.histories.of("lake/d", ["T2"])["T2"]
+    life = life_of("lake/d", TransactionLife("T2", True, marks=marks), (), LATER)
+    assert life.said is None
+    assert hidden.histories.hidden([1, marks[-1].id, 2**40]) == {marks[-1].id}
+    assert life.words.startswith("hidden: its place keeps versions of it, and nothing became free, at ")
+    assert (marks[-1].events[-1].outcome, marks[-1].events[-1].bytes) == ("HIDDEN", 0)
+
+
+@pytest.mark.parametrize("again", [(), ("other",), ("lak",), ("lake/d",)])
+def test_what_is_hidden_is_not_marked_again_as_long_as_its_store_deletes_no_versions(
+    hidden: Ledger, again: tuple[str, ...]
+) -> None:
+    result = hidden.marks.mark(candidates(THREE), LATER, "evaluation", hidden_again=again)
+    assert (result.new, result.known) == (0, 3)
+    assert hidden.marks.table(["lake/d"], hidden_again=again).num_rows == 3
+
+
+def test_what_is_hidden_is_marked_again_once_its_store_deletes_versions_and_what_is_deleted_never(hidden: Ledger) -> None:
+    again = ("other", "lake")
+    left = hidden.marks.table(["lake/d"], ["MARKED", "SWEPT"], hidden_again=again)
+    assert left["transaction"].to_pylist() == ["T1"]
+    assert hidden.marks.mark(candidates(THREE), LATER, "evaluation", hidden_again=again).new == 2
+    # A grace of its own, and one mark alone.
+    assert hidden.marks.mark(candidates(THREE), LATER, "evaluation", hidden_again=again).new == 0
+    marked = hidden.marks.table(["lake/d"], ["MARKED"], hidden_again=again)
+    assert marked["transaction"].to_pylist() == ["T2", "T3"]
+    assert set(marked["marked_at"].to_pylist()) == {LATER}
+
+
+def test_what_was_hidden_and_then_deleted_is_over(hidden: Ledger) -> None:
+    hidden.marks.mark(candidates(["T2"], grace="0s"), LATER, "evaluation", hidden_again=("lake",))
+    swept(hidden)
+    assert hidden.marks.mark(candidates(["T1", "T2"]), LATER, "evaluation", hidden_again=("lake",)).new == 0
+    assert hidden.verify().faults == ()
+    assert [mark.status for mark in hidden.histories.of("lake/d", ["T2"])["T2"]] == ["SWEPT", "SWEPT"]

@@ -1,1 +1,0 @@
-"""Tests of the audit: whatever somebody writes past the ledger is named."""

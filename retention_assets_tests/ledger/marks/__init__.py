@@ -1,1 +1,0 @@
-"""Tests of marks: made, taken back, due, and their history."""

@@ -1,0 +1,191 @@
+"""One dataset with marks that are due, in a store of any kind: sweeping it whole or in parts, and what must be true of it at any moment."""
+
+import itertools
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from retention_assets.evaluation.rules_in_force import load_rulebook
+from retention_assets.ledger import Ledger
+from retention_assets.ledger.leases import DatasetPart, NameRange
+from retention_assets.settings.model import Settings, load_settings
+from retention_assets.stores.protocol import Store
+from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep.lease import hold_leases
+from retention_assets_tests.clocks import CLOCK, open_simulated
+from retention_assets_tests.ledger.states import count_changes
+from retention_assets_tests.stores.contract import Environment
+from retention_assets_tests.stores.objects.environments import LocalObjects
+from retention_assets_tests.stores.records.environments import Records
+from retention_assets_tests.sweep.datasets import DUE, MARKED, evaluate
+
+BATCH = 2
+RUN = "run 1"
+_SWEEP = f"{{every: 0s, batch: {BATCH}, parallelism: 1}}"
+
+
+@dataclass
+class MarkedStore:
+    """All of it is due but the newest of a history, and what somebody refers to."""
+
+    environment: Environment
+    url: str
+    folder: Path
+    transactions: int = 12
+
+    def __post_init__(self) -> None:
+        (self.folder / "policies").mkdir(parents=True)
+        select = "unreferenced: true, " * isinstance(self.environment, LocalObjects) + "older_than: 1d"
+        policy = f"{{name: p, datasets: {{include: ['*']}}, select: {{{select}}}, sweep: {_SWEEP}}}"
+        (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policy}]\n")
+        (self.folder / "retention.yaml").write_text(json.dumps({"clock": CLOCK, "ledger": self.url.replace("$", "$$")}))
+        self.dataset = self.environment.datasets[0]
+        # Of independent transactions all are due, of a history all but the newest.
+        amount = self.transactions + (not self.environment.independent)
+        drawing = "main: " + " - ".join(f"T{number:02}:SNAPSHOT@{90 - number}d" for number in range(amount))
+        names = self.environment.write(self.dataset, drawing).values()
+        if isinstance(self.environment, Records):
+            # An empty table may be another one: what was begun there stays begun until it has a row again.
+            self.environment.units.has("unfinished", closed=None)
+        with self.opened() as ledger:
+            evaluate(ledger, [self.environment.store()], self.settings, MARKED)
+            self.due: list[str] = sorted(ledger.marks.table([self.dataset])["transaction"].to_pylist())
+        self.reached = {name: self.environment.reached(self.dataset, name) for name in names}
+        self.before = self.data()
+
+    @property
+    def settings(self) -> Settings:
+        """The rules and the ledger: stores are given."""
+        return load_settings(self.folder / "retention.yaml")
+
+    def opened(self) -> Ledger:
+        """The ledger."""
+        return open_simulated(self.url)
+
+    def data(self) -> dict[str, bytes]:
+        """Everything but the file by which a root is known, and what was being written to replace it."""
+        return {place: content for place, content in self.environment.data().items() if ".retention-store" not in place}
+
+    @contextmanager
+    def dealt(self, ledger: Ledger, parts: int | Sequence[NameRange]) -> Iterator[list[DatasetPart]]:
+        """Parts, while whoever dealt them out is there."""
+        together = self.environment.store().capabilities.parts_at
+        assert together is not None
+        marks = len(self.due)
+        ranges = ledger.parts.cut(self.dataset, DUE, marks, parts, together) if isinstance(parts, int) else parts
+        with hold_leases(ledger, [self.dataset], RUN) as held:
+            lease = held.leases[self.dataset]
+            yield [DatasetPart(lease, number, names, marks // len(ranges)) for number, names in enumerate(ranges)]
+
+    def sweeps(self, part: DatasetPart | None = None, store: Store | None = None) -> SweepResult:
+        """What a program or a task does, with a ledger and a store of its own."""
+        with self.opened() as ledger:
+            (result,) = sweep_store(ledger, store or self.environment.store(), self.settings, part)
+            return result
+
+    def sweeps_at_once(self, parts: Sequence[DatasetPart]) -> list[SweepResult]:
+        """All parts, each in a thread."""
+        results: list[SweepResult] = []
+        threads = [threading.Thread(target=lambda part=part: results.append(self.sweeps(part))) for part in parts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return results
+
+    def report(self) -> dict[str, Any]:
+        """The day's report."""
+        with self.opened() as ledger:
+            (report,) = ledger.reports.of(DUE.date(), self.dataset)
+        return dict(report)
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The marks, by their transactions."""
+        with self.opened() as ledger:
+            return {row["transaction"]: row for row in ledger.marks.table([self.dataset]).to_pylist()}
+
+    def statuses(self) -> dict[str, str]:
+        """Where the marks are."""
+        return {name: row["status"] for name, row in self.rows().items()}
+
+    def check(self) -> None:
+        """At any moment: nothing is touched on which no sweep has begun, what is swept is gone, and the record is sound."""
+        with self.opened() as ledger:
+            assert ledger.verify().faults == ()
+        rows, there = self.rows(), self.data()
+        assert all(self.before[place] == content for place, content in there.items() if place in self.before)
+        untouched = {name for name in self.reached if name not in rows or rows[name]["status"] == "MARKED"}
+        untouched = {name for name in untouched if name not in rows or not rows[name]["attempts"]}
+        assert self._places(untouched) <= there.keys()
+        assert self.before.keys() - there.keys() <= self._places(set(self.reached))
+        swept = {name for name, row in rows.items() if row["status"] == "SWEPT"}
+        assert not self._alone(swept) & there.keys()
+
+    def is_done(self) -> None:
+        """Everything that was due went once and nothing else did, and the report says so."""
+        self.check()
+        report = self.report()
+        assert report["to_delete"] == len(self.due) == report["deleted"] + report["already_gone"]
+        assert (report["failed"], report["spared"]) == (0, 0)
+        assert report["finished_at"] is not None
+        assert self.statuses() == dict.fromkeys(self.due, "SWEPT")
+        assert self.data() == {place: self.before[place] for place in self.before.keys() - self._alone(set(self.due))}
+        assert {name: self.environment.reached(self.dataset, name) for name in self.reached.keys() - set(self.due)} == {
+            name: places for name, places in self.reached.items() if name not in self.due
+        }
+        assert report["bytes_freed"] <= self.freed()
+
+    def freed(self) -> int:
+        """Bytes that are gone."""
+        return sum(len(self.before[place]) for place in self.before.keys() - self.data().keys())
+
+    def _places(self, names: set[str]) -> set[str]:
+        return set().union(*(self.reached[name] for name in names))
+
+    def _alone(self, names: set[str]) -> set[str]:
+        """What only these transactions have need of, all of them together or some."""
+        return self._places(names) - self._places(self.reached.keys() - names)
+
+
+def sweep_store(ledger: Ledger, store: Store, settings: Settings, part: DatasetPart | None = None) -> list[SweepResult]:
+    """Sweep what is due of a store, or a part of one dataset."""
+    sweeper = Sweeper(ledger, {store.name: store}, load_rulebook(ledger, settings, "test"), DUE, RUN)
+    return list(sweeper.run([part.lease.dataset] if part else ledger.marks.datasets_to_sweep(DUE), part))
+
+
+def sweep_until(
+    last: int, url: str, store: Store, settings: Settings, part: DatasetPart | None = None, acts: Any = None
+) -> None:
+    """Sweep, in a program that kills itself before its so-manyth write or deletion; `acts`: where it says how many it did."""
+    counted = itertools.count()
+
+    def counts(*_: Any, **__: Any) -> None:
+        if (act := next(counted)) >= last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if acts is not None:
+            acts.value = act + 1
+
+    def counting(act: Any) -> Any:
+        def counted_act(*arguments: Any, **named: Any) -> Any:
+            counts()
+            return act(*arguments, **named)
+
+        return counted_act
+
+    ledger = open_simulated(url)
+    count_changes(ledger, counts)
+    os.unlink, os.rmdir = counting(os.unlink), counting(os.rmdir)
+    PyArrowFileIO.delete = counting(PyArrowFileIO.delete)  # type: ignore[method-assign]
+    SqlCatalog.commit_table = counting(SqlCatalog.commit_table)  # type: ignore[method-assign]
+    for result in sweep_store(ledger, store, settings, part):
+        assert (result.refused, result.errors) == (None, [])
