@@ -7,7 +7,7 @@ anybody reads it.
 import json
 import os
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def _age(table: Table) -> None:
     metadata = json.loads(written.read_text())
     times = sorted({value for _, value in _times(metadata)})
     step = timedelta(weeks=7) / len(times)
-    moved = {value: _ms(AS_OF - step * (len(times) - place)) for place, value in enumerate(times)}
+    moved = {value: int((AS_OF - step * (len(times) - place)).timestamp() * 1000) for place, value in enumerate(times)}
     for holder, value in _times(metadata):
         for key in holder:
             if _TIME.search(key) and holder[key] == value:
@@ -121,7 +121,3 @@ def _times(node: Any) -> list[tuple[dict[str, Any], int]]:
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     own = [(node, value) for key, value in node.items() if _TIME.search(key)] if isinstance(node, dict) else []
     return own + [found for one in inner for found in _times(one)]
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)

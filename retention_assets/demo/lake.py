@@ -1,10 +1,11 @@
-"""The lake of the demonstration: histories that each show one thing, and a file of bytes for each step.
+"""Lakes of drawn histories that each show one thing, with a file of bytes for each step: the demonstration's, and a sample.
 
-Times count from one instant, so that the page is the same on every day.
+The demonstration counts from one instant, so that its page is the same on every day; the sample of `retention init --sample`
+ends today.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,8 @@ class Sketch:
     last: str | None = None
     # day from which `days_ago` counts
     as_of: datetime = AS_OF
+    # of the names of its views
+    prefix: str = "S"
 
     def step(
         self, name: str, type_: str, days_ago: float, size: int = 4096, parent: str | None = None, status: str = "COMMITTED"
@@ -46,27 +49,29 @@ class Sketch:
             self.last = name
         return self
 
+    def views(self, count: int, every: float, size: Callable[[int], int] = lambda _: 4096) -> "Sketch":
+        """Add snapshots, one every so many days."""
+        for number in range(1, count + 1):
+            self.step(f"{self.prefix}{number}", "SNAPSHOT", (count + 1 - number) * every, size(number))
+        return self
+
     def say(self, **words: Any) -> "Sketch":
         self.lines.append({"dataset": self.dataset, **words})
         return self
 
 
-def sketches() -> Iterator[Sketch]:
-    """Datasets of the demonstration, each with what it shows."""
+def _sketches() -> Iterator[Sketch]:
     # The history of the Foundry documentation: T1 and T2 are behind abc's latest view, and inside xyz's.
     shared = Sketch("lake/demo.shared_branch")
     shared.step("T1", "APPEND", 90).step("T2", "APPEND", 80).step("T3", "SNAPSHOT", 70).step("T4", "APPEND", 60)
     yield shared.step("T5", "APPEND", 50, parent="T2").say(branch="abc", head="T4").say(branch="xyz", head="T5")
     for name, every, count in (("events", 5, 40), ("clicks", 2, 90), ("payments", 7, 26), ("legal_mail", 7, 26)):
-        snapshots = Sketch(f"lake/raw.{name}")
-        for number in range(count):
-            snapshots.step(f"S{number + 1}", "SNAPSHOT", (count - number) * every, (number + 1) * 256)
+        snapshots = Sketch(f"lake/raw.{name}").views(count, every, lambda number: number * 256)
         yield snapshots.say(branch="main", head=f"S{count}").say(attributes={"tier": "bronze"})
-    tagged = Sketch("lake/raw.models")
-    for number in range(12):
-        tagged.step(f"S{number + 1}", "SNAPSHOT", (12 - number) * 14)
     yield (
-        tagged.say(branch="main", head="S12")
+        Sketch("lake/raw.models")
+        .views(12, 14)
+        .say(branch="main", head="S12")
         .say(tag="published", head="S3", expires_at=None)
         .say(tag="last-year", head="S1", expires_at=text_of(AS_OF - timedelta(days=1)))
     )
@@ -83,28 +88,23 @@ def sketches() -> Iterator[Sketch]:
     for name in ("features", "scores"):
         yield (
             Sketch(f"lake/derived.{name}")
-            .step("S1", "SNAPSHOT", 40)
-            .step("S2", "SNAPSHOT", 20)
+            .views(2, 20)
             .say(branch="main", head="S2")
             .say(attributes={"derived": "true", "trashed": "true" if name == "features" else "false"})
         )
-    wide = Sketch("lake/wide.table")
-    for number in range(10):
-        wide.step(f"S{number + 1}", "SNAPSHOT", (10 - number) * 10)
-    yield wide.say(branch="main", head="S10")
+    yield Sketch("lake/wide.table").views(10, 10).say(branch="main", head="S10")
     # A log that is not sound: A2 names a parent that is not there. The dataset is refused, the others go on.
     yield Sketch("lake/broken.log").step("A1", "APPEND", 9).step("A2", "APPEND", 8, parent="A9").say(branch="main", head="A2")
 
 
 def write_lake(folder: Path) -> None:
     """Write the log and the data, as a pipeline would have left them."""
-    for name, content in lake_files(list(sketches())).items():
+    for name, content in _lake_files(_sketches()).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
 
-def lake_files(drawn: Sequence[Sketch]) -> Mapping[str, bytes]:
-    """Files of some datasets below the folder of their lake: the data of each transaction, and one log."""
+def _lake_files(drawn: Iterable[Sketch]) -> Mapping[str, bytes]:
     lines = [(sketch.dataset, line) for sketch in drawn for line in sketch.lines]
     files = {
         f"data/{dataset.partition('/')[2]}/{line['transaction']}/part-0.bin": (
@@ -119,3 +119,72 @@ def lake_files(drawn: Sequence[Sketch]) -> Mapping[str, bytes]:
 def add_branch(folder: Path, dataset: str, branch: str, head: str) -> None:
     with (folder / "log" / "log.jsonl").open("a") as log:
         log.write(json.dumps({"dataset": dataset, "branch": branch, "head": head}) + "\n")
+
+
+SAMPLE_SETTINGS = """\
+# The settings of a sample. Everything lies below this folder.
+
+# The record of every mark, decision and act.
+ledger: sqlite:///.retention/ledger.db
+# The tables of the assets, as Parquet.
+warehouse: .retention/warehouse
+# Policy files: a folder with *.yaml files.
+policies: policies
+
+# Days pass here as you say: `--as-of 'in 8d'` is a week later, and a week of grace is over. That is for samples and tests: such
+# settings reach nothing but their own folder. With your own data begin in a new folder, with `retention init`.
+clock: {simulated: true}
+
+# What is retained: a log of transactions, and one folder of data for each.
+stores:
+  - name: lake
+    kind: files
+    log: lake/log
+    data: "lake/data/{dataset}/{transaction}"
+"""
+
+SAMPLE_POLICIES = """\
+policies:
+  - name: raw-30-days
+    description: Old raw views, once a newer view exists.
+    datasets:
+      include: ["lake/raw.*"]
+    select:
+      older_than: 30d
+      beyond: {views: 1}
+    grace: 7d
+
+  - name: aborted
+    description: Transactions that never became part of the data.
+    datasets:
+      include: ["lake/*"]
+    select:
+      status: [ABORTED]
+      older_than: 3d
+    grace: 7d
+
+holds:
+  - name: audit
+    datasets: ["lake/raw.payments"]
+    reason: The auditors asked for everything
+    owner: finance
+"""
+
+
+def sample_files(now: datetime) -> Mapping[str, bytes]:
+    """Files of the lake, by their names below the folder of the settings."""
+    files = _lake_files(_sample(now - timedelta(minutes=30)))
+    return {f"lake/{name}": content for name, content in files.items()}
+
+
+def _sample(now: datetime) -> Iterator[Sketch]:
+    orders = Sketch("lake/raw.orders", as_of=now).step("T1", "SNAPSHOT", 90, 40_960).step("T2", "SNAPSHOT", 60, 45_056)
+    orders.step("X1", "APPEND", 45, 8_192, status="ABORTED").step("T3", "SNAPSHOT", 20, 49_152)
+    yield orders.step("T4", "SNAPSHOT", 1, 53_248).say(branch="main", head="T4")
+    # T1 and T2 are behind the latest view of main, and in that of the branch year-end.
+    clicks = Sketch("lake/raw.clicks", as_of=now).step("T1", "SNAPSHOT", 80, 16_384).step("T2", "APPEND", 70, 4_096)
+    clicks.step("T3", "SNAPSHOT", 40, 20_480).step("T4", "APPEND", 2, 4_096)
+    yield clicks.say(branch="main", head="T4").say(branch="year-end", head="T2")
+    models = Sketch("lake/raw.models", as_of=now, prefix="T").views(6, 14, lambda _: 8_192)
+    yield models.say(branch="main", head="T6").say(tag="published", head="T2", expires_at=None)
+    yield Sketch("lake/raw.payments", as_of=now, prefix="T").views(3, 35, lambda _: 12_288).say(branch="main", head="T3")

@@ -14,8 +14,7 @@ from rich.markup import escape
 
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.demo import ice, lake
-from retention_assets.demo.databases import rows_in
-from retention_assets.demo.environment import HOME, build_environment, bytes_in
+from retention_assets.demo.environment import HOME, build_environment, bytes_in, rows_in
 from retention_assets.demo.lake import AS_OF
 from retention_assets.errors import Refused
 from retention_assets.evaluation.explain import explain

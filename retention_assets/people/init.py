@@ -120,9 +120,9 @@ def init(folder: Path, sample: bool) -> None:
     """
     if sample:
         from retention_assets.clock import now
-        from retention_assets.demo.sample import POLICIES, SETTINGS, sample_files
+        from retention_assets.demo.lake import SAMPLE_POLICIES, SAMPLE_SETTINGS, sample_files
 
-        written = write_folder(folder, SETTINGS, POLICIES, sample_files(now()))
+        written = write_folder(folder, SAMPLE_SETTINGS, SAMPLE_POLICIES, sample_files(now()))
     else:
         written = write_folder(folder)
     purposes = {
