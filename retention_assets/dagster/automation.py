@@ -47,7 +47,7 @@ _ACTIVE = [
 
 
 def active_run(instance: dg.DagsterInstance, jobs: Iterable[str], asset: dg.AssetKey) -> dg.RunRecord | None:
-    """A run of some jobs, or one that materializes an asset, that is queued or at work."""
+    """Find a run of the jobs, or one that materializes the asset, that is queued or at work."""
     names = set(jobs)
     for record in instance.get_run_records(dg.RunsFilter(statuses=_ACTIVE)):
         if record.dagster_run.job_name in names or asset in (record.dagster_run.asset_selection or ()):
@@ -56,7 +56,7 @@ def active_run(instance: dg.DagsterInstance, jobs: Iterable[str], asset: dg.Asse
 
 
 def explain_wait(record: dg.RunRecord) -> str:
-    """The sentence for a run that a tick waits for. Nothing is launched beside it: a silent run may be deep in its work."""
+    # nothing is launched beside it: a silent run may be deep in its work
     run = record.dagster_run
     return (
         f"{run.job_name} {run.run_id} is at work, since {record.create_timestamp:%Y-%m-%d %H:%M} UTC. If its machine is gone,"
@@ -77,7 +77,7 @@ def run_requests(
     globs: Sequence[str],
     tags: dict[str, str],
 ) -> list[dg.RunRequest]:
-    """The work of a job on some datasets: as runs over partitions where they are few and stand together, or else as a list.
+    """Request a job on some datasets: over partitions where they are few and stand together, or else over a list.
 
     `globs` say the same as `datasets`, which are None where not all are known by name.
     """
@@ -120,7 +120,6 @@ def stretches_of(keys: Collection[str], partitions: Sequence[str]) -> list[tuple
 
 
 def shorten(names: Sequence[str]) -> str:
-    """The first of some names, and how many there are besides."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -233,23 +232,22 @@ SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResu
 
 
 def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
-    """The sensors; those run from the start that the settings ask for, the others wait for a person to start them.
-
-    `jobs` are those of the environment, of which they launch some.
-    """
+    """Make the sensors. Those run from the start that the settings ask for, the others wait for a person to start them."""
     what, known = settings.automation, {job.name: job for job in jobs}
     evaluate, sweep = ([known[names.of(word)] for word in (job, over_partitions(job))] for job in ("evaluate", "sweep"))
     return [
         _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, what.discover),
         _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, what.policies),
-        _sensor(names, evaluation_loop, evaluate, _seconds(what.evaluate or _EVALUATE), what.evaluate is not None),
-        _sensor(names, sweep_tick, sweep, _seconds(what.sweep or _SWEEP), what.sweep is not None),
+        _sensor(
+            names,
+            evaluation_loop,
+            evaluate,
+            int((what.evaluate or _EVALUATE).length.total_seconds()),
+            what.evaluate is not None,
+        ),
+        _sensor(names, sweep_tick, sweep, int((what.sweep or _SWEEP).length.total_seconds()), what.sweep is not None),
         _sensor(names, store_health, None, _HEALTH_SECONDS, bool(what.evaluate or what.sweep)),
     ]
-
-
-def _seconds(every: Duration) -> int:
-    return int(every.length.total_seconds())
 
 
 def _sensor(names: Names, evaluate: SensorFunction, jobs: list[Any] | None, seconds: int, is_on: bool) -> dg.SensorDefinition:
@@ -342,7 +340,7 @@ _VERIFICATION = "Computes the whole record of the ledger again. A run that fails
 
 
 def schedules(automation: AutomationSettings, names: Names) -> list[dg.ScheduleDefinition]:
-    """The schedules; they run from the start if the settings ask for it, or else wait for a person to start them."""
+    """Make the schedules. They run from the start if the settings ask for it, or else wait for a person to start them."""
     return [
         dg.ScheduleDefinition(
             name=names.of(name),

@@ -27,7 +27,7 @@ from retention_assets.settings.sections import AutomationSettings
 def resources(
     settings: Settings, names: Names, retention: object = None, pyspark: object = None, warehouse: object = None
 ) -> dict[str, object]:
-    """The resources of an environment by their names; what is given stands in the place of what the settings say."""
+    """Resources by their names; what is given stands in the place of what the settings say."""
 
     def environment(_: dg.InitResourceContext) -> Environment:
         return Environment(settings)
@@ -73,7 +73,7 @@ def build_defs(
     key_prefix: str | Sequence[str] = (),
     **overrides: Any,
 ) -> dg.Definitions:
-    """Definitions from settings, fresh at each call.
+    """Make definitions from settings, fresh at each call.
 
     `key_prefix` stands before every name, instead of what the settings say: with it they merge into the definitions of another
     project, or twice into one. Definitions that have a prefix bring no executor, which would become everybody's.
@@ -88,7 +88,7 @@ def build_defs(
 
 
 def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **overrides: Any) -> dg.Definitions:
-    """The same for definitions whose executor is for others to choose. Jobs run in one Python all the same."""
+    """Make definitions whose executor is for others to choose. Jobs run in one Python all the same."""
     names = Names.below(key_prefix or settings.dagster.key_prefix)
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]

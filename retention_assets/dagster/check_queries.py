@@ -49,7 +49,7 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Violations by dataset, of which each has one with the times of all; under "" one that is about no dataset."""
+    """Violations by dataset, one for each with the times of all; under "" one that is about no dataset."""
 
     expected: str
     # kind of the names: dataset or store
@@ -70,7 +70,6 @@ class CheckResult:
 
     @property
     def actual(self) -> str:
-        """A sentence about the first ones."""
         if self.passed:
             return "No violation."
         first = "; ".join(map(self._sentence, self.shown[:3]))
@@ -84,7 +83,7 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class Check:
-    """A check of an asset: which violations it looks for, and what a person is told of it."""
+    """Check of an asset, and what a person is told of it."""
 
     name: str
     # what it would mean if it failed
@@ -193,7 +192,6 @@ class CheckScope:
 
 
 def unreachable(present: Listing) -> Iterator[Violation]:
-    """Stores that are away."""
     return starmap(Violation, sorted(present.away.items()))
 
 
@@ -322,9 +320,8 @@ def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
 
 
 def _changed_record(scope: CheckScope) -> Iterator[Violation]:
-    ledger, actor = scope.ledger, scope.run.actor
-    verified = ledger.verify_and_record(actor) if scope.run.looks_at_record else ledger.verify_in_run(actor)
-    return (Violation("", fault) for fault in verified.faults)
+    verify = scope.ledger.verify_and_record if scope.run.looks_at_record else scope.ledger.verify_in_run
+    return (Violation("", fault) for fault in verify(scope.run.actor).faults)
 
 
 REACHABILITY = Check(

@@ -38,7 +38,6 @@ _WHOLE_LOOK = timedelta(days=1)
 
 
 def check_specs(names: Names) -> list[dg.AssetCheckSpec]:
-    """The checks of an environment's assets."""
     return [
         dg.AssetCheckSpec(check.name, asset=names.key(asset), description=check.description, blocking=check.blocking)
         for asset, checks in CHECKS.items()
@@ -77,7 +76,6 @@ def check_events(
 
 
 def check_evaluation(asset: dg.AssetKey, check: Check, state: CheckResult, is_blocking: bool) -> dg.AssetCheckEvaluation:
-    """Make an event of the asset of a result."""
     return dg.AssetCheckEvaluation(check_name=check.name, blocking=is_blocking, **_fields(asset, state, check.warns))
 
 
@@ -95,7 +93,12 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
             f"offending_{state.noun}s": table(
                 {state.noun: "string", "violations": "int", "what": "string", "since": "string"},
                 (
-                    {state.noun: one.dataset, "violations": one.times, "what": one.what, "since": _since(state, one.dataset)}
+                    {
+                        state.noun: one.dataset,
+                        "violations": one.times,
+                        "what": one.what,
+                        "since": text_of(since.replace(microsecond=0)) if (since := state.since.get(one.dataset)) else "",
+                    }
                     for one in state.shown
                 ),
             ),
@@ -130,11 +133,6 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
     return result
 
 
-def _since(result: CheckResult, dataset: str) -> str:
-    since = result.since.get(dataset)
-    return text_of(since.replace(microsecond=0)) if since else ""
-
-
 def _of_environment(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
     run, ledger = scope.run, scope.ledger
     looked_at = None if check.noun == "store" else scope.looked_at
@@ -166,13 +164,12 @@ def _gone(scope: CheckScope, names: Iterable[str]) -> list[str]:
 
 
 def gone_of(names: Iterable[str], present: Listing) -> list[str]:
-    """The datasets that no store has any more. Of those of a store that is away nobody knows."""
+    """Drop names that a store has, and those of stores that are away: of these nobody knows."""
     there = set(present.names)
     return [name for name in names if name and name not in there and store_of(name) not in present.away]
 
 
 def standing_result(check: Check, standing: Collection[StandingViolation]) -> CheckResult:
-    """The result by what stands in the ledger alone."""
     return _join(check_result((), check.expected, check.noun), standing)
 
 

@@ -50,7 +50,7 @@ policies: []
 
 
 class RetentionScaffoldParams(BaseModel):
-    """What `dg scaffold` asks for, each of which may be left out. What nothing can be made of is refused before it writes."""
+    """Options of `dg scaffold`. Values of which no settings can be made are refused before anything is written."""
 
     key_prefix: Annotated[
         str | None, Field(description="Before every name, so that nothing clashes. Left out: the name of the component.")
@@ -82,11 +82,9 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
 
     @classmethod
     def get_scaffold_params(cls) -> type[RetentionScaffoldParams]:
-        """Its parameters, as options of the command."""
         return RetentionScaffoldParams
 
     def scaffold(self, request: ScaffoldRequest[RetentionScaffoldParams]) -> None:
-        """Write its files into the new folder."""
         folder = request.target_path.parent if request.append else request.target_path
         prefix = request.params.key_prefix or (folder.name if WORD.fullmatch(folder.name) else "retention")
         kept = (request.project_root or folder) / _KEPT
@@ -130,12 +128,11 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """What dg lists of it."""
         kinds = ("asset", "asset_check", "job", "resource", "schedule", "sensor")
         return dg.ComponentTypeSpec(description=cls.__doc__, tags=["retention", "spark"], produces=kinds)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions; whose steps run where is for the project to say, so they bring no executor.
+        """Make definitions without an executor: where steps run is for the project to say.
 
         Broken policies are refused where a project is loaded or checked. A run that is launched later, which may be one that
         puts a hold, loads all the same; what needs policies then refuses them.

@@ -34,7 +34,7 @@ _GROUPS = (DATA, RUN, STATE, "")
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job did: per asset the metadata of its materialization as plain values, and what a person has to look at."""
+    """Metadata of each asset's materialization as plain values, and what a person has to look at."""
 
     run_id: str
     as_of: datetime
@@ -48,11 +48,10 @@ class JobResult:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """All of it."""
         return (*self.bad_input, *self.failed, *self.refused)
 
     def number(self, asset: str, name: str) -> int:
-        """A number of an asset's metadata; 0 where the job did not come to it."""
+        """Number of an asset's metadata; 0 where the job did not come to it."""
         return int(self.said.get(asset, {}).get(name, 0))
 
 

@@ -86,7 +86,7 @@ _NO_PARTITION = (
 def chain(
     names: Names, catalog: DagsterSettings, sources: Sequence[dg.AssetKey], freshness: Mapping[str, dg.FreshnessPolicy]
 ) -> dg.AssetsDefinition:
-    """Define the assets and checks of an environment; `sources` are its stores."""
+    """Define assets and checks; `sources` are the stores."""
     with warnings.catch_warnings():
         # Dagster warns that backfill policies and code references are in beta. pyproject.toml pins its release, so whoever
         # loads definitions can do nothing about it.
@@ -148,7 +148,7 @@ _Form = type[AsOfConfig]
 
 
 def jobs(names: Names) -> list[dg.JobDefinition]:
-    """The jobs over lists. A report is about all datasets, and has only a day to choose."""
+    """Make the jobs over lists. A report is about all datasets, and has only a day to choose."""
     return [
         _job(names, "evaluate", JUDGING, Kind.ACT, _EVALUATE, JudgingConfig, ListConfig),
         _job(names, "sweep", SWEEPING, Kind.DELETE, _SWEEP, SweepConfig, SweepListConfig),
@@ -158,7 +158,6 @@ def jobs(names: Names) -> list[dg.JobDefinition]:
 
 
 def partition_jobs(names: Names) -> list[Any]:
-    """The jobs over partitions: each is the step of the assets, about some of them."""
     return [
         dg.define_asset_job(
             names.of(over_partitions(job)),
@@ -221,7 +220,6 @@ _ACTOR = Field(default="", description="Who does it, such as ann: the record kee
 
 
 def operation_jobs(names: Names) -> list[dg.JobDefinition]:
-    """Make the jobs of an environment."""
     return [_operation_job(operation, names) for operation in OPERATIONS]
 
 

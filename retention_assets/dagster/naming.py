@@ -25,7 +25,7 @@ RESOURCES = ("retention", "pyspark", "warehouse")
 
 @dataclass(frozen=True)
 class Names:
-    """The names below some prefix."""
+    """Names below a prefix."""
 
     prefix: tuple[str, ...] = ()
 
@@ -36,46 +36,45 @@ class Names:
 
     @classmethod
     def below(cls, prefix: str | Sequence[str]) -> "Names":
-        """The names below a prefix as people write it: `team/retention`, or its parts."""
+        """Take a prefix as people write it: `team/retention`, or its parts."""
         return cls(tuple(prefix.split("/") if isinstance(prefix, str) and prefix else prefix))
 
     def key(self, asset: str) -> dg.AssetKey:
-        """The key of an asset."""
         return dg.AssetKey([*self.prefix, asset])
 
     def stores(self, stores: Iterable[str]) -> dict[str, dg.AssetKey]:
-        """The keys of stores by their names. Dagster takes fewer characters; names that would become one stay apart."""
+        """Return keys by the names of stores. Dagster takes fewer characters; names that would become one stay apart."""
         words = {name: _OTHERS.sub("_", name) for name in stores}
         times = Counter(words.values())
         return {
-            name: dg.AssetKey([*self.prefix, "store", word if word == name or times[word] == 1 else f"{word}_{_digest(name)}"])
+            name: dg.AssetKey(
+                [
+                    *self.prefix,
+                    "store",
+                    word if word == name or times[word] == 1 else f"{word}_{sha256(name.encode()).hexdigest()[:8]}",
+                ]
+            )
             for name, word in words.items()
         }
 
     def of(self, word: str) -> str:
-        """The name of anything else: a job, an op, a sensor, a schedule, a pool, a resource, the partitions."""
+        """Name anything else: a job, an op, a sensor, a schedule, a pool, a resource, the partitions."""
         return _JOINT.join((*self.prefix, word))
 
     @property
     def resources(self) -> set[str]:
-        """The resources that every step and every tick asks for."""
         return {self.of(word) for word in RESOURCES}
 
     @property
     def datasets(self) -> str:
-        """The dynamic partitions, under either setting: their keys are names of datasets, or of stores."""
+        """Name of the dynamic partitions, whose keys are datasets, or stores, by the setting."""
         return self.of("datasets")
 
     @property
     def sweeps(self) -> str:
-        """The pool of whatever sweeps. A courtesy to people who look at Dagster; the lock is the lease in the ledger."""
+        """Pool of whatever sweeps. A courtesy to people who look at Dagster; the lock is the lease in the ledger."""
         return self.of("sweeps")
 
 
 def over_partitions(job: str) -> str:
-    """The word for the job over partitions that does the work of one over a list."""
     return f"{job}_partitions"
-
-
-def _digest(name: str) -> str:
-    return sha256(name.encode()).hexdigest()[:8]

@@ -26,8 +26,6 @@ from retention_assets.settings.sections import DagsterSettings
 # There is no public way to report that a partition was to be materialized, and was not.
 
 
-Event = dg.AssetMaterialization | dg.AssetObservation
-
 # tag of a run whose partitions get no pages
 WITHOUT_PAGES = {"retention/pages": "none"}
 # beyond, a step writes no events for partitions
@@ -56,7 +54,6 @@ class DatasetPage:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The same as Dagster takes it."""
         return {"summary": dg.MetadataValue.md(self.summary), **self.numbers}
 
 
@@ -64,14 +61,13 @@ class DatasetPage:
 Pages = Callable[[Step, Ledger, Metadata], Iterable[DatasetPage]]
 
 
-def partition_events(step: Step, pages: Iterable[DatasetPage]) -> Iterator[Event]:
-    """The events of the pages of a step's datasets, or of their stores where these are the partitions.
+def partition_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
+    """Events of the pages of datasets, or of their stores where these are the partitions.
 
     Whoever yields them yields the materialization of the step afterwards.
     """
-    every = list(pages)
-    yield from _idle_events(step, [page for page in every if page.idle])
-    shown = [page for page in every if not page.idle]
+    yield from _idle_events(step, [page for page in pages if page.idle])
+    shown = [page for page in pages if not page.idle]
     if step.retention.settings.partition_by == BY_STORE:
         stores = by_store([page.dataset for page in shown])
         shown = [_of_store(store, [page for page in shown if page.dataset in names]) for store, names in stores.items()]
@@ -88,15 +84,7 @@ def is_valid_key(name: str) -> bool:
 
 
 def published_by(step: Step, ledger: Ledger) -> list[str]:
-    """The datasets of which a step published something."""
     return [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
-
-
-def of_range(pages: Iterable[DatasetPage], partitions: int) -> list[DatasetPage]:
-    """Those of the pages that a run over a range has events for besides Dagster's own, which is one for each partition: all, or
-    where partitions are too many, what was refused.
-    """
-    return [page for page in pages if partitions <= _MOST_PARTITIONS or page.refused is not None]
 
 
 def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
@@ -105,14 +93,7 @@ def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
     return datasets if len(keys) <= _MOST_PARTITIONS else []
 
 
-def all_refused(pages: Sequence[DatasetPage]) -> str | None:
-    """Why nothing of a step was done, if all of its datasets were refused."""
-    if any(page.refused is None for page in pages):
-        return None
-    return " ".join(f"{page.dataset} is refused: {page.refused}." for page in pages[:_NAMED]) or None
-
-
-def _idle_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[Event]:
+def _idle_events(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetMaterialization]:
     # one event for each change
     valid = [page for page in pages if is_valid_key(page.dataset)][:_MOST_PARTITIONS]
     if step.retention.settings.partition_by == BY_STORE:
@@ -136,9 +117,6 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
     words = [f"{count(len(pages), 'dataset')} of {store} worked on", f"{len(names):,} refused: {named(names)}" if names else ""]
     why = refused[0].refused if refused and len(refused) == len(pages) else None
     return DatasetPage(store, paragraph(words), numbers, why)
-
-
-# --- what was refused -------------------------------------------------------------------------------------------------
 
 
 def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObservation]:
@@ -217,14 +195,16 @@ class RetentionAsset:
             yield from partition_events(step, pages)
             yield result(asset_key=step.key, metadata=metadata)
             return
-        if why := all_refused(pages):
+        if pages and all(page.refused is not None for page in pages):
+            why = " ".join(f"{page.dataset} is refused: {page.refused}." for page in pages[:_NAMED])
             raise dg.Failure(why, allow_retries=False)
         # Dagster writes the metadata of a result once for each partition. So each dataset's page is an event of its own, and so
         # is, as the last one, the page about all of them.
         is_single = len(keys) == 1 and not step.datasets.keys_are_stores
         own = next((page for page in pages if not page.idle), None) if is_single else None
         yield dg.MaterializeResult(asset_key=step.key, metadata=own.metadata if own else None)
-        yield from partition_events(step, of_range([page for page in pages if page is not own], len(keys)))
+        is_few = len(keys) <= _MOST_PARTITIONS
+        yield from partition_events(step, [page for page in pages if page is not own and (is_few or page.refused is not None)])
         # Dagster ends a backfill at an event of a partitioned asset that names no partition, unless it is an observation.
         whole = dg.AssetObservation if _BACKFILL in step.run.tags else dg.AssetMaterialization
         yield whole(asset_key=step.key, metadata=metadata)

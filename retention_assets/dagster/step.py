@@ -92,31 +92,25 @@ class ListConfig(JudgingConfig):
 
 
 class SweepListConfig(ListConfig, SweepConfig):
-    """A list of datasets that a job sweeps."""
+    """List of datasets that a job sweeps."""
 
 
 STARTING = "Starting Spark …"
 
 
 class QuietSparkResource(LazyPySparkResource):
-    """In the place of Dagster's own: the same session, by the same configuration."""
+    """Spark session of a run, as Dagster's own lazy resource, without the warnings of every start."""
 
-    # a cluster was checked for what a run needs of it
     _is_checked: bool = PrivateAttr(default=False)
 
     @property
-    def is_checked(self) -> bool:
-        """Whether the cluster was looked at; once in a run is enough."""
-        return self._is_checked
-
-    def note_checked(self) -> None:
-        """It was."""
-        self._is_checked = True
-
-    @property
     def is_started(self) -> bool:
-        """Whether asking for the session starts nothing any more."""
         return self._spark_session is not None or is_running()
+
+    def begin_check(self) -> bool:
+        """True at the first call: to look at the cluster once in a run is enough."""
+        is_first, self._is_checked = not self._is_checked, True
+        return is_first
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -178,33 +172,28 @@ class Step:
 
     @contextmanager
     def within_ledger(self) -> "Iterator[tuple[Self, Ledger]]":
-        """The same step with its ledger open: all that it asks of it meanwhile, it asks the same one."""
+        """Open the ledger; all that the yielded step asks of it meanwhile, it asks the same one."""
         with self.retention.ledger() as ledger:
             yield replace(self, retention=self.retention.within(ledger)), ledger
 
     @property
     def actor(self) -> str:
-        """Who the record names."""
         return actor_of(self.run.run_id, self.run.tags)
 
     @property
     def asset(self) -> str:
-        """The asset that it makes, as Dagster shows its key."""
         return self.key.to_user_string()
 
     @property
     def folder(self) -> str:
-        """Where this run writes the asset."""
         return self.warehouse.folder(self.asset, self.run.run_id)
 
     @property
     def spark(self) -> "SparkSession":
-        """The session of the run, started on the first call."""
         if isinstance(self.pyspark, QuietSparkResource) and not self.pyspark.is_started:
             self.log.info(STARTING)
         session: SparkSession = self.pyspark.spark_session
-        if isinstance(self.pyspark, QuietSparkResource) and not self.pyspark.is_checked:
-            self.pyspark.note_checked()
+        if isinstance(self.pyspark, QuietSparkResource) and self.pyspark.begin_check():
             self._check_cluster(session)
         return session
 
@@ -230,7 +219,6 @@ class Step:
         return self.is_whole or self.makes_nothing
 
     def publications(self, datasets: Iterable[str]) -> list[Publication]:
-        """That this run's folder holds the asset's rows of some datasets."""
         return self.warehouse.publications(self.asset, self.run.run_id, datasets)
 
     def sources(self, ledger: Ledger, name: str) -> list[Source]:
@@ -259,13 +247,12 @@ class Step:
         return is_old or (kept is None and self.instance.has_run(run_id))
 
     def sibling(self, name: str) -> dg.AssetKey:
-        """Another asset of the same definitions."""
         return dg.AssetKey([*self.key.path[:-1], name])
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run is given besides its configuration."""
+    """Environment, Spark and warehouse of a run, under the names of its definitions."""
 
     retention: Environment
     pyspark: LazyPySparkResource
@@ -306,7 +293,6 @@ def _made_at(context: dg.OpExecutionContext) -> datetime:
 
 
 def resources_in(resources: object, names: Names) -> Resources:
-    """What a context holds for the definitions of some names."""
     return Resources(**{word: getattr(resources, names.of(word)) for word in RESOURCES}, names=names)
 
 

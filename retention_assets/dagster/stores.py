@@ -36,7 +36,6 @@ _VERSION = "dagster/data_version"
 
 
 def store_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
-    """The source assets of the stores."""
     keys = names.stores(store.name for store in settings.stores)
     with warnings.catch_warnings():
         # Dagster warns that observing is in beta. pyproject.toml pins its release.
@@ -45,7 +44,7 @@ def store_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
 
 
 def changed_stores(instance: dg.DagsterInstance, resources: Resources, present: Listing) -> list[dg.AssetObservation]:
-    """An observation of each store that is not what it was at the last one. A store that is away has none."""
+    """Observe each store that is not what it was at the last observation. A store that is away has none."""
     found: list[dg.AssetObservation] = []
     for store, key in resources.names.stores(one.name for one in resources.retention.settings.stores).items():
         version, metadata = _observation(present, store)

@@ -53,7 +53,7 @@ _GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, 
 
 @contextmanager
 def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
-    """What an engine calls after each batch and at the end of each dataset."""
+    """Make what an engine calls after each batch and at the end of each dataset."""
     if not sys.stderr.isatty():
 
         def lines(result: SweepResult) -> None:
@@ -91,7 +91,7 @@ def _line(result: SweepResult) -> str:
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
-    """Each warning of a store as one of the run. A store that is away says so itself when it is read."""
+    """Warn in the run of what stores warn of. A store that is away says so itself when it is read."""
     for store in stores:
         try:
             warnings = call_store(store, store.warnings)

@@ -25,7 +25,6 @@ from retention_assets.policy.globs import matching
 from retention_assets.policy.model import INDEPENDENT, Hold
 from retention_assets.stores.concurrency import OpenPlace, Tasks, TasksHere, open_local
 from retention_assets.stores.logs import read_lines, read_some_lines
-from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import DueTransactions, LookingStore, Only, Store, call_store, never
 
 
@@ -238,6 +237,9 @@ def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Itera
     if not isinstance(store, LookingStore) or store.has_looked:
         yield
         return
+    # imported here: fsspec takes longer to import than all of the definitions
+    from retention_assets.stores.places.own_files import temporary_folder
+
     with temporary_folder("look") as folder:
         store.answer_by(take_look(store, due, due.ledger, due.as_of, TasksHere(), folder, is_stopped=is_stopped))
         try:
