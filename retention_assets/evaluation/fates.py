@@ -170,7 +170,7 @@ class Upcoming:
 
 
 def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets: DatasetFilter, most: int) -> Upcoming:
-    """Add up the open marks that are due within some days, and list the first `most`."""
+    """Add up the open marks that are due within some days, and list the first `most`. The sweep may still spare them."""
     until = as_of + timedelta(days=days)
     sums, by_day, held = dict[str, UpcomingDataset](), dict[date | None, tuple[int, int | None]](), Counter[str]()
     first: list[dict[str, Any]] = []

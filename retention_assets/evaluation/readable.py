@@ -290,6 +290,9 @@ def _is(column: pa.ChunkedArray, word: str) -> Bools:
     return flags(pc.equal(column.cast(pa.string()), word))
 
 
+# --- visibility marks -------------------------------------------------------------------------------------------------
+
+
 WAIT = Duration(days=7)
 
 
@@ -386,6 +389,9 @@ def propose_raises(rules: VisibilityRules, datasets: pa.Table, newest: pa.Table)
         if readable is not None:
             to = raise_by(readable.rule.retention, rules.at, closes[name], f" ({readable.rule.name})")
             yield ProposedRaise(name, None if readable.waits_until else to, readable.waits_until)
+
+
+# --- lives ------------------------------------------------------------------------------------------------------------
 
 
 # lives in memory at a time

@@ -14,19 +14,16 @@ Bools = npt.NDArray[np.bool_]
 
 # A missing instant is neither old nor young: comparisons with a bound have to leave it out.
 NEVER = np.iinfo(np.int64).min
+# No age ever gets past this time.
 FOREVER = np.iinfo(np.int64).max
 
 
 def join_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.ChunkedArray):
-        return (
-            column.chunk(0)
-            if column.num_chunks == 1
-            else column.combine_chunks()
-            if column.num_chunks
-            else pa.array([], column.type)
-        )
-    return column
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)
 
 
 def flags(column: pa.Array | pa.ChunkedArray) -> Bools:

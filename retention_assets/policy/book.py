@@ -250,7 +250,7 @@ class OutsideDecision:
 def decide_outside(
     newest: Iterable[Stored], found: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
 ) -> list[OutsideDecision]:
-    """Decide about each entry, and about each that came from this source and is gone.
+    """Decide about each entry, and about each that came from this source and is gone. The last version by a person counts.
 
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
     """

@@ -266,7 +266,7 @@ _Globs = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
-    """Names that a scope could be about, in their order."""
+    """Names that a scope could be about, in their order. Attributes are known only once a log is read, so all may fit."""
     return [names[place] for place in sorted(_places(names, dict(zip(names, range(len(names)), strict=True)), _globs(scope)))]
 
 
@@ -315,7 +315,10 @@ _SAY_SOMETHING = ("Beyond", "Limits", "Selection")
 
 
 def policy_schema() -> str:
-    """Render the schema as text, stable from run to run."""
+    """Render the schema as text, stable from run to run.
+
+    Names that collide, conditions and keys that need each other are beyond a schema: `retention validate` refuses them.
+    """
     schema: dict[str, Any] = as_in_a_file(PolicyFile.model_json_schema(by_alias=True))
     parts = schema["$defs"]
     parts["Policy"]["properties"]["grace"]["default"] = str(DEFAULT_GRACE)

@@ -79,7 +79,7 @@ def purged_hold(realm: str) -> Hold:
 
 
 def purge_of(realm: str, grace: Duration) -> Policy:
-    """Policy that purges a realm. No file can use its name."""
+    """Policy that purges a realm, whatever other policies, latest views, branches and tags say. No file can use its name."""
     return Policy.model_construct(
         name=purge_named(realm),
         description=f"Realm {realm} is being purged.",

@@ -180,6 +180,7 @@ def _joined(lines: Sequence[str]) -> str:
     return lines[0] if len(lines) == 1 else f"{'; '.join(lines[:-1])}; and {lines[-1]}"
 
 
+# These never change: people and programs search for them.
 SCHEDULED = "This transaction has been scheduled for deletion."
 DELETED = "Transaction data has been deleted."
 _THERE_AGAIN = "Transaction data was deleted, and is there again."

@@ -22,8 +22,6 @@ from retention_assets.frames.views.scope import OBJECT, Line, ScopeColumns, Scop
 from retention_assets.policy.durations import Duration, micros
 from retention_assets.policy.model import STATUSES, Beyond, Hold, KeepAll, OlderThan, Policy, Selection, Window
 
-# The time of what no age ever gets past.
-
 
 class TimeBound(NamedTuple):
     """Age of a line: it keeps a row as long as the row's time is not before the bound of that age."""

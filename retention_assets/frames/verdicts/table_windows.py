@@ -66,7 +66,7 @@ def attribute(number: str, ref: str | None = None, kind: str = "branch") -> str:
 
 
 def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
-    """Read a dataset's windows; None if a number is missing or is not a whole number above zero.
+    """Read a dataset's windows; None if a number is missing or not a whole one above zero: a guess could delete.
 
     A branch inherits each number that it leaves out from the dataset.
     """

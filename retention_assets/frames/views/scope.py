@@ -25,7 +25,10 @@ _ON_LINE = ("unreferenced", "realm_purge")
 
 
 class Line:
-    """The lines of a batch, in chain order. `live` are the rows on a live branch."""
+    """Lines of what lies on no branch, in chain order; `live` are the rows on a live branch.
+
+    A log without live branches is a line by the order of its rows; RECORDs and OBJECTs by their closing, ties by name.
+    """
 
     def __init__(self, history: History, live: Bools) -> None:
         self._history = history
