@@ -170,7 +170,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.aspects": 1_110,
     "stores.records": 1_290,
     "stores.objects": 6_040,
-    "evaluation": 2_310,
+    "evaluation": 2_320,
     "sweep": 2_730,
     "pipeline": 2_650,
     "people": 4_960,

@@ -123,9 +123,9 @@ class Forecast:
         return [*self.stores_left_out, *self.datasets_left_out]
 
     def as_dict(self) -> dict[str, Any]:
-        found = {"as_of": text_of(self.as_of), **self._set(self.in_force), "others": [self._set(one) for one in self.others]}
+        data = {"as_of": text_of(self.as_of), **self._set(self.in_force), "others": [self._set(one) for one in self.others]}
         currency = {"currency": self.currency} if self.currency else {}
-        return {**found, **currency, "refused": self.refused, "away": self.away}
+        return {**data, **currency, "refused": self.refused, "away": self.away}
 
     def _set(self, one: ForecastDays) -> dict[str, Any]:
         by_policy = {
@@ -137,11 +137,11 @@ class Forecast:
         return {"policies": one.policies, "datasets": one.datasets, "start": start, "days": days, "by_policy": by_policy}
 
     def _day(self, day: ForecastDay) -> dict[str, Any]:
-        found = {name: value for name, value in asdict(day).items() if name not in _SIMULATED} | {"date": day.date.isoformat()}
+        data = {name: value for name, value in asdict(day).items() if name not in _SIMULATED} | {"date": day.date.isoformat()}
         for name in _MONEY:
-            amount = found.pop(name)
-            found |= {name: round(amount, 6)} if self.currency else {}
-        return found
+            amount = data.pop(name)
+            data |= {name: round(amount, 6)} if self.currency else {}
+        return data
 
 
 DAY = 86_400_000_000
@@ -333,9 +333,9 @@ class _WalkedDatasets:
         )
         for number, name in enumerate(self.names):
             result.marked[name] += int((self.policy[new] == number).sum())
-            mine = gone[self.policy[gone] == number]
-            result.deleted[name] += len(mine)
-            result.bytes_deleted[name] += self._sum(mine)
+            of_policy = gone[self.policy[gone] == number]
+            result.deleted[name] += len(of_policy)
+            result.bytes_deleted[name] += self._sum(of_policy)
         after = self.stock(day, rows)
         after.marked, after.bytes_marked = len(new), self._sum(new)
         after.due, after.bytes_due = len(due), self._sum(due)

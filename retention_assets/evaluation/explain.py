@@ -150,8 +150,8 @@ class ExplainedTransaction:
         nothing = dict.fromkeys(one.name for one in fields(Explanation))
         known = {"dataset": self.dataset, "transaction": self.life.transaction, "as_of": text_of(self.as_of)}
         life = self.life.as_dict()
-        found = self.explanation.as_dict() if self.explanation else {**nothing, **known}
-        return {**found, **{name: life[name] for name in ("message", "details", "mark", "due_at", "words")}}
+        explained = self.explanation.as_dict() if self.explanation else {**nothing, **known}
+        return {**explained, **{name: life[name] for name in ("message", "details", "mark", "due_at", "words")}}
 
 
 def explain_with_ledger(
@@ -371,9 +371,9 @@ def _already_marked(ledger: Ledger | None, dataset: str) -> pa.Table | None:
 def _states(rows: pa.Table, marks: pa.Table, verdicts: pa.ChunkedArray) -> pa.ChunkedArray:
     # A transaction that reuses the id of something swept counts by its verdict.
     living = marks.filter(pc.is_in(marks["status"], pa.array(LIVING)))
-    mine = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
+    same = living.filter(pa.array(is_in_log(living, rows), pa.bool_())).sort_by("id")
     # without times on either mark, the newer one counts
-    newest = mine.take(pa.array(range(len(mine) - 1, -1, -1), pa.int64()))
+    newest = same.take(pa.array(range(len(same) - 1, -1, -1), pa.int64()))
     at = pc.index_in(rows["transaction"], value_set=newest["transaction"].combine_chunks())
     verdict, status = verdicts.combine_chunks(), newest["status"].combine_chunks().take(at.combine_chunks())
     stays = pc.and_(pc.equal(status, "MARKED"), pc.not_equal(verdict, "mark"))

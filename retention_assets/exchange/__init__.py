@@ -55,8 +55,8 @@ def datasets_in(file: Path) -> list[str]:
 
 def ids_in(file: Path) -> pa.Table:
     """Dataset and transaction of each line with a transaction. Small files are not read whole."""
-    found = few_ids(file) if file.suffix != ".parquet" else None
-    lines = read_file(file).select(["dataset", "transaction"]) if found is None else found
+    ids = few_ids(file) if file.suffix != ".parquet" else None
+    lines = read_file(file).select(["dataset", "transaction"]) if ids is None else ids
     return lines.filter(pc.is_valid(lines["transaction"]))
 
 

@@ -45,8 +45,8 @@ def attribute_map(columns: Mapping[str, pa.Array], mask: pa.Array | None = None)
     offsets = np.concatenate([[0], np.cumsum(there.sum(axis=1))]).astype(np.int32)
     # Row by row: index of each text in the concatenated columns.
     row, column = np.nonzero(there)
-    found = pa.concat_arrays(texts).take(pa.array(column * rows + row))
-    return pa.MapArray.from_arrays(pa.array(offsets), names.take(pa.array(column)), found, mask=mask)
+    items = pa.concat_arrays(texts).take(pa.array(column * rows + row))
+    return pa.MapArray.from_arrays(pa.array(offsets), names.take(pa.array(column)), items, mask=mask)
 
 
 def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
@@ -54,9 +54,9 @@ def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.A
     rows = join_chunks(column)
     if pa.types.is_struct(rows.type):
         names = [field.name for field in rows.type]
-        found = {name: attribute_texts(pc.struct_field(rows, [place])) for place, name in enumerate(names)}
-        faults = [_of_key(pa.repeat(name, len(rows)), fault) for name, (_, fault) in found.items()]
-        texts = {name: text for name, (text, _) in found.items()}
+        of_keys = {name: attribute_texts(pc.struct_field(rows, [place])) for place, name in enumerate(names)}
+        faults = [_of_key(pa.repeat(name, len(rows)), fault) for name, (_, fault) in of_keys.items()]
+        texts = {name: text for name, (text, _) in of_keys.items()}
         return attribute_map(texts, pc.is_null(rows)), pc.coalesce(*faults)
     bounds = rows.offsets.to_numpy().astype(np.int64)
     begin, size = bounds[0], bounds[-1] - bounds[0]

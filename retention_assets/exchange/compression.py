@@ -100,10 +100,10 @@ def _check_zstd_frames(source: BinaryIO) -> None:
 
 
 def _exactly(source: BinaryIO, size: int) -> bytes:
-    found = source.read(size)
-    if len(found) < size:
+    data = source.read(size)
+    if len(data) < size:
         raise _Damaged("it ends too early")
-    return found
+    return data
 
 
 # By suffix. 31: gzip header and checksum.

@@ -55,10 +55,10 @@ def datasets_of_json(file: Path) -> list[str]:
     if (few := few_ids(file)) is not None:
         return sorted(pc.unique(few["dataset"]).to_pylist())
     with unpacked(file) as plain, _ndjson(plain, file) as db:
-        found = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
-    names = [name for (name,) in found if name]
+        rows = db.execute("SELECT DISTINCT json_extract_string(json, '$.dataset') FROM lines").fetchall()
+    names = [name for (name,) in rows if name]
     # A line without a dataset refuses the file with its number.
-    return sorted(names) if len(names) == len(found) > 0 else sorted(set(read_json(file)["dataset"].to_pylist()))
+    return sorted(names) if len(names) == len(rows) > 0 else sorted(set(read_json(file)["dataset"].to_pylist()))
 
 
 def few_ids(file: Path) -> pa.Table | None:

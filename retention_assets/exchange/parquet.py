@@ -106,9 +106,9 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
                 raise pa.ArrowInvalid("a number is not written as text")
             columns[field.name] = columns[field.name].cast(field.type)
         except (pa.ArrowException, ValueError):
-            found = str(columns[field.name].type)
+            kind = str(columns[field.name].type)
             raise BadInput(
-                Problem("has the wrong type", file=str(file), key=field.name, value=found, expected=str(field.type))
+                Problem("has the wrong type", file=str(file), key=field.name, value=kind, expected=str(field.type))
             ) from None
     if "head" not in table.column_names and "transaction" in table.column_names:
         # Every row of a log is a transaction: one without an id must not pass for a line about the dataset.

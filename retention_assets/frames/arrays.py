@@ -68,5 +68,5 @@ def codes(column: pa.Array | pa.ChunkedArray, known: tuple[str, ...]) -> Small:
         array = array.dictionary_encode()
     places = {word: place for place, word in enumerate(known)}
     table = np.array([places.get(word, -1) for word in array.dictionary.to_pylist()] or [-1], dtype=np.int8)
-    found: Small = table[integers(array.indices, 0)]
-    return found
+    places_of_rows: Small = table[integers(array.indices, 0)]
+    return places_of_rows

@@ -149,10 +149,10 @@ def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
 def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
     """For each mark, tell whether a log still has that transaction; under its id it may have another one."""
     at = pc.index_in(keys_of(marks), value_set=keys_of(log))
-    found = flags(pc.is_valid(at))
+    is_there = flags(pc.is_valid(at))
     rows = log.select(TIMES).take(at.drop_null())
-    found[found] = is_same_life(marks.filter(pa.array(found)), rows)
-    return found
+    is_there[is_there] = is_same_life(marks.filter(pa.array(is_there)), rows)
+    return is_there
 
 
 def in_one_piece(log: pa.Table) -> pa.Table:
@@ -214,12 +214,12 @@ def _added(lines: pa.Table) -> dict[tuple[str, str, str], str]:
     # DELETEs of sweeps, by dataset, branch and parent; of two in one place the first.
     here = pc.and_(pc.equal(lines["type"], "DELETE"), pc.equal(lines["status"], "COMMITTED"))
     here = pc.and_(here, pc.and_(pc.is_valid(lines["attributes"]), pc.is_valid(lines["parent"])))
-    found: dict[tuple[str, str, str], str] = {}
+    deletes: dict[tuple[str, str, str], str] = {}
     for line in lines.select(["dataset", "parent", "transaction", "attributes"]).filter(here).to_pylist():
         said = dict(line["attributes"])
         if line["transaction"] and said.items() >= PROVENANCE.items() and BRANCH in said:
-            found.setdefault((line["dataset"], said[BRANCH], line["parent"]), line["transaction"])
-    return found
+            deletes.setdefault((line["dataset"], said[BRANCH], line["parent"]), line["transaction"])
+    return deletes
 
 
 def _moved(next_of: Mapping[tuple[str, str, str], str], dataset: str, branch: str, head: str | None) -> str | None:

@@ -107,8 +107,8 @@ class _Faults:
         rows = rows[~self.refused[codes[rows]]]
         datasets, first = np.unique(codes[rows], return_index=True)
         for dataset, row in zip(datasets.tolist(), rows[first].tolist(), strict=True):
-            said = detail[row].as_py() if detail is not None else None
-            self.text[dataset] = f"{what}: {said}" if what and said is not None else what or said
+            more = detail[row].as_py() if detail is not None else None
+            self.text[dataset] = f"{what}: {more}" if what and more is not None else what or more
             self.transaction[dataset] = who[row].as_py()
         self.refused[datasets] = True
 
@@ -281,10 +281,10 @@ def _with_classes(lines: pa.Table, codes: Ints, transactions: Bools) -> Ints:
     attributes = lines["attributes"]
     if not _is_a_key(CLASS, attributes):
         return np.empty(0, dtype=np.int64)
-    said = pc.is_valid(attribute_of(lines, CLASS))
+    has_class = pc.is_valid(attribute_of(lines, CLASS))
     objects = flags(pc.equal(lines["type"], "OBJECT"))
-    found: Ints = np.unique(codes[flags(said) & objects & transactions])
-    return found
+    datasets: Ints = np.unique(codes[flags(has_class) & objects & transactions])
+    return datasets
 
 
 def _is_a_key(key: str, attributes: pa.ChunkedArray) -> bool:

@@ -48,22 +48,22 @@ def column_statistics(log: pa.Table) -> pa.Table:
 
 
 def _of(name: str, values: pa.Array) -> dict[str, Any]:
-    found: dict[str, Any] = {"column": name, "rows": len(values), "nulls": values.null_count}
+    row: dict[str, Any] = {"column": name, "rows": len(values), "nulls": values.null_count}
     kind = values.type
     if pa.types.is_dictionary(kind):
         words = pc.unique(values).drop_null()
         plain = words.dictionary.take(words.indices) if isinstance(words, pa.DictionaryArray) else words
-        found |= {"distinct": len(plain), "words": plain.slice(0, _WORDS).to_pylist()}
+        row |= {"distinct": len(plain), "words": plain.slice(0, _WORDS).to_pylist()}
     elif pa.types.is_list(kind):
         lengths = pc.list_value_length(values)
         entries = pc.sum(lengths).as_py() or 0
-        found |= {"nulls": len(values) - (pc.sum(pc.greater(lengths, 0)).as_py() or 0), "total": entries}
+        row |= {"nulls": len(values) - (pc.sum(pc.greater(lengths, 0)).as_py() or 0), "total": entries}
     elif pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
         range_ = pc.min_max(values.view(pa.int64()) if pa.types.is_timestamp(kind) else values).as_py()
-        found |= {"least": range_["min"], "most": range_["max"]}
+        row |= {"least": range_["min"], "most": range_["max"]}
         if name in _SUMMED:
-            found["total"] = pc.sum(values.cast(SUMMED)).as_py() or 0
-    return found
+            row["total"] = pc.sum(values.cast(SUMMED)).as_py() or 0
+    return row
 
 
 def merge_statistics(statistics: pa.Table) -> Iterator[dict[str, Any]]:
@@ -234,11 +234,11 @@ def count_reasons(verdicts: pa.Table, sizes: pa.ChunkedArray) -> pa.Table:
         entries = batch["reasons"].flatten()
         verdict = codes(batch["verdict"], VERDICTS).astype(np.int16) * len(_CODES)
         key = np.repeat(verdict, lengths) + codes(entries.field("code"), _CODES)
-        mine = np.repeat(size[row : row + len(batch)], lengths)
+        sizes_of_entries = np.repeat(size[row : row + len(batch)], lengths)
         counts += np.bincount(key, minlength=_KEYS)
-        low += np.bincount(key, mine & _LOW, _KEYS).astype(np.int64)
+        low += np.bincount(key, sizes_of_entries & _LOW, _KEYS).astype(np.int64)
         if huge:
-            high += np.bincount(key, mine >> _BITS, _KEYS).astype(np.int64)
+            high += np.bincount(key, sizes_of_entries >> _BITS, _KEYS).astype(np.int64)
         for number in np.flatnonzero(counts).tolist():
             if len(examples[number]) < EXAMPLES:
                 examples[number] += _examples(batch, lengths, entries.field("witness"), key == number)

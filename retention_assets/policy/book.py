@@ -105,9 +105,9 @@ def digest_of(content: str) -> str:
 
 
 def as_loaded(item: BookItem) -> Loaded:
-    mine = "DataHub" if item.name.startswith(PREFIX) else "visibility" if item.name.startswith(VISIBILITY_PREFIX) else None
-    if isinstance(item, Policy) and mine:
-        what = f"has a name that begins with {item.name.partition(':')[0]}:, which is how {mine} entries are named"
+    kind = "DataHub" if item.name.startswith(PREFIX) else "visibility" if item.name.startswith(VISIBILITY_PREFIX) else None
+    if isinstance(item, Policy) and kind:
+        what = f"has a name that begins with {item.name.partition(':')[0]}:, which is how {kind} entries are named"
         raise BadInput(Problem(what, policy=item.name, key="name", expected="a name of your own"))
     content = canonical(item)
     return Loaded(item.name, content, digest_of(content), item.force_overwrite)
@@ -248,15 +248,15 @@ class OutsideDecision:
 
 
 def decide_outside(
-    newest: Iterable[Stored], found: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
+    newest: Iterable[Stored], entries: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
 ) -> list[OutsideDecision]:
     """Decide about each entry, and about each that came from this source and is gone. The last version by a person counts.
 
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
     """
     stored = {one.name: one for one in newest}
-    decisions = [_decided_outside(entry, stored.get(entry.loaded.name), source, forced) for entry in found]
-    present = {entry.loaded.name for entry in found}
+    decisions = [_decided_outside(entry, stored.get(entry.loaded.name), source, forced) for entry in entries]
+    present = {entry.loaded.name for entry in entries}
     gone = [one for one in stored.values() if one.name not in present and not one.revoked and _is_from(one, source)]
     reason = "is in DataHub no more, so it is in force no more."
     return decisions + [

@@ -50,12 +50,12 @@ def protecting(names: Sequence[str], globs: Iterable[str]) -> list[bool]:
     """`protects` for many names: globs and names as they stand, or both in Unicode's form NFC."""
     wanted = tuple(globs)
     composed = tuple(_composed(glob) for glob in wanted)
-    found = matching(names, (*wanted, *composed) if composed != wanted else wanted)
-    others = [at for at, name in enumerate(names) if not (found[at] or name.isascii())]
-    if others:
-        for at, is_meant in zip(others, matching([_composed(names[at]) for at in others], composed), strict=True):
-            found[at] = is_meant
-    return found
+    matched = matching(names, (*wanted, *composed) if composed != wanted else wanted)
+    rest = [at for at, name in enumerate(names) if not (matched[at] or name.isascii())]
+    if rest:
+        for at, is_meant in zip(rest, matching([_composed(names[at]) for at in rest], composed), strict=True):
+            matched[at] = is_meant
+    return matched
 
 
 def _composed(text: str) -> str:

@@ -298,15 +298,15 @@ def _globs(scope: Datasets) -> _Globs:
 
 def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Collection[int]:
     include, exclude = globs
-    found = {place[glob] for glob in include if glob in place}
+    places = {place[glob] for glob in include if glob in place}
     # A hold reaches wider than a policy; judging a dataset once more does no harm.
     if patterns := [glob for glob in include if not (is_literal(glob) and glob.isascii())]:
-        found.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
-    if found and exclude:
-        order = sorted(found)
+        places.update(at for at, matched in enumerate(protecting(names, patterns)) if matched)
+    if places and exclude:
+        order = sorted(places)
         out = matching([names[at] for at in order], exclude)
         return [at for at, is_out in zip(order, out, strict=True) if not is_out]
-    return found
+    return places
 
 
 _NULL = {"type": "null"}
@@ -338,6 +338,6 @@ def as_in_a_file(part: Any) -> Any:
     if made.get("type") == "array" and "minLength" in made:
         made["minItems"] = made.pop("minLength")
     if _NULL in made.get("anyOf", ()):
-        others = [other for other in made.pop("anyOf") if other != _NULL]
-        made = {**others[0], **made} if len(others) == 1 else {**made, "anyOf": others}
+        alternatives = [other for other in made.pop("anyOf") if other != _NULL]
+        made = {**alternatives[0], **made} if len(alternatives) == 1 else {**made, "anyOf": alternatives}
     return made

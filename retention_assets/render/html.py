@@ -42,7 +42,7 @@ class ClassBar:
 
 def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | None = None) -> str:
     """Render the page, with the forecast if there is one. The same arguments always give the same text."""
-    listed, others = _choose_listed(report.lines)
+    listed, unlisted = _choose_listed(report.lines)
     total = report.total
     return _template().render(
         report=report,
@@ -58,8 +58,8 @@ def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | 
         foreseen=_draw(forecast_plot(forecast), _PAGE) if forecast else None,
         terminal_only=[line.terminal_only for line in report.lines if line.terminal_only is not None],
         listed=listed,
-        others=others,
-        others_total=sum_lines("others", others),
+        others=unlisted,
+        others_total=sum_lines("others", unlisted),
     )
 
 

@@ -109,11 +109,11 @@ def logs_summary(state: Mapping[str, int], refused: Mapping[str, str], away: Map
 
 def views_summary(datasets: int, refused: Mapping[str, str], branches: int, numbers: Mapping[str, int]) -> str:
     read = count(datasets - len(refused), "dataset")
-    found = f"{count(branches, 'branch', 'branches')} of {read} in this run" if branches else f"{read} in this run, no branch"
+    views = f"{count(branches, 'branch', 'branches')} of {read} in this run" if branches else f"{read} in this run, no branch"
     latest = count(numbers["in_latest_views"], "transaction")
     held = f"{latest} in latest views, {numbers['protected']:,} protected by a branch or tag"
     # Only of this run: elsewhere other datasets may be refused.
-    return paragraph((found, held if branches or numbers["protected"] else "", _refused_words(refused) if refused else ""))
+    return paragraph((views, held if branches or numbers["protected"] else "", _refused_words(refused) if refused else ""))
 
 
 def policies_summary(in_force: int, counts: Mapping[str, int], orphaned: int, warnings: Sequence[str]) -> str:
@@ -144,9 +144,9 @@ def sweep_summary(
     quiet = "" if did else "nothing was due for this sweep" if not datasets else "this sweep changed nothing"
     held = [name for name in sorted(objections) if name not in refused]
     checks = f"{count(len(held), 'dataset')} not swept while a check objects: {named(held)}" if held else ""
-    others = f"{count(skipped, 'dataset')} left to another sweep that is at work" if skipped else ""
+    elsewhere = f"{count(skipped, 'dataset')} left to another sweep that is at work" if skipped else ""
     refusals = _refused_words(refused) if refused else ""
-    return paragraph((_waiting_words(Waiting.of(groups, as_of), as_of), quiet, words, refusals, others, checks))
+    return paragraph((_waiting_words(Waiting.of(groups, as_of), as_of), quiet, words, refusals, elsewhere, checks))
 
 
 def report_summary(report: DayReport) -> str:
@@ -160,10 +160,10 @@ def report_summary(report: DayReport) -> str:
     lines = [f"**{report.when}: {amount}, {size_of(done['bytes_freed'])} freed, {state}.**", ""]
     rows = sorted(report.lines, key=lambda line: (-line.counters["failed"], -line.counters["to_delete"], line.dataset))
     for number, line in enumerate(rows):
-        others = [f"{line.counters[name]:,} {name}" for name in ("spared", "failed") if line.counters[name]]
+        otherwise = [f"{line.counters[name]:,} {name}" for name in ("spared", "failed") if line.counters[name]]
         amount = f"{line.counters['deleted']:,} of {line.counters['to_delete']:,} deleted"
         freed = [f"{size_of(line.counters['bytes_freed'])} freed"] if line.counters["bytes_freed"] else []
-        row = f"- {plain(line.dataset)}: {', '.join([amount, *others, *freed])}"
+        row = f"- {plain(line.dataset)}: {', '.join([amount, *otherwise, *freed])}"
         if len("\n".join([*lines, row])) > MOST_INLINE - 300:
             lines.append(f"- … and {len(rows) - number:,} more, in the page of the report")
             break

@@ -71,13 +71,13 @@ M = TypeVar("M", bound=BaseModel)
 
 def _introduced(stores: tuple[StoreSettings, ...]) -> tuple[StoreSettings, ...]:
     known = {store.name: store for store in stores}
-    found = []
+    introduced = []
     for number, store in enumerate(stores):
         try:
-            found.append(store.with_others(known))
+            introduced.append(store.with_others(known))
         except InvalidValue as fault:
             raise InvalidValue(fault.what, fault.expected, fault.remedy, key=(number, *fault.way)) from None
-    return tuple(found)
+    return tuple(introduced)
 
 
 class Settings(SettingsPart):
@@ -136,8 +136,8 @@ class Settings(SettingsPart):
         spark = self.spark
         if not is_local_master(spark.master):
             places = [(one.name, mask_secrets("".join(place))) for one in self.stores for place in one.places.values()]
-            found = out_of_reach(mask_secrets(spark.master), self.ledger, self.warehouse, places, spark.shared_disk)
-            if fault := next(found, None):
+            faults = out_of_reach(mask_secrets(spark.master), self.ledger, self.warehouse, places, spark.shared_disk)
+            if fault := next(faults, None):
                 raise fault
         return self
 
@@ -311,10 +311,10 @@ class _Reading:
             return None
 
     def _fault(self, at: Path_, what: str, expected: str | None, remedy: str | None = None) -> None:
-        found = self.document.data
+        part_at = self.document.data
         for part in at:
-            found = found.get(part) if isinstance(found, dict) else found[part]
-        value = None if found is None or isinstance(found, dict | list) else quote(found)
+            part_at = part_at.get(part) if isinstance(part_at, dict) else part_at[part]
+        value = None if part_at is None or isinstance(part_at, dict | list) else quote(part_at)
         line = self.document.line(at)
         self._add(Problem(what, self.document.file, line, key=dotted(at), value=value, expected=expected, remedy=remedy))
 

@@ -262,10 +262,10 @@ def mount_lines() -> list[str]:
 
 def _identity(path: str | PurePosixPath) -> Identity | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def identities_of(places: Iterable[str]) -> frozenset[Identity]:

@@ -72,8 +72,8 @@ def conflicts_of(claims: Sequence[Claim]) -> Iterator[PlaceConflict]:
 def guarded_places(store: StoreSettings, claims: Sequence[Claim]) -> tuple[str, ...]:
     """Places of retention and of other stores that a deletion of this store must never enter, by whatever link."""
     outer = next((claim for claim in claims if claim.store is store and claim.deletes), None)
-    mine = (claim for claim in claims if claim.store is not store)
-    return tuple("".join(claim.text) for claim in mine if outer and not _may_hold(outer, claim))
+    foreign = (claim for claim in claims if claim.store is not store)
+    return tuple("".join(claim.text) for claim in foreign if outer and not _may_hold(outer, claim))
 
 
 def _may_hold(outer: Claim, inner: Claim) -> bool:

@@ -36,8 +36,8 @@ def _store_schema() -> dict[str, Any]:
 
 def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
     made = as_in_a_file(model.model_json_schema())
-    found: dict[str, Any] = _inlined(made, made.pop("$defs", {}))
-    return found
+    schema: dict[str, Any] = _inlined(made, made.pop("$defs", {}))
+    return schema
 
 
 def _inlined(part: Any, parts: dict[str, Any]) -> Any:

@@ -244,8 +244,8 @@ def yaml_files(path: Path) -> list[Path]:
     """The file itself, or the YAML files directly in a folder, by name. Sub-folders (examples) are not in force."""
     if not path.is_dir():
         return [path]
-    found = (child for child in path.iterdir() if child.suffix.lower() in (".yaml", ".yml") and not child.name.startswith("."))
-    return sorted(found, key=lambda child: child.name)
+    files = (child for child in path.iterdir() if child.suffix.lower() in (".yaml", ".yml") and not child.name.startswith("."))
+    return sorted(files, key=lambda child: child.name)
 
 
 def without_value(data: Any, path: Path_ = ()) -> Iterator[Path_]:
@@ -315,9 +315,9 @@ def _problem(detail: ErrorDetails, document: Document, model: type[BaseModel], a
         what, expected = "is empty", "at least one entry" if kind == "too_short" else "at least one character"
     elif kind == "literal_error":
         what, expected = "is not one of the known words", str(context["expected"])
-    found = _part(document.data, (*at, *where))
-    if kind not in ("missing", "extra_forbidden") and found is not None and not isinstance(found, dict | list):
-        value = quote(found)
+    written = _part(document.data, (*at, *where))
+    if kind not in ("missing", "extra_forbidden") and written is not None and not isinstance(written, dict | list):
+        value = quote(written)
     return Problem(
         what, file=document.file, line=document.line((*at, *where)), policy=policy, key=dotted(where) or None,
         value=value, expected=expected, remedy=remedy,
@@ -366,7 +366,7 @@ def _keys(model: type[BaseModel], path: Path_) -> list[str]:
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for argument in get_args(annotation) if (found := _model_in(argument)) is not None), None)
+    return next((model for argument in get_args(annotation) if (model := _model_in(argument)) is not None), None)
 
 
 def mapping_expected(document: Document, keys: Mapping[str, Any] | list[str]) -> Problem:

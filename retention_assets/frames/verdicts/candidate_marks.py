@@ -205,27 +205,27 @@ def _judge(
     turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
     seen = turns.add_line if turns else None
     lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen) for policy in policies]
-    found = protection(scopes)
+    protected = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
-    then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else found
+    then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else protected
     hold = _first_hold_of(history, holds, held)
     forbidden, uncommittable = (
         history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
         for names in (evaluation.forbidding, evaluation.uncommittable)
     )
     closed = forbidden | uncommittable
-    pinned = [(then if policy.drops_refs else found).tag < FAR for policy in policies]
+    pinned = [(then if policy.drops_refs else protected).tag < FAR for policy in policies]
     referenced = references(history)
     free = [~pins & (hold < 0) & ~closed & ~referenced.found for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
-            latest = (then if policy.drops_refs else found).branch
+            latest = (then if policy.drops_refs else protected).branch
             may = ~closed if policy.latest_view else ~closed & (latest == FAR)
             may = may if fresh is None else may & history.column(fresh)
             over[:, number] = _over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
-        found.branch < FAR, found.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
+        protected.branch < FAR, protected.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
         then.branch < FAR, then.tag < FAR, forbidden, referenced.found, uncommittable,
     )  # fmt: skip
     flags = np.zeros(len(history), dtype=np.uint16)
@@ -242,7 +242,7 @@ def _judge(
         # What is newly marked counts towards the limits no more that were passed.
         next_looks = turns.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
-    witnesses = [history.in_log_order(column) for column in _witnesses(history, found, then, hold, referenced)]
+    witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, then, hold, referenced)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -251,12 +251,14 @@ def _judge(
 
 
 def _witnesses(
-    history: History, found: Protection, then: Protection, hold: Ranks, referenced: ScannedReferences
+    history: History, protected: Protection, then: Protection, hold: Ranks, referenced: ScannedReferences
 ) -> tuple[Ranks, ...]:
     # Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone.
-    branch = np.where(then.branch < FAR, then.branch, found.branch)
-    tag = np.where(then.tag < FAR, then.tag, found.tag)
-    over = np.where((found.branch < FAR) & (then.branch == FAR), found.branch, tag + np.int32(len(history.branches.names)))
+    branch = np.where(then.branch < FAR, then.branch, protected.branch)
+    tag = np.where(then.tag < FAR, then.tag, protected.tag)
+    over = np.where(
+        (protected.branch < FAR) & (then.branch == FAR), protected.branch, tag + np.int32(len(history.branches.names))
+    )
     forbids = np.zeros(len(history), dtype=np.int32)
     says = forbids if referenced.witness is None else referenced.witness
     return branch, tag, hold, over.astype(np.int32), forbids, forbids, says
@@ -325,26 +327,26 @@ def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) 
     present = np.flatnonzero(there)
     place = np.zeros(len(there), dtype=np.int32)
     place[present] = np.arange(len(present), dtype=np.int32)
-    found = []
+    occurring = []
     for at in present.tolist():
         values: list[int] = []
         for width in reversed(widths):
             at, value = divmod(at, width)
             values.append(value)
-        found.append((*members[at], *reversed(values)))
-    return found, place[key]
+        occurring.append((*members[at], *reversed(values)))
+    return occurring, place[key]
 
 
 def _over_limit(limits: Limits, history: History, may: Bools) -> Bools:
     # Datasets in which more may be taken than the limits let; `may` are the rows that count.
-    found = np.zeros(len(history.starts), dtype=bool)
+    over = np.zeros(len(history.starts), dtype=bool)
     if (most := _most(limits, history)) is not None:
-        found |= np.add.reduceat(may.astype(np.int64), history.starts) > most
+        over |= np.add.reduceat(may.astype(np.int64), history.starts) > most
     if limits.bytes is not None:
         size = np.where(may, history.column(integers(history.log["bytes"], 0)), 0)
         (high, low), (most_high, most_low) = sums_in_halves(size, history.starts), divmod(limits.bytes, 1 << 32)
-        found |= (high > most_high) | ((high == most_high) & (low > most_low))
-    return found
+        over |= (high > most_high) | ((high == most_high) & (low > most_low))
+    return over
 
 
 def _most(limits: Limits, history: History) -> Ints | None:

@@ -142,9 +142,9 @@ class _Lists:
         offsets = np.zeros(len(combination) + 1, dtype=np.int32)
         if not self.lengths.any():
             return offsets, offsets[:0]
-        mine = self.lengths[combination]
-        np.cumsum(mine, out=offsets[1:])
-        entry = np.repeat(self._begins[combination] - offsets[:-1], mine)
+        lengths = self.lengths[combination]
+        np.cumsum(lengths, out=offsets[1:])
+        entry = np.repeat(self._begins[combination] - offsets[:-1], lengths)
         entry += np.arange(len(entry), dtype=np.int32)
         return offsets, entry
 
@@ -247,5 +247,5 @@ def _code(rows: pa.Table) -> pa.Array:
     lists = join_chunks(rows["reasons"])
     ends = lists.offsets.to_numpy()[1:] - 1
     codes = join_chunks(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))
-    said = pa.array([Reason.LATEST_VIEW_ALLOWED.name, Reason.EXPIRED_REF.name])
-    return pc.if_else(pc.is_in(codes, said), codes, pa.scalar(Reason.SELECTED.name)).cast(pa.string())
+    telling = pa.array([Reason.LATEST_VIEW_ALLOWED.name, Reason.EXPIRED_REF.name])
+    return pc.if_else(pc.is_in(codes, telling), codes, pa.scalar(Reason.SELECTED.name)).cast(pa.string())

@@ -242,8 +242,8 @@ def _of_types(history: History, types: tuple[str, ...]) -> Bools:
 
 def _unreferenced(history: History) -> Bools:
     # OBJECTs that a scan found no reference to. A scan that did not say so counts as a reference.
-    said = flags(pc.equal(attribute_of(history.log, "referenced"), "false"))
-    objects: Bools = history.column(said) & (history.type == OBJECT)
+    is_unreferenced = flags(pc.equal(attribute_of(history.log, "referenced"), "false"))
+    objects: Bools = history.column(is_unreferenced) & (history.type == OBJECT)
     return objects
 
 
@@ -306,16 +306,16 @@ def lets_go_at(time: Ints, age: Duration, align: str | None, as_of: datetime) ->
     # What `as_of`, moved back by the months of the age, has to reach.
     needed = (time // _DAY + 1) * _DAY if align == "day" else time + 1
     needed += age.days * _DAY + age.seconds * 1_000_000
-    found = needed
+    reached = needed
     if age.months:
         month = needed.astype("M8[us]").astype("M8[M]")
         begin, end = _first_of(month + age.months), _first_of(month + age.months + 1)
         # A month without that day is followed by one that is late enough altogether.
-        found = np.minimum(begin + needed - _first_of(month), end)
+        reached = np.minimum(begin + needed - _first_of(month), end)
         # It was old enough before and is not now: the bound has gone back this morning, and comes by again today.
         today = micros(as_of) // _DAY * _DAY
-        found = np.where(found <= micros(as_of), today + needed % _DAY, found)
-    return np.where(found > _LAST, FOREVER, found)
+        reached = np.where(reached <= micros(as_of), today + needed % _DAY, reached)
+    return np.where(reached > _LAST, FOREVER, reached)
 
 
 def _first_of(month: np.ndarray) -> Ints:

@@ -70,18 +70,18 @@ def table_windows(attributes: Mapping[str, str]) -> TableWindows | None:
 
     A branch inherits each number that it leaves out from the dataset.
     """
-    said: dict[str | None, dict[str, int]] = {}
+    numbers_of: dict[str | None, dict[str, int]] = {}
     for key, text in attributes.items():
         if (about := _KEY.fullmatch(key)) is None:
             continue
         number = int(text) if _WHOLE.fullmatch(text) else 0
         if not 0 < number <= MOST:
             return None
-        said.setdefault(about["branch"], {})[about["number"]] = number
-    own = said.pop(None, {})
+        numbers_of.setdefault(about["branch"], {})[about["number"]] = number
+    own = numbers_of.pop(None, {})
     if len(own) < len((MAX_AGE, MIN_SNAPSHOTS)):
         return None
-    branches = {str(name): _window({**own, **numbers}) for name, numbers in said.items()}
+    branches = {str(name): _window({**own, **numbers}) for name, numbers in numbers_of.items()}
     return TableWindows(_window(own), branches, *_ref_ages(attributes))
 
 
@@ -126,22 +126,22 @@ class WindowAnswer:
 
 
 def windows_of(datasets: pa.Table) -> Windows:
-    found: dict[str, TableWindows] = {}
+    by_dataset: dict[str, TableWindows] = {}
     for name, pairs in zip(datasets["dataset"].to_pylist(), datasets["attributes"].to_pylist(), strict=True):
         if (windows := table_windows(dict(pairs or ()))) is not None:
-            found[name] = windows
-    return found
+            by_dataset[name] = windows
+    return by_dataset
 
 
 def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> WindowAnswer:
     """Judge every transaction by the windows of the branches in scope that hold it; on none of them, by the dataset's age."""
     history, refs = scope.history, scope.refs
-    mine = [windows.get(name) for name in history.names]
-    silent = np.array([one is None for one in mine], dtype=bool)
-    bounds = np.array([_bound(one.dataset, as_of) if one else 0 for one in mine], dtype=np.int64)
-    counts = np.array([_count(one.dataset) if one else 0 for one in mine], dtype=np.int64)
+    of_datasets = [windows.get(name) for name in history.names]
+    silent = np.array([one is None for one in of_datasets], dtype=bool)
+    bounds = np.array([_bound(one.dataset, as_of) if one else 0 for one in of_datasets], dtype=np.int64)
+    counts = np.array([_count(one.dataset) if one else 0 for one in of_datasets], dtype=np.int64)
     bound, count = bounds[refs.dataset], counts[refs.dataset]
-    for at, window in _of_branches(mine, refs):
+    for at, window in _of_branches(of_datasets, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
     within = _among_newest(scope, count)
     return WindowAnswer(history.per_dataset(silent), _least_bound(scope, bound, bounds), within, history.per_dataset(counts))
@@ -155,13 +155,13 @@ def _count(window: TableWindow) -> int:
     return min(window.min_snapshots, int(FAR))
 
 
-def _of_branches(said: Sequence[TableWindows | None], refs: Refs) -> Iterator[tuple[int, TableWindow]]:
+def _of_branches(of_datasets: Sequence[TableWindows | None], refs: Refs) -> Iterator[tuple[int, TableWindow]]:
     # The refs whose branch has a window of its own, by their place.
-    if not any(windows and windows.branches for windows in said):
+    if not any(windows and windows.branches for windows in of_datasets):
         return
     places = {key: place for place, key in enumerate(zip(refs.dataset.tolist(), refs.rank.tolist(), strict=True))}
     ranks = {name: rank for rank, name in enumerate(refs.names)}
-    for dataset, windows in enumerate(said):
+    for dataset, windows in enumerate(of_datasets):
         for name, window in windows.branches.items() if windows else ():
             place = places.get((dataset, ranks.get(name, -1)))
             if place is not None:
@@ -209,8 +209,8 @@ def ref_ends(history: History, windows: Windows) -> tuple[Ints, Ints]:
 def _ends(history: History, refs: Refs, kind: str, windows: Windows) -> Ints:
     ends = np.full(len(refs.position), FOREVER)
     for place, (dataset, rank) in enumerate(zip(refs.dataset.tolist(), refs.rank.tolist(), strict=True)):
-        said = windows.get(history.names[dataset])
-        age = said.ref_age_of(kind, refs.names[rank]) if said else None
+        own = windows.get(history.names[dataset])
+        age = own.ref_age_of(kind, refs.names[rank]) if own else None
         made = int(history.closed[refs.position[place]])
         if age is not None and age < _OLDEST_MS and made != NEVER:
             ends[place] = made + (age + 1) * 1000
@@ -235,9 +235,9 @@ def ended_refs(log: Log, as_of: datetime) -> Mapping[tuple[str, str], tuple[str,
         return {}
     history = History(log.transactions, micros(as_of))
     ids = log.transactions["transaction"]
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    ended: dict[tuple[str, str], tuple[str, ...]] = {}
     for refs, ends in zip((history.branches, history.tags), ref_ends(history, windows_of(log.datasets)), strict=True):
         for place in np.flatnonzero(ends <= micros(as_of)).tolist():
             key = history.names[int(refs.dataset[place])], ids[int(history.rows[refs.position[place]])].as_py()
-            found[key] = (*found.get(key, ()), refs.names[int(refs.rank[place])])
-    return found
+            ended[key] = (*ended.get(key, ()), refs.names[int(refs.rank[place])])
+    return ended

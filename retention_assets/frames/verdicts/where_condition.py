@@ -37,8 +37,8 @@ def evaluate(condition: Condition, rows: pa.Table) -> Bits:
     """For each row, whether the condition is true; false and unknown are the same here."""
     held = np.zeros(rows.num_rows, dtype=np.bool_)
     for start in range(0, rows.num_rows, _TOGETHER):
-        some = rows.slice(start, _TOGETHER)
-        held[start : start + some.num_rows] = _bits(_Rows(some).value(condition.tree))
+        batch = rows.slice(start, _TOGETHER)
+        held[start : start + batch.num_rows] = _bits(_Rows(batch).value(condition.tree))
     return held
 
 
@@ -60,8 +60,8 @@ class _Rows:
             case Apply("cast", (inner,), kind):
                 return _CASTS[inner.kind, kind](self.value(inner))
             case Apply(op, terms):
-                first, *others = terms
-                return _OPERATORS[op](self.value(first), *map(self._operand, others))
+                first, *rest = terms
+                return _OPERATORS[op](self.value(first), *map(self._operand, rest))
 
     def _operand(self, term: Term) -> Any:
         # A literal need not be spread over the rows where the operand before it is.

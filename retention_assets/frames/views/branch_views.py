@@ -39,11 +39,11 @@ def protection(scopes: ScopeTable) -> Protection:
     return Protection(scopes.everywhere.latest, in_latest_view(scopes.history, scopes.tags))
 
 
-def witnesses(scopes: ScopeTable, found: Protection) -> pa.DictionaryArray:
+def witnesses(scopes: ScopeTable, protected: Protection) -> pa.DictionaryArray:
     """The name of the branch, or else of the tag, that protects each transaction, in the order of the log."""
     names = [*scopes.history.branches.names, *scopes.history.tags.names]
-    tag = np.where(found.tag < FAR, found.tag.astype(np.int64) + len(scopes.history.branches.names), -1)
-    index = scopes.history.in_log_order(np.where(found.branch < FAR, found.branch, tag)).astype(np.int32)
+    tag = np.where(protected.tag < FAR, protected.tag.astype(np.int64) + len(scopes.history.branches.names), -1)
+    index = scopes.history.in_log_order(np.where(protected.branch < FAR, protected.branch, tag)).astype(np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), pa.array(names, pa.string()))
 
 
@@ -116,7 +116,7 @@ def _carry(history: History) -> Any:
     forest, total = history.chains, history.snapshots_in_chain.astype(np.int64)
     so_far = np.cumsum(history.committed, dtype=np.int32)
     committed = in_chain(so_far, history.committed, forest).astype(np.int64)
-    some = committed > 0
+    has_commits = committed > 0
     places = np.append(history.snapshot_positions, 0)
     last_snapshot = places[np.maximum(history.snapshots_so_far[forest.last] - 1, 0)]
     since = (so_far[forest.last] - so_far[last_snapshot] + 1).astype(np.int64)
@@ -131,7 +131,7 @@ def _carry(history: History) -> Any:
         out[:, _SNAPSHOTS] = value[:, _SNAPSHOTS] + total[at]
         out[:, _BARE] = np.where(fresh, bare[at], value[:, _BARE])
         out[:, _LATEST] = np.where(total[at] > 0, since[at], value[:, _LATEST] + committed[at])
-        out[:, _CLOSED] = np.where(some[at], newest[at], value[:, _CLOSED])
+        out[:, _CLOSED] = np.where(has_commits[at], newest[at], value[:, _CLOSED])
         return out
 
     return carry

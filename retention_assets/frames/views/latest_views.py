@@ -46,23 +46,23 @@ def latest_views(log: pa.Table) -> tuple[npt.NDArray[np.int32], list[str]]:
     committed, snapshot = in_views.to_numpy(), pc.equal(kind, "SNAPSHOT").to_numpy()
     heads = np.flatnonzero(pc.fill_null(pc.list_value_length(log["heads"]), 0).to_numpy()).tolist()
     walked = np.zeros(len(log), dtype=bool)
-    found = np.full(len(log), _NONE, dtype=np.int32)
+    branch_of = np.full(len(log), _NONE, dtype=np.int32)
     for branch, row in enumerate(heads):
         # Who walked here before went on from here as this walk would.
         while not walked[row]:
             walked[row] = True
             if committed[row]:
-                found[row] = branch
+                branch_of[row] = branch
             if (committed[row] and snapshot[row]) or parent[row] < 0:
                 break
             row += int(parent[row]) - int(ordinal[row])
-    return found, [log["heads"][head][0].as_py() for head in heads]
+    return branch_of, [log["heads"][head][0].as_py() for head in heads]
 
 
 def without_ended(log: pa.Table, datasets: pa.Table, as_of: datetime) -> pa.Table:
     """Some sound logs without the branches that are past the age that their datasets give them. `main` never is."""
     ages = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
-    ages = {name: said for name, said in ages.items() if any(key.endswith(_MAX_REF_AGE) for key in said)}
+    ages = {name: own for name, own in ages.items() if any(key.endswith(_MAX_REF_AGE) for key in own)}
     if not ages:
         return log
     heads = [
@@ -72,8 +72,10 @@ def without_ended(log: pa.Table, datasets: pa.Table, as_of: datetime) -> pa.Tabl
     return log.set_column(log.column_names.index("heads"), "heads", pa.array(heads, pa.list_(pa.string())))
 
 
-def _is_over(said: dict[str, str], branch: str, made: datetime | None, as_of: datetime) -> bool:
-    text = said.get(f"history.expire.branch.{branch}.{_MAX_REF_AGE}", said.get(f"history.expire.{_MAX_REF_AGE}", ""))
+def _is_over(attributes: dict[str, str], branch: str, made: datetime | None, as_of: datetime) -> bool:
+    text = attributes.get(
+        f"history.expire.branch.{branch}.{_MAX_REF_AGE}", attributes.get(f"history.expire.{_MAX_REF_AGE}", "")
+    )
     # An age of more digits ends after all times that there are.
     if branch == "main" or made is None or not (text.isascii() and text.isdecimal() and len(text) < 15 and int(text)):
         return False
@@ -82,10 +84,10 @@ def _is_over(said: dict[str, str], branch: str, made: datetime | None, as_of: da
 
 def rows_in_views(log: pa.Table) -> pa.Table:
     """The rows of some sound logs that are in a latest view, by key, each with a branch that has it."""
-    found, branches = latest_views(log)
-    there = np.flatnonzero(found != _NONE)
+    branch_of, branches = latest_views(log)
+    there = np.flatnonzero(branch_of != _NONE)
     rows = log.select(["dataset", "transaction"]).take(pa.array(there))
-    named = pa.DictionaryArray.from_arrays(pa.array(found[there], pa.int32()), pa.array(branches, pa.string()))
+    named = pa.DictionaryArray.from_arrays(pa.array(branch_of[there], pa.int32()), pa.array(branches, pa.string()))
     return pa.table({"key": _keys(rows), "branch": named})
 
 
@@ -105,11 +107,11 @@ def needed_marks(
     says_over = pc.equal(marks["reason"], Reason.EXPIRED_REF.name).to_pylist()
     drops = pa.array([says and one in dropping for says, one in zip(says_over, versions, strict=True)], pa.bool_())
     parts = [(views, marks.filter(pc.invert(drops))), (remaining, marks.filter(drops))]
-    found = [row for view, some in parts if len(some) for row in _needed(view(), some, allowed)]
+    needed = [row for view, part in parts if len(part) for row in _needed(view(), part, allowed)]
     counts: dict[str, int] = {}
-    for row in found:
+    for row in needed:
         counts[row["dataset"]] = counts.get(row["dataset"], 0) + 1
-    first = {row["dataset"]: row for row in reversed(found)}
+    first = {row["dataset"]: row for row in reversed(needed)}
     return pa.Table.from_pylist([{**row, "marks": counts[name]} for name, row in reversed(first.items())], schema=NEEDED)
 
 

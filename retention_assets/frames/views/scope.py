@@ -41,8 +41,8 @@ class Line:
         history = self._history
         committed: Bools = self.rows & (history.status == COMMITTED)
         if (history.type == OBJECT).any() and "attributes" in history.log.column_names:
-            said = attribute_of(history.log, CLASS)
-            elsewhere = history.column(~flags(pc.or_(pc.is_null(said), pc.is_in(said, value_set=pa.array(_ON_LINE)))))
+            class_of = attribute_of(history.log, CLASS)
+            elsewhere = history.column(~flags(pc.or_(pc.is_null(class_of), pc.is_in(class_of, value_set=pa.array(_ON_LINE)))))
             committed &= ~(elsewhere & (history.type == OBJECT))
         return committed
 
@@ -156,21 +156,21 @@ class ScopeColumns:
         history, forest = self.history, self.history.chains
         closed, total, last = history.closed, history.snapshots_in_chain, forest.last
         committed_so_far = np.cumsum(history.committed, dtype=np.int32)
-        some = in_chain(committed_so_far, history.committed, forest) > 0
+        has_commits = in_chain(committed_so_far, history.committed, forest) > 0
         first_snapshot = _next_snapshot(history, forest.first - 1, total)
         first_committed = _first_committed(history, forest, committed_so_far)
-        begins_view = some & (total > 0) & (first_committed == first_snapshot)
+        begins_view = has_commits & (total > 0) & (first_committed == first_snapshot)
         cut = np.where(total > 0, first_snapshot - 1, last)
         newest = closed[np.maximum(history.last_committed[np.maximum(cut, 0)], 0)]
         bare = np.zeros(len(forest.first), dtype=bool)
         bare[self._chain] = True
         alive = self._heads > 0
         # `bare`: below this end some branch adds nothing more to the view. `further`: the latest close that a branch adds.
-        bare = forest.fold(bare, lambda at, value: alive[at] & np.where(some[at], begins_view[at], value), np.logical_or)
+        bare = forest.fold(bare, lambda at, value: alive[at] & np.where(has_commits[at], begins_view[at], value), np.logical_or)
 
         def passed(at: Ints, value: Ints) -> Ints:
             own = np.where(total[at] > 0, newest[at], np.maximum(np.where(bare[at], newest[at], NEVER), value))
-            return np.where(alive[at] & ~begins_view[at], np.where(some[at], own, value), NEVER)
+            return np.where(alive[at] & ~begins_view[at], np.where(has_commits[at], own, value), NEVER)
 
         further = forest.fold(np.full(len(forest.first), NEVER), passed, np.maximum)
         following = _next_snapshot(history, np.arange(len(history)), history.snapshots_after)
@@ -190,8 +190,8 @@ class ScopeColumns:
         at_end = np.zeros(len(forest.first), dtype=bool)
         at_end[self._chain[opened]] = True
         below = forest.fold(at_end, lambda at, value: value & (history.snapshots_in_chain[at] == 0), np.logical_or)
-        found: Bools = self.held & (history.snapshots_after == 0) & forest.spread(below)
-        return found
+        is_followed: Bools = self.held & (history.snapshots_after == 0) & forest.spread(below)
+        return is_followed
 
     @cached_property
     def _tips(self) -> Ints:
@@ -255,9 +255,9 @@ class ScopeTable:
             left &= ~np.array(matching(names, branches.exclude), dtype=bool)
         groups: list[tuple[Window | None, ScopeColumns]] = []
         for window in branches.windows:
-            mine = left & np.array(matching(names, (window.match,)), dtype=bool)
-            left &= ~mine
-            groups.append((window, self.of(mine)))
+            matched = left & np.array(matching(names, (window.match,)), dtype=bool)
+            left &= ~matched
+            groups.append((window, self.of(matched)))
         return [(None, self.of(left)), *groups]
 
     def all_in(self, branches: Branches) -> ScopeColumns:

@@ -334,24 +334,24 @@ def _misplaced(token: Token, wanted: set[str], last: str) -> InvalidValue:
 
 
 def _unknown(piece: re.Match[str], wanted: set[str], last: str) -> InvalidValue:
-    found = piece.group()
+    spelling = piece.group()
     match piece.lastgroup:
         case "number":
-            return InvalidValue(f"{quote(found)} is not a number", "a number without a unit, such as 1024 or 0.5")
+            return InvalidValue(f"{quote(spelling)} is not a number", "a number without a unit, such as 1024 or 0.5")
         case "word":
-            return _refused_word(found, piece, wanted, last)
+            return _refused_word(spelling, piece, wanted, last)
         case "name":
-            return _no_column(piece["name"].lower()) if "COLUMN" in wanted else _astray(found, _listed(wanted, last))
+            return _no_column(piece["name"].lower()) if "COLUMN" in wanted else _astray(spelling, _listed(wanted, last))
         case "text" if escape := piece["escape"]:
             return InvalidValue(f"{quote(escape)} has no one meaning in a text", "\\\\ for a backslash, '' for a quote")
         case "text":
             remedy = "Double a quote inside a text: 'it''s'."
-            return InvalidValue(f"the text {quote(found)} has no end", "a closing quote", remedy)
+            return InvalidValue(f"the text {quote(spelling)} has no end", "a closing quote", remedy)
         case "sign":
-            return InvalidValue(f"{quote(found)} has no meaning here", _NO_MEANING, SIGNS[found])
-    if found == "`":
+            return InvalidValue(f"{quote(spelling)} has no meaning here", _NO_MEANING, SIGNS[spelling])
+    if spelling == "`":
         return InvalidValue(f"the name {quote(piece.string[piece.start() :])} has no end", "a closing backquote")
-    return InvalidValue(f"{quote(found)} has no meaning here", _NO_MEANING)
+    return InvalidValue(f"{quote(spelling)} has no meaning here", _NO_MEANING)
 
 
 def _refused_word(word: str, piece: re.Match[str], wanted: set[str], last: str) -> InvalidValue:
