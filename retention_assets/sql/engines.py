@@ -281,7 +281,7 @@ class OpenedFile:
     """The file of a SQLite database when it was opened; None on a server."""
 
     path: Path | None
-    found: FileId | None
+    file_id: FileId | None
 
     @classmethod
     def of(cls, engine: Engine) -> "OpenedFile":
@@ -294,14 +294,14 @@ class OpenedFile:
         Write once first, so that SQLite has its -wal file open. If either file is removed, writes here go on, but others no
         longer see them.
         """
-        path, found = self.path, self.found
+        path, file_id = self.path, self.file_id
         if path is None:
             return lambda: None
         ahead = path.with_name(f"{path.name}-wal")
         written_ahead = _file_id(ahead)
 
         def fault() -> str | None:
-            if found is None or _file_id(path) != found:
+            if file_id is None or _file_id(path) != file_id:
                 return f"{path} was removed or replaced since it was opened"
             if _file_id(ahead) != written_ahead:
                 return f"{ahead} was removed or replaced since it was opened"
@@ -312,7 +312,7 @@ class OpenedFile:
 
 def _file_id(path: Path) -> FileId | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

@@ -203,31 +203,31 @@ def tables_of(database: ForeignDatabase, names: Sequence[str]) -> list[Table]:
     with inspecting(database) as connection:
         inspector = inspect(connection)
         look = _look_at_once if database.dialect == "postgresql" else _look_one_by_one
-        found = look(inspector, list(dict.fromkeys(names)))
+        looks = look(inspector, list(dict.fromkeys(names)))
     for name in names:
-        if name not in found:
+        if name not in looks:
             raise Refused(f"The database of the store {database.store} has no table {name}. Check `table` in the settings.")
-    return [_table(database, name, *found[name]) for name in names]
+    return [_table(database, name, *looks[name]) for name in names]
 
 
 _Look = tuple[Sequence[Any], Sequence[str]]
 
 
 def _look_one_by_one(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
-    found: dict[str, _Look] = {}
+    looks: dict[str, _Look] = {}
     for name in names:
         schema, plain = _split(name)
         if not (inspector.has_table(plain, schema=schema) or plain in inspector.get_view_names(schema)):
             continue
         key = inspector.get_pk_constraint(plain, schema=schema)["constrained_columns"]
-        found[name] = inspector.get_columns(plain, schema=schema), key
-    return found
+        looks[name] = inspector.get_columns(plain, schema=schema), key
+    return looks
 
 
 def _look_at_once(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
     # PostgreSQL needs five queries for one table or for many
     places = {name: _split(name) for name in names}
-    found: dict[str, _Look] = {}
+    looks: dict[str, _Look] = {}
     for schema in dict.fromkeys(schema for schema, _ in places.values()):
         plain = [one for of, one in places.values() if of == schema]
         wanted: Any = {"schema": schema, "filter_names": plain, "kind": ObjectKind.ANY, "scope": ObjectScope.ANY}
@@ -235,8 +235,8 @@ def _look_at_once(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look
         for name, place in places.items():
             if place in columns:
                 key = keys.get(place)
-                found[name] = columns[place], key["constrained_columns"] if key else ()
-    return found
+                looks[name] = columns[place], key["constrained_columns"] if key else ()
+    return looks
 
 
 def _table(database: ForeignDatabase, name: str, found: Sequence[Any], key: Sequence[str]) -> Table:
@@ -323,8 +323,8 @@ def places_on(connection: Connection, tables: Sequence[Table]) -> list[Place]:
 
 
 def _named(connection: Connection, table: Table) -> Place:
-    found = table.schema or inspect(connection).default_schema_name or "", table.name
-    return (found[0].lower(), found[1].lower()) if folds_case(connection) else found
+    place = table.schema or inspect(connection).default_schema_name or "", table.name
+    return (place[0].lower(), place[1].lower()) if folds_case(connection) else place
 
 
 def folds_case(connection: Connection) -> bool:

@@ -93,10 +93,10 @@ class Cascades:
 
     @cached_property
     def paths(self) -> tuple[CascadePath, ...]:
-        found: dict[tuple[ForeignKey, str], CascadePath] = {}
+        paths_by_key: dict[tuple[ForeignKey, str], CascadePath] = {}
         for place in dict.fromkeys(self.references.asked):
-            self._follow(place, found)
-        return tuple(found.values())
+            self._follow(place, paths_by_key)
+        return tuple(paths_by_key.values())
 
     @property
     def is_entangled(self) -> bool:
@@ -139,15 +139,15 @@ class Cascades:
         by = " or ".join(f"the {kinds[one.is_rule]} {one.name} on the table {self._name(one.table)}" for one in hooks)
         return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it is there after its deletion, which is undone."
 
-    def _follow(self, start: Place, found: dict[tuple[ForeignKey, str], CascadePath]) -> None:
+    def _follow(self, start: Place, paths: dict[tuple[ForeignKey, str], CascadePath]) -> None:
         waiting: list[tuple[Place, frozenset[str] | None, CascadePath]] = [(start, None, CascadePath(()))]
         while waiting:
             place, changed, path = waiting.pop(0)
             for key in self.references.keys:
                 action = _action(key, changed) if key.to in self._parts(place) else None
-                if not action or (key, action) in found or (not path.steps and self._is_own(key)):
+                if not action or (key, action) in paths or (not path.steps and self._is_own(key)):
                     continue
-                further = found[key, action] = CascadePath((*path.steps, (key, action)))
+                further = paths[key, action] = CascadePath((*path.steps, (key, action)))
                 waiting.append((key.table, None if action == _GOES else frozenset(key.columns), further))
 
     def _is_own(self, key: ForeignKey) -> bool:
@@ -161,11 +161,11 @@ class Cascades:
     @cached_property
     def _owners(self) -> Mapping[Place, set[str]]:
         # columns by which rows are named, for each table and its partitions
-        found: dict[Place, set[str]] = {}
+        columns: dict[Place, set[str]] = {}
         for place, one in zip(self.references.asked, self.tables, strict=True):
             for part in self._parts(place) if one.key is not None else ():
-                found.setdefault(part, set()).add(self._folded(one.key or ""))
-        return found
+                columns.setdefault(part, set()).add(self._folded(one.key or ""))
+        return columns
 
     def _folded(self, name: str) -> str:
         # only PostgreSQL distinguishes column names that differ in case
@@ -241,5 +241,5 @@ def _action(key: ForeignKey, changed: frozenset[str] | None) -> str | None:
 
 
 def _label(key: ForeignKey, action: str) -> str:
-    told = f"({', '.join(key.columns)}, {action})"
-    return f"{key.name} {told}" if key.name else told
+    about = f"({', '.join(key.columns)}, {action})"
+    return f"{key.name} {about}" if key.name else about

@@ -115,12 +115,12 @@ def _read(catalog: _Catalog, asked: tuple[Place, ...], tells_case: bool) -> Refe
     while waiting:
         new = {place: frozenset({place}) for place in waiting} | dict(catalog.parts(waiting))
         parts |= new
-        found = list(catalog.keys_to(frozenset().union(*new.values())))
-        keys |= dict.fromkeys(found)
-        waiting = {key.table for key in found if key.acts or key.follows_updates} - parts.keys()
-    mine = frozenset().union(*(parts[place] for place in asked))
+        new_keys = list(catalog.keys_to(frozenset().union(*new.values())))
+        keys |= dict.fromkeys(new_keys)
+        waiting = {key.table for key in new_keys if key.acts or key.follows_updates} - parts.keys()
+    own_parts = frozenset().union(*(parts[place] for place in asked))
     hooks = tuple(catalog.hooks(frozenset().union(*parts.values())))
-    return References(asked, catalog.no_tables(mine), parts, tuple(keys), hooks, tells_case, catalog.hidden())
+    return References(asked, catalog.no_tables(own_parts), parts, tuple(keys), hooks, tells_case, catalog.hidden())
 
 
 class _PostgreSQL(_Catalog):
@@ -146,10 +146,10 @@ class _PostgreSQL(_Catalog):
             " JOIN pg_class t ON t.oid = family.top JOIN pg_namespace tn ON tn.oid = t.relnamespace"
             " JOIN pg_class p ON p.oid = family.part JOIN pg_namespace pn ON pn.oid = p.relnamespace"
         )
-        found: dict[Place, set[Place]] = {}
+        families: dict[Place, set[Place]] = {}
         for schema, name, *part in self._rows(query, places):
-            found.setdefault((schema, name), set()).add((part[0], part[1]))
-        return {place: frozenset(some) for place, some in found.items()}
+            families.setdefault((schema, name), set()).add((part[0], part[1]))
+        return {place: frozenset(some) for place, some in families.items()}
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
         columns = (
@@ -203,14 +203,14 @@ class _SQLite(_Catalog):
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
         query = "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
         kinds = {_main(name): (kind, sql or "") for name, kind, sql in self.connection.exec_driver_sql(query)}
-        found = {}
+        kinds_by_place = {}
         for place in places:
             kind, sql = kinds.get(place, ("table", ""))
             if kind == "view":
-                found[place] = "a view"
+                kinds_by_place[place] = "a view"
             elif re.match(r"\s*CREATE\s+VIRTUAL\b", sql, re.IGNORECASE):
-                found[place] = "a virtual table"
-        return found
+                kinds_by_place[place] = "a virtual table"
+        return kinds_by_place
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
         # Names require parsing the table's statement.
@@ -272,15 +272,15 @@ class _MariaDB(_Catalog):
         )
 
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
-        found = {}
+        kinds_by_place = {}
         query = "SELECT table_schema, table_name, table_type, engine FROM information_schema.tables WHERE"
         for schema, name, kind, engine in self._about(query, ("table_schema", "table_name"), places):
             place = self._place(schema, name)
             if place in places and kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
-                found[place] = f"a {kind.lower()}"
+                kinds_by_place[place] = f"a {kind.lower()}"
             elif place in places and str(engine).upper() in self._ELSEWHERE:
-                found[place] = f"a table of the engine {engine}, whose rows are elsewhere,"
-        return found
+                kinds_by_place[place] = f"a table of the engine {engine}, whose rows are elsewhere,"
+        return kinds_by_place
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
         return [key for key in self._keys if key.to in places]

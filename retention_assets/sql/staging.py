@@ -132,7 +132,7 @@ def shared_table(engine: Engine, kind: str, schema: pa.Schema) -> Iterator[Share
         tables = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
         names = connection.exec_driver_sql(f"{tables} AND starts_with(relname, '{prefix}')").scalars().all()
     for left in names:
-        if (found := _SHARED.fullmatch(left)) and int(found[1]) < (present - _LEFT).timestamp():
+        if (match := _SHARED.fullmatch(left)) and int(match[1]) < (present - _LEFT).timestamp():
             _drop(engine, left)
     try:
         yield SharedTable(Url(engine.url.render_as_string(hide_password=False)), name)

@@ -57,8 +57,8 @@ def numbers_of(connection: Connection, query: Select[Any]) -> npt.NDArray[np.int
             text += row
         return np.fromstring(text.decode(), np.int64, sep="\n")
     (column,) = query.selected_columns
-    found = connection.execute(query.with_only_columns(func.group_concat(column), maintain_column_froms=True)).scalar_one()
-    return np.fromstring(found or "", np.int64, sep=",")
+    numbers = connection.execute(query.with_only_columns(func.group_concat(column), maintain_column_froms=True)).scalar_one()
+    return np.fromstring(numbers or "", np.int64, sep=",")
 
 
 def _fetched(connection: Connection, query: Select[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

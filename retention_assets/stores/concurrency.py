@@ -41,14 +41,14 @@ def map_concurrently(
     """
     size = -(-len(items) // _PIECES) or 1
     pieces = [items[at : at + size] for at in range(0, len(items), size)]
-    found: list[Result] = []
+    results: list[Result] = []
     for number, piece in enumerate(pieces, 1):
         began = perf_counter()
-        found += [question(one) for one in piece]
+        results += [question(one) for one in piece]
         if perf_counter() - began > quick * len(piece):
             rest = threads.map(lambda some: [question(one) for one in some], pieces[number:])
-            return found + [one for some in rest for one in some]
-    return found
+            return results + [one for some in rest for one in some]
+    return results
 
 
 # opens a path or URI where a task runs; travels with the task

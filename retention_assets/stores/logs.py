@@ -144,12 +144,10 @@ def _logs(store: Store, datasets: Sequence[str], silent: dict[str, Exception]) -
         # One dataset may keep the others from being read. If no piece can be read, it isn't one dataset: stop splitting.
         step = -(-len(datasets) // _PIECES)
         pieces = [datasets[at : at + step] for at in range(0, len(datasets), step)]
-        found = [_whole(store, piece) for piece in pieces]
-        if all(one is None for one in found):
+        logs = [_whole(store, piece) for piece in pieces]
+        if all(one is None for one in logs):
             return [_refused(datasets, fault)]
-        return [
-            log for piece, one in zip(pieces, found, strict=True) for log in ([one] if one else _logs(store, piece, silent))
-        ]
+        return [log for piece, one in zip(pieces, logs, strict=True) for log in ([one] if one else _logs(store, piece, silent))]
 
 
 def _whole(store: Store, datasets: Sequence[str]) -> Log | None:

@@ -72,17 +72,17 @@ def kind_named(name: str) -> StoreKind:
     if name in BUILT_IN:
         kind: StoreKind = import_module(BUILT_IN[name]).KIND
         return kind
-    found = {point.value: point for point in entry_points(group=GROUP, name=name)}
-    if not found:
+    points = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if not points:
         known = known_kinds()
         remedy = suggest(name, known) or "Other kinds come with packages; is one not installed?"
         raise InvalidValue("is not a known kind of store", f"one of {', '.join(known)}", remedy)
-    if len(found) > 1:
+    if len(points) > 1:
         raise InvalidValue(
-            f"is a kind that several packages bring: {', '.join(sorted(map(_label, found.values())))}", "one package per kind",
+            f"is a kind that several packages bring: {', '.join(sorted(map(_label, points.values())))}", "one package per kind",
             "Uninstall all but one of them.",
         )  # fmt: skip
-    return _load(*found.values())
+    return _load(*points.values())
 
 
 def known_kinds() -> tuple[str, ...]:

@@ -21,9 +21,9 @@ _OF_PROCESS = "of_process"
 def _store_name(name: str) -> str:
     if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > 100 or name in (".", ".."):
         raise InvalidValue("is not a store name", "1 to 100 printable characters without spaces at the ends")
-    if found := next((mark for mark in "/*?[" if mark in name), None):
+    if sign := next((sign for sign in "/*?[" if sign in name), None):
         raise InvalidValue(
-            f"a store name cannot hold {found}", "a name without / * ? and [",
+            f"a store name cannot hold {sign}", "a name without / * ? and [",
             "Datasets are called store/name, and policies choose them by globs.",
         )  # fmt: skip
     if name.startswith("::"):

@@ -28,8 +28,8 @@ _NOBODY = "somebody"
 
 def read_policies(connection: Connection, table: AspectsTable, store: str) -> list[OutsideEntry]:
     """Return what people wrote, by name. Raises Refused if an entry can't be read: it could be one that keeps."""
-    found = [_entry(row, store) for row in connection.execute(_rows(table)).mappings() if row["createdby"] != SYSTEM]
-    return sorted(found, key=lambda entry: entry.loaded.name)
+    entries = [_entry(row, store) for row in connection.execute(_rows(table)).mappings() if row["createdby"] != SYSTEM]
+    return sorted(entries, key=lambda entry: entry.loaded.name)
 
 
 def _rows(table: AspectsTable) -> Select[Any]:

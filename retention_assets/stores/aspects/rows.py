@@ -80,8 +80,8 @@ class RowNote(NamedTuple):
 
     @classmethod
     def read_all(cls, texts: Sequence[str]) -> "list[RowNote]":
-        found = zip(texts, json.loads(f"[{','.join(texts)}]"), strict=True)
-        return [cls(one["created"], one["bytes"], one["newest"]) for _, one in found]
+        notes = zip(texts, json.loads(f"[{','.join(texts)}]"), strict=True)
+        return [cls(one["created"], one["bytes"], one["newest"]) for _, one in notes]
 
 
 class WantedRow(NamedTuple):

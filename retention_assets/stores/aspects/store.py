@@ -116,26 +116,26 @@ class AspectsStore(DatabaseStore[AspectsSettings]):
 
     def warnings(self) -> list[str]:
         try:
-            found = self.cascades().warnings()
+            remarks = self.cascades().warnings()
             indexes = indexes_of(self.database, self.settings.table)
         except Refused as fault:
             return [str(fault)]
         if not any(set(index[: len(KEY)]) == set(KEY) for index in indexes):
-            found.append(
+            remarks.append(
                 f"The table {self.settings.table} of the store {self.name} has no index on urn, aspect and version, as"
                 " DataHub's primary key is: each batch of a sweep reads the whole table. Add the key before you sweep."
             )
         elif not any(index[:1] == ("urn",) for index in indexes):
-            found.append(
+            remarks.append(
                 f"No index of the table {self.settings.table} of the store {self.name} begins with urn: each share is read by a"
                 " look at all rows."
             )
         if not writes_ahead(self.database):
-            found.append(
+            remarks.append(
                 f"The SQLite file of the store {self.name} is not in WAL mode, so that whoever writes to it waits for those who"
                 " read it. PRAGMA journal_mode = WAL changes that for good."
             )
-        return found
+        return remarks
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Record each row's present state, so that another row in its place is not deleted, and its bytes."""

@@ -194,13 +194,13 @@ class AspectsTable:
         return and_(self.aspect == aspect, mine)
 
     def read_versions(self, connection: Connection, urns: Sequence[str], aspect: str) -> dict[str, UrnRows]:
-        found: dict[str, dict[int, tuple[int | str, int]]] = {}
+        versions_by_urn: dict[str, dict[int, tuple[int | str, int]]] = {}
         for at in range(0, len(urns), _URNS):
             query = select(self.urn, self.version, self.moment, self.size).where(self.of_urns(urns[at : at + _URNS], aspect))
             # all at once: fetching rows one by one costs as much as deleting them
             for urn, version, moment, size in connection.execute(query).all():
-                found.setdefault(urn, {})[version] = (moment, size)
-        return {urn: UrnRows(versions) for urn, versions in found.items()}
+                versions_by_urn.setdefault(urn, {})[version] = (moment, size)
+        return {urn: UrnRows(versions) for urn, versions in versions_by_urn.items()}
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
         """Match the rows of these entities and aspects, and perhaps others, by ranges of the key where the database can walk

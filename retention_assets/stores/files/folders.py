@@ -130,8 +130,8 @@ def _check(what: str, name: str, *segments: str) -> None:
         fault = "holds a backslash"
     elif _CONTROL.search(name):
         fault = "holds a control character"
-    elif found := _GLOB.search(name):
-        fault = f"holds {found[0]}, which file systems take for a pattern"
+    elif glob := _GLOB.search(name):
+        fault = f"holds {glob[0]}, which file systems take for a pattern"
     if fault:
         raise Refused(f"The {what} {quote(name)} {fault}. {_REMEDY}")
 
@@ -202,9 +202,9 @@ class FolderOwnership:
 def _alike(ids: pa.Array, wanted: Collection[str]) -> dict[str, frozenset[str]]:
     # a name that isn't valid text is in no log
     names = pa.array(sorted({fold_case(name.encode(errors="ignore").decode()) for name in wanted}), pa.string())
-    found = ids.filter(pc.is_in(_fold(ids), names)).unique().to_pylist()
+    similar = ids.filter(pc.is_in(_fold(ids), names)).unique().to_pylist()
     alike: dict[str, frozenset[str]] = {}
-    for name in found:
+    for name in similar:
         alike[fold_case(name)] = alike.get(fold_case(name), frozenset()) | {name}
     return alike
 

@@ -39,11 +39,11 @@ class LogIndex:
 
     def files_holding(self, datasets: Collection[str]) -> dict[LogFile, list[str]]:
         """Return the files that mention any of the datasets, in reading order, each with those datasets."""
-        found: dict[LogFile, list[str]] = {}
+        holding: dict[LogFile, list[str]] = {}
         for name in sorted(set(datasets)):
             for file in self.files.get(name, ()):
-                found.setdefault(file, []).append(name)
-        return dict(sorted(found.items(), key=lambda one: reading_order(one[0].name)))
+                holding.setdefault(file, []).append(name)
+        return dict(sorted(holding.items(), key=lambda one: reading_order(one[0].name)))
 
     def transactions(self, dataset: str) -> pa.Array:
         ids = [ids_of(file, dataset) for file in self.files.get(dataset, ())]
@@ -75,9 +75,9 @@ class FilesLog:
         """List the files anew. Raises BadInput if there is none, or one speaks of another store."""
         _listed.pop(self, None)
         at, folder = moment().running, folder_version(self.place)
-        found = list_logs(self.place)
-        index = _index_of(self, found)
-        if len(found) >= _MANY and folder is not None:
+        files = list_logs(self.place)
+        index = _index_of(self, files)
+        if len(files) >= _MANY and folder is not None:
             _listed[self] = _Listed(at, folder, index)
         return index
 

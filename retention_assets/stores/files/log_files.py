@@ -70,11 +70,11 @@ class LogFile:
 def list_logs(place: str) -> tuple[Found, ...]:
     """List the files of a log, by path. Raises BadInput if there is none."""
     fs, path = open_file_system(place)
-    found = _local(path) if is_local(fs) else _remote(fs, path)
-    if not found:
+    files = _local(path) if is_local(fs) else _remote(fs, path)
+    if not files:
         expected = "a log: a file of JSON lines or Parquet, or a folder of them"
         raise BadInput(Problem("is not there, or holds no log", file=mask_secrets(place), expected=expected))
-    return tuple(sorted(found))
+    return tuple(sorted(files))
 
 
 def is_settled(file: LogFile) -> bool:
@@ -125,8 +125,8 @@ def files_matching(glob: str) -> tuple[LogFile, ...]:
     fs, path = open_file_system(glob)
     if is_local(fs):
         # files that vanish meanwhile are skipped, and so are folders
-        found = {name: info for name in {path, *fs.glob(path)} if (info := _stat_at(name)) and _is_file(name, info)}
-        return tuple(LogFile(name, name, info.st_size, _local_version(info)) for name, info in sorted(found.items()))
+        stats = {name: info for name in {path, *fs.glob(path)} if (info := _stat_at(name)) and _is_file(name, info)}
+        return tuple(LogFile(name, name, info.st_size, _local_version(info)) for name, info in sorted(stats.items()))
     fs.invalidate_cache()
     entries = fs.glob(path, detail=True)
     if not entries and fs.isfile(path):
@@ -273,16 +273,16 @@ def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
 
     Starting a read costs more than a small file, and a log may have thousands.
     """
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     for alike, files in itertools.groupby(wanted, _can_be_joined):
-        some = list(files)
-        for first in range(0, len(some), _AT_ONCE):
-            mine = some[first : first + _AT_ONCE]
+        group = list(files)
+        for first in range(0, len(group), _AT_ONCE):
+            batch = group[first : first + _AT_ONCE]
             together = (
-                _read_together(mine, set[str]().union(*(wanted[file] for file in mine))) if alike and len(mine) > 1 else None
+                _read_together(batch, set[str]().union(*(wanted[file] for file in batch))) if alike and len(batch) > 1 else None
             )
-            found += [lines_of(file, wanted[file]) for file in mine] if together is None else [together]
-    return found
+            tables += [lines_of(file, wanted[file]) for file in batch] if together is None else [together]
+    return tables
 
 
 def _can_be_joined(file: LogFile) -> bool:

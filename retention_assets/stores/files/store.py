@@ -89,8 +89,8 @@ class FilesStore:
         """Hash the files that mention each dataset. The token changes when `versions` is set to delete, so that what was hidden
         is marked.
         """
-        found = self.log.tokens(datasets)
-        return {name: f"{token}+versions" for name, token in found.items()} if self.settings.deletes_versions else found
+        tokens = self.log.tokens(datasets)
+        return {name: f"{token}+versions" for name, token in tokens.items()} if self.settings.deletes_versions else tokens
 
     def present(self) -> datetime | None:
         return server_time(self.settings.data_root)
@@ -139,11 +139,11 @@ class FilesStore:
 
     def store_place(self, claim: bool = False) -> str:
         """Return the root. `claim` uses the data of the store's first dataset."""
-        found = place_of_root(self.settings.data_root)
+        place = place_of_root(self.settings.data_root)
         with suppress(BadInput, OSError, Refused):
-            if claim and KNOWN_BY not in found and (names := self.datasets()):
-                found = self.place(names[0], claim=True)
-        return found
+            if claim and KNOWN_BY not in place and (names := self.datasets()):
+                place = self.place(names[0], claim=True)
+        return place
 
     def data_finder(self, dataset: str) -> FindData:
         """Find folders by listing the dataset's own."""
@@ -167,9 +167,9 @@ class FilesStore:
             is_known = RootSigns(folders, layout, self.log.index(), dataset).is_known()
         except (BadInput, OSError, Refused):
             return {}
-        found = _try_each(lambda one: folders.measure(layout.folder(dataset, one.transaction)), targets, _LISTINGS_AT_ONCE)
+        notes = _try_each(lambda one: folders.measure(layout.folder(dataset, one.transaction)), targets, _LISTINGS_AT_ONCE)
         gone = Remains.UNKNOWN if not is_known else Remains.NOTHING if folders.may_hide else Remains.FREED
-        return {one.transaction: _remains(one, note, gone) for one, note in zip(targets, found, strict=True)}
+        return {one.transaction: _remains(one, note, gone) for one, note in zip(targets, notes, strict=True)}
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete folders, once readers of a latest view can learn of it."""
@@ -210,8 +210,8 @@ class FilesStore:
                 )
             return freed
 
-        found = _try_each(remove, list(going), parallelism)
-        return swept + [_outcome(target, one) for target, one in zip(going, found, strict=True)]
+        removed = _try_each(remove, list(going), parallelism)
+        return swept + [_outcome(target, one) for target, one in zip(going, removed, strict=True)]
 
     def _open_folders(self, layout: FolderLayout) -> Place:
         if "::" in layout.root:
@@ -260,18 +260,18 @@ def _remains(target: Target, note: FolderNote | Exception | None, gone: Remains)
     return Remains.ALL if planned.freed == note.freed and note.change(planned, begun=False) is None else Remains.SOME
 
 
-def _outcome(target: Target, found: RemovedFolder | Exception | None) -> SweptTarget:
-    if isinstance(found, FolderChanged):
-        return SweptTarget(target.transaction, Outcome.SPARED, error=str(found))
-    if isinstance(found, Exception):
-        return _failed(target, found)
+def _outcome(target: Target, removed: RemovedFolder | Exception | None) -> SweptTarget:
+    if isinstance(removed, FolderChanged):
+        return SweptTarget(target.transaction, Outcome.SPARED, error=str(removed))
+    if isinstance(removed, Exception):
+        return _failed(target, removed)
     # what a killed sweep deleted of it is counted nowhere else
     freed_before = FolderNote.parse(target.note).freed if target.begun_earlier and target.note else 0
-    if found is None:
+    if removed is None:
         return SweptTarget(target.transaction, Outcome.ALREADY_GONE, freed_before)
-    if found.hidden is not None:
-        return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=found.hidden)
-    return SweptTarget(target.transaction, Outcome.DELETED, max(found.freed, freed_before))
+    if removed.hidden is not None:
+        return SweptTarget(target.transaction, Outcome.HIDDEN, bytes_hidden=removed.hidden)
+    return SweptTarget(target.transaction, Outcome.DELETED, max(removed.freed, freed_before))
 
 
 def _failed(target: Target, fault: Exception) -> SweptTarget:

@@ -41,27 +41,27 @@ def tombstones_for(log: Log, dataset: str, targets: Collection[str], at: datetim
     """
     rows = log.transactions.select(_COLUMNS).to_pylist()
     in_view = _targets_in_view(rows, set(targets))
-    found = []
+    lines = []
     for place, row in enumerate(rows):
         for branch in row["heads"] if in_view[place] else ():
             line = _tombstone(dataset, branch, _view(rows, place), in_view[place], row["transaction"], at)
             if line is not None:
-                found.append(line)
+                lines.append(line)
     known = {row["transaction"] for row in rows}
-    return [line for line in found if line["transaction"] not in known]
+    return [line for line in lines if line["transaction"] not in known]
 
 
 def _targets_in_view(rows: Sequence[Row], targets: set[str]) -> list[frozenset[str]]:
     # for each transaction, targets in the latest view of a branch that would stand there
-    found: list[frozenset[str]] = []
+    in_view: list[frozenset[str]] = []
     for row in rows:
-        above = found[row["parent_ordinal"]] if row["parent_ordinal"] >= 0 else frozenset[str]()
+        above = in_view[row["parent_ordinal"]] if row["parent_ordinal"] >= 0 else frozenset[str]()
         if row["status"] != "COMMITTED":
-            found.append(above)
+            in_view.append(above)
             continue
         begun = frozenset[str]() if row["type"] == "SNAPSHOT" else above
-        found.append(begun | {row["transaction"]} if row["transaction"] in targets else begun)
-    return found
+        in_view.append(begun | {row["transaction"]} if row["transaction"] in targets else begun)
+    return in_view
 
 
 def _view(rows: Sequence[Row], place: int) -> list[Row]:

@@ -52,8 +52,8 @@ def table_locations(catalog: Catalog, names: Collection[Name] | None = None) -> 
     if names is None or len(names) > _FEW:
         return {(namespace, table): location for namespace, table, location in _all_rows(catalog) if location}
     rows = filter(None, (_row(catalog, *name) for name in names))
-    found = {(row["table_namespace"], row["table_name"]): row["metadata_location"] for row in rows}
-    return {name: found[name] for name in names if found.get(name)}
+    locations = {(row["table_namespace"], row["table_name"]): row["metadata_location"] for row in rows}
+    return {name: locations[name] for name in names if locations.get(name)}
 
 
 def load_table(catalog: Catalog, identifier: Identifier, parsed: ParsedFiles) -> Table:
@@ -95,8 +95,8 @@ def _all_rows(catalog: SqlCatalog) -> Sequence[Any]:
 def _row(catalog: SqlCatalog, namespace: str, name: str) -> Mapping[str, Any] | None:
     asked = {"catalog": catalog.name, "namespace": namespace, "name": name}
     with catalog.engine.connect() as connection:
-        found = connection.execute(_ONE, asked).mappings().first()
-    return None if found is None else dict(found)
+        row = connection.execute(_ONE, asked).mappings().first()
+    return None if row is None else dict(row)
 
 
 @dataclass
@@ -169,6 +169,6 @@ def catalog_place(catalog: Catalog) -> str:
     if isinstance(catalog, SqlCatalog):
         with catalog.engine.connect() as connection:
             return f"the catalog {catalog.name} in {identity_of(connection)}"
-    found = catalog.properties
-    told = (f"{key} {mask_secrets(found[key])}" for key in ("type", "uri", "warehouse") if key in found)
-    return f"the catalog {catalog.name} ({', '.join(told)})"
+    properties = catalog.properties
+    facts = (f"{key} {mask_secrets(properties[key])}" for key in ("type", "uri", "warehouse") if key in properties)
+    return f"the catalog {catalog.name} ({', '.join(facts)})"

@@ -54,8 +54,8 @@ class ParsedFiles:
             known = self._kept.get(key)
             if known is not None and known[0] == digest:
                 self._kept.move_to_end(key)
-                found: _Value = known[1]
-                return found
+                kept: _Value = known[1]
+                return kept
         value = parse()
         self._keep(key, digest, value, _LEAST + size_of(value))
         return value
@@ -142,12 +142,12 @@ def manifest_list(io: FileIO, location: str, known: dict[str, Manifest], parsed:
 
 
 def _manifests_in(data: bytes, location: str) -> list[Manifest]:
-    found = []
+    manifests = []
     for path, length, content, added, existing, deleted in _records(data, _LIST, location):
         live = None if added is None or existing is None else added + existing
         entries = None if live is None or deleted is None else live + deleted
-        found.append(Manifest(path, length, file_identity(path), entries, live, content == ManifestContent.DELETES))
-    return found
+        manifests.append(Manifest(path, length, file_identity(path), entries, live, content == ManifestContent.DELETES))
+    return manifests
 
 
 def live_files(io: FileIO, manifest: Manifest, parsed: ParsedFiles = NOTHING_KEPT) -> Mapping[str, File]:
@@ -161,12 +161,12 @@ def live_files(io: FileIO, manifest: Manifest, parsed: ParsedFiles = NOTHING_KEP
 
 
 def _live_in(data: bytes, location: str) -> tuple[dict[str, File], int]:
-    found, entries = {}, 0
+    live, entries = {}, 0
     for status, file in _records(data, _MANIFEST, location):
         entries += 1
         if status != ManifestEntryStatus.DELETED:
-            found[file_identity(file[0])] = File(file[0], file[1])
-    return found, entries
+            live[file_identity(file[0])] = File(file[0], file[1])
+    return live, entries
 
 
 def _content(io: FileIO, location: str) -> bytes:

@@ -62,17 +62,17 @@ def notes_of_expired(table: Table, snapshot_ids: Set[int]) -> dict[int, Snapshot
 
     A snapshot not found there is not swept: its files stay until an orphan scan of the table.
     """
-    found: dict[int, SnapshotNote] = {}
+    notes: dict[int, SnapshotNote] = {}
     for entry in reversed(table.metadata.metadata_log):
-        if snapshot_ids <= found.keys():
+        if snapshot_ids <= notes.keys():
             break
         try:
             earlier = notes_of(FromInputFile.table_metadata(table.io.new_input(entry.metadata_file)))
         # tables remove old metadata files, and unreadable ones tell nothing
         except (OSError, EOFError, ValueError):
             continue
-        found |= {one: earlier[one] for one in snapshot_ids - found.keys() if one in earlier}
-    return {one: note for one, note in found.items() if is_there(table.io, note)}
+        notes |= {one: earlier[one] for one in snapshot_ids - notes.keys() if one in earlier}
+    return {one: note for one, note in notes.items() if is_there(table.io, note)}
 
 
 def is_there(io: FileIO, note: SnapshotNote) -> bool:

@@ -78,12 +78,12 @@ class _Places:
 
     def near(self, fence: TableFence) -> set[str]:
         """Return the tables that have a root in or around a root of this one, or files below one."""
-        found = set[str]()
+        names = set[str]()
         for root in fence.roots:
-            found |= self._below.get(root, set())
+            names |= self._below.get(root, set())
             for above in _at_and_above(root):
-                found |= self._roots.get(above, set())
-        return found
+                names |= self._roots.get(above, set())
+        return names
 
 
 def _folders_of(places: tuple[tuple[str, ...], frozenset[str]]) -> set[str]:
@@ -134,17 +134,17 @@ class OtherTables:
         for changes first. Raises Refused if one of them can't be read: then nobody can say what may go.
         """
         fence = TableFence.of(table.metadata)
-        mine = {file for file in wanted if fence.names(file)}
-        found: dict[str, str] = {}
-        for name in self._to_ask(dataset, fence, tables) if mine else ():
+        own = {file for file in wanted if fence.names(file)}
+        claims: dict[str, str] = {}
+        for name in self._to_ask(dataset, fence, tables) if own else ():
             try:
-                ask = partial(self._claimed_by, name, tables[name], fence, mine - found.keys(), load, threads)
+                ask = partial(self._claimed_by, name, tables[name], fence, own - claims.keys(), load, threads)
                 claimed = self._patiently(name, ask)
             except (Unreadable, Refused) as fault:
                 text = f"whether {name} has files of this table can't be told, so nothing was deleted"
                 raise Refused(f"{text}; mend it or drop that name: {fault}") from fault
-            found |= dict.fromkeys(claimed, name)
-        return found
+            claims |= dict.fromkeys(claimed, name)
+        return claims
 
     def _to_ask(self, dataset: str, fence: TableFence, tables: Mapping[str, str | None]) -> list[str]:
         self._unsure = {name for name in self._unsure if name in tables and not self._is_known(name, tables[name])}
@@ -172,7 +172,7 @@ class OtherTables:
         name: str,
         location: str | None,
         fence: TableFence,
-        mine: Set[str],
+        own: Set[str],
         load: Callable[[str], Table | None],
         threads: Executor,
     ) -> Set[str]:
@@ -204,7 +204,7 @@ class OtherTables:
         if not overlaps and not any(fence.names(f"{folder}/") for folder in summary.folders or ()):
             return frozenset()
         other = other or load(name)
-        return frozenset() if other is None else _files_needed(other, mine, threads, self.parsed)
+        return frozenset() if other is None else _files_needed(other, own, threads, self.parsed)
 
     def _may_read(self, summary: TableSummary) -> bool:
         if summary.shows_sign:
@@ -238,9 +238,9 @@ def _folders_elsewhere(other: Table, own: TableFence, threads: Executor, parsed:
     return frozenset(file.rpartition("/")[0] for file in (*files, *_named(other.metadata)) if not own.names(file))
 
 
-def _files_needed(other: Table, mine: Set[str], threads: Executor, parsed: ParsedFiles) -> Set[str]:
+def _files_needed(other: Table, own: Set[str], threads: Executor, parsed: ParsedFiles) -> Set[str]:
     reach = Reachability(other.io, threads, parsed)
-    return mine & (reach.find_live(staying_lists(other.metadata, ())) | set(_named(other.metadata)))
+    return own & (reach.find_live(staying_lists(other.metadata, ())) | set(_named(other.metadata)))
 
 
 def _named(metadata: TableMetadata) -> Iterable[str]:

@@ -83,19 +83,19 @@ class Reachability:
             # somebody else expired one of them meanwhile: what only it named is no longer reached
             self._read, self._reached = set(), {}
         new = sorted(lists - self._read)
-        for found in map_concurrently(self.threads, self._list_at, new):
-            self._reached.update((manifest.identity, manifest) for manifest in found.manifests)
+        for listed in map_concurrently(self.threads, self._list_at, new):
+            self._reached.update((manifest.identity, manifest) for manifest in listed.manifests)
         self._read = lists
         return self._reached
 
     def find_live(self, lists: Iterable[str]) -> set[str]:
         """Return every manifest named by the lists and every file one of those holds live, by identity. Raises Unreadable."""
         manifests = self.find_manifests(lists)
-        some = [manifest for manifest in manifests.values() if manifest.live != 0]
-        found = set(manifests)
-        for files in map_concurrently(self.threads, self._live_files, some):
-            found.update(files)
-        return found
+        filled = [manifest for manifest in manifests.values() if manifest.live != 0]
+        identities = set(manifests)
+        for files in map_concurrently(self.threads, self._live_files, filled):
+            identities.update(files)
+        return identities
 
     def find_owned(self, going: Sequence[str], staying: Iterable[str]) -> dict[str, OwnedFiles]:
         """Return what deleting each list that goes may take with it. Raises Unreadable for the staying side."""
@@ -189,13 +189,13 @@ def files_of_notes(
         if note.manifest_list not in lists
         for file in note.statistics
     }
-    found: dict[str, OwnedFiles] = {}
+    files: dict[str, OwnedFiles] = {}
     for name, note in going.items():
         own = tuple(file for file in note.statistics if file_identity(file.location) not in kept)
         kept.update(file_identity(file.location) for file in own)
         # two snapshots with one manifest list own the same files; the first gets them
-        found[name] = replace(owned.pop(note.manifest_list, OwnedFiles()), statistics=own)
-    return found
+        files[name] = replace(owned.pop(note.manifest_list, OwnedFiles()), statistics=own)
+    return files
 
 
 @dataclass(frozen=True)
@@ -228,9 +228,9 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
         manifests = list(known.values())
         yield ReachedFiles("manifest", tuple(manifest.location for manifest in manifests))
         for at in range(0, len(manifests), _AT_ONCE):
-            some = manifests[at : at + _AT_ONCE]
-            held = map_concurrently(threads, lambda manifest: live_files(table.io, manifest), some)
-            for manifest, files in zip(some, held, strict=True):
+            batch = manifests[at : at + _AT_ONCE]
+            live = map_concurrently(threads, lambda manifest: live_files(table.io, manifest), batch)
+            for manifest, files in zip(batch, live, strict=True):
                 what = "delete file" if manifest.deletes else "data file"
                 yield ReachedFiles(what, tuple(file.location for file in files.values()))
 

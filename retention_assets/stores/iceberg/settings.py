@@ -17,12 +17,12 @@ def _catalog(catalog: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     if not catalog.get("uri", "").startswith("sqlite"):
         return catalog
     try:
-        found = {**catalog, "uri": database_url(catalog["uri"], folder_of(info)).exposed}
+        located = {**catalog, "uri": database_url(catalog["uri"], folder_of(info)).exposed}
     except InvalidValue as fault:
         raise InvalidValue(fault.what, fault.expected, fault.remedy, key="uri") from None
     if "warehouse" in catalog:
-        found["warehouse"] = locate(catalog["warehouse"], folder_of(info))
-    return found
+        located["warehouse"] = locate(catalog["warehouse"], folder_of(info))
+    return located
 
 
 # not in repr: catalog properties hold credentials under many names
@@ -45,8 +45,8 @@ class IcebergSettings(StoreSettings):
     def places(self) -> Mapping[str, str]:
         """Return the catalog's file, and the warehouse if it is a place and not a name."""
         uri, warehouse = self.catalog.get("uri", ""), self.catalog.get("warehouse", "")
-        found = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
-        return found | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
+        places = {"catalog.uri": uri} if uri.startswith("sqlite") else {}
+        return places | ({"catalog.warehouse": warehouse} if warehouse.startswith("/") or has_scheme(warehouse) else {})
 
     @property
     def reach(self) -> str | None:

@@ -83,9 +83,9 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Return the location of the metadata, which changes with each commit."""
         names = {name: (".".join(above), last) for name in datasets for *above, last in [self._identifier(name)]}
-        found = self._ask_catalog(lambda catalog: table_locations(catalog, names.values())) if datasets else None
-        if found is not None:
-            return {name: found[at] for name, at in names.items() if at in found}
+        locations = self._ask_catalog(lambda catalog: table_locations(catalog, names.values())) if datasets else None
+        if locations is not None:
+            return {name: locations[at] for name, at in names.items() if at in locations}
         with ThreadPoolExecutor(_THREADS) as threads:
             tokens = zip(datasets, threads.map(self._token_of, datasets), strict=True)
             return {name: token for name, token in tokens if token is not None}
@@ -148,15 +148,15 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """Return the folders of a view's metadata; none if it is gone. Raises Refused if it can't be read."""
         catalog = self._ask_catalog(lambda catalog: catalog)
         try:
-            found = catalog.load_view(self._identifier(view))
+            loaded = catalog.load_view(self._identifier(view))
         except (NoSuchViewError, NoSuchNamespaceError):
             return []
         # a catalog raises what its driver raises
         except Exception as fault:
             name = view.removeprefix(f"{self.name}/")
             raise Refused(f"The view {name} can't be read: {_error_line(fault)}. Mend it, or drop it.") from fault
-        written = found.metadata.properties.get("write.metadata.path")
-        return [found.metadata.location, *([written] if written else [])]
+        written = loaded.metadata.properties.get("write.metadata.path")
+        return [loaded.metadata.location, *([written] if written else [])]
 
     def reached(self, dataset: str) -> tuple[str, Iterator[ReachedFiles]] | None:
         """Return the place of a table's metadata, and every file that it reaches; None without a table.

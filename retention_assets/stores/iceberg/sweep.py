@@ -220,16 +220,18 @@ class _TableSweep:
         name = one.transaction
         # what an earlier sweep deleted together with what it named is expected
         skipped = [fault for fault in owned.unreadable if one.was_there or not fault.missing]
-        said = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
-        said += [f"left, {why}: {_first_of(files)}" for why, files in removed.left.items()]
+        sentences = [f"what it names was not deleted: {_first_of(skipped)}"] if skipped else []
+        sentences += [f"left, {why}: {_first_of(files)}" for why, files in removed.left.items()]
         if removed.withheld:
             self._settle([name], Outcome.WITHHELD, removed.withheld)
         elif removed.failed:
             self._settle([name], Outcome.FAILED, f"could not be deleted: {_first_of(removed.failed)}")
         else:
-            said += [f"{ref.snapshot_ref_type} {label} was dropped with it, as it is over" for label, ref in one.drops.items()]
+            sentences += [
+                f"{ref.snapshot_ref_type} {label} was dropped with it, as it is over" for label, ref in one.drops.items()
+            ]
             left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
-            self._settle([name], Outcome.DELETED, "; ".join(said) or None, removed.bytes, left)
+            self._settle([name], Outcome.DELETED, "; ".join(sentences) or None, removed.bytes, left)
 
     def _load(self) -> Table:
         table = self.place.load()

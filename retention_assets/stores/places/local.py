@@ -506,8 +506,8 @@ def keeps_numbers(mount: Mount) -> bool:
 
 
 def mount_of(descriptor: int) -> Mount:
-    found = _ask_statx(descriptor)
-    return found or Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
+    mount = _ask_statx(descriptor)
+    return mount or Mount(os.fstat(descriptor).st_dev, _ask_proc(descriptor))
 
 
 @lru_cache(maxsize=1)

@@ -323,11 +323,13 @@ def count_expiring(
 
 def _unfinished_conditions(tables: RecordTables, archived_types: Collection[str]) -> list[ColumnElement[bool]]:
     # a missing column means that nobody ever finished or archived it
-    found: list[ColumnElement[bool]] = [tables.log_columns["closed_at"].is_(None)]
+    conditions: list[ColumnElement[bool]] = [tables.log_columns["closed_at"].is_(None)]
     if archived_types and "type" in tables.log_columns:
         must = tables.log_columns["type"].in_(sorted(archived_types))
-        found.append(and_(must, tables.log_columns["archived_at"].is_(None)) if "archived_at" in tables.log_columns else must)
-    return found
+        conditions.append(
+            and_(must, tables.log_columns["archived_at"].is_(None)) if "archived_at" in tables.log_columns else must
+        )
+    return conditions
 
 
 @dataclass(frozen=True)

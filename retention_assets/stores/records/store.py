@@ -107,7 +107,7 @@ class RecordsStore(DatabaseStore[RecordsSettings]):
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Record the root's present row; None without a row."""
-        found: dict[str, str] = {}
+        notes: dict[str, str] = {}
         if self._has(dataset):
             self.cascades().check()
             for at in range(0, len(transactions), _PIECE):
@@ -117,8 +117,8 @@ class RecordsStore(DatabaseStore[RecordsSettings]):
                     present = {
                         name: note for name, note in present.items() if self._is_of(dataset, json.loads(note).get("realm"))
                     }
-                found |= present
-        return [PreparedTarget(one, note=found.get(one)) for one in transactions]
+                notes |= present
+        return [PreparedTarget(one, note=notes.get(one)) for one in transactions]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         return self._apply(dataset, targets, delete_rows(self.tables), parallelism, permit, deletes=True)
@@ -174,11 +174,11 @@ class RecordsStore(DatabaseStore[RecordsSettings]):
         names = [one.transaction for one in targets]
         known = all(one.place_known for one in targets)
         tables = replace(self.tables, one_by_one=_is_one_act(self.cascades()))
-        found: dict[str, Remains] = {}
+        remains: dict[str, Remains] = {}
         for at in range(0, len(names), _PIECE):
             with self.database.reading() as connection:
-                found |= remains_of(connection, tables, names[at : at + _PIECE], known)
-        return found
+                remains |= remains_of(connection, tables, names[at : at + _PIECE], known)
+        return remains
 
     @property
     def _is_by_realm(self) -> bool:

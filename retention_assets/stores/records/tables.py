@@ -283,8 +283,8 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
     """Inspect the tables. Raises Refused if a table or column is missing or unsuitable."""
     inspection = _Inspection(database, settings)
     keys = [(settings.root.table, settings.root.key), *((child.table, child.key) for child in settings.children)]
-    found = foreign.tables_of(database, [name for name, _ in keys])
-    root, *children = (inspection.rows(table, key) for table, (_, key) in zip(found, keys, strict=True))
+    tables = foreign.tables_of(database, [name for name, _ in keys])
+    root, *children = (inspection.rows(table, key) for table, (_, key) in zip(tables, keys, strict=True))
     columns = {name: getattr(settings.root, name) for name in LOG_COLUMNS}
     if isinstance(settings.realm, RealmColumn):
         columns["realm"] = settings.realm.column
