@@ -42,7 +42,7 @@ from retention_assets.stores.iceberg.manifests import ParsedFiles
 from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
 from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.iceberg.sweep import TableInCatalog, Unloadable, prepare_table, remains_of, sweep_table
+from retention_assets.stores.iceberg.sweep import TableSweep, Unloadable, prepare_table, remains_of
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
@@ -112,12 +112,9 @@ class IcebergStore(LazyStore[IcebergSettings]):
         """Expire the snapshots in one commit, then delete what no remaining snapshot reaches; nothing if there is an alias."""
         if not targets:
             return []
-        place = TableInCatalog(
-            lambda: self._load(dataset),
-            lambda table, wanted, threads: self._ask_others(dataset, table, wanted, threads),
-            self._parsed,
-        )
-        return sweep_table(place, targets, parallelism, permit)
+        load, ask_others = partial(self._load, dataset), partial(self._ask_others, dataset)
+        with ThreadPoolExecutor(parallelism) as threads:
+            return TableSweep(load, ask_others, self._parsed, threads, permit).run(targets)
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - a table has an identity of its own
         """Return the table's uuid and its catalog. None without a table: the sweep reports that."""

@@ -45,20 +45,6 @@ class Unloadable(Refused):
 
 
 @dataclass(frozen=True)
-class TableInCatalog:
-    """A table in its catalog, as a sweep asks for it.
-
-    `load` reads the table anew, or says it is gone; `ask_others` looks at all tables of the catalog and returns which of the
-    files, by identity, another table has, and which one. It raises Refused if that can't be told, and if another name leads to
-    this table's files. `parsed` caches what was parsed of its files.
-    """
-
-    load: Callable[[], Table | None]
-    ask_others: Callable[[Table, Set[str], Executor], Mapping[str, str]]
-    parsed: ParsedFiles
-
-
-@dataclass(frozen=True)
 class _Going:
     """A target whose files are to be deleted, and whether this sweep found it in the metadata."""
 
@@ -69,16 +55,16 @@ class _Going:
     drops: Mapping[str, SnapshotRef] = field(default_factory=dict)
 
 
-def sweep_table(place: TableInCatalog, targets: Sequence[Target], parallelism: int, permit: Permit) -> list[SweptTarget]:
-    with ThreadPoolExecutor(parallelism) as threads:
-        return _TableSweep(place, threads, permit).run(targets)
-
-
 @dataclass
-class _TableSweep:
+class TableSweep:
     """One sweep. A target is in `going` until it has its outcome."""
 
-    place: TableInCatalog
+    # reads the table anew; None if the catalog does not have it
+    load: Callable[[], Table | None]
+    # Looks at all tables of the catalog and returns which of the files, by identity, another table has, and which one. Raises
+    # Refused if that can't be told, and if another name leads to this table's files.
+    ask_others: Callable[[Table, Set[str], Executor], Mapping[str, str]]
+    parsed: ParsedFiles
     threads: Executor
     permit: Permit
     going: dict[str, _Going] = field(default_factory=dict)
@@ -92,7 +78,7 @@ class _TableSweep:
         # all of them: a fault before a target is in `going` must reach it as well
         names = [target.transaction for target in targets]
         try:
-            table = self.place.load()
+            table = self.load()
             if table is None:
                 self._settle(names, Outcome.FAILED, TABLE_MISSING)
             elif not collects_garbage(table.metadata):
@@ -112,12 +98,12 @@ class _TableSweep:
 
     def _sweep(self, table: Table, targets: Sequence[Target]) -> None:
         self._find_notes(table, targets)
-        reach = Reachability(table.io, self.threads, self.place.parsed)
+        reach = Reachability(table.io, self.threads, self.parsed)
         self._commit(table, reach)
         if not self.going:
             return
         # others may have committed after us, and what they wrote must not be deleted either
-        newest = self._load()
+        newest = self._reload()
         back = notes_of(newest.metadata).keys()
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
         notes = {name: one.note for name, one in self.going.items()}
@@ -174,10 +160,10 @@ class _TableSweep:
             try:
                 remove_snapshots(table, ids, dropping)
             except CommitConflict as fault:
-                refused, table = str(fault), self._load()
+                refused, table = str(fault), self._reload()
                 continue
             except CommitUnknown as fault:
-                table = self._load()
+                table = self._reload()
                 there = notes_of(table.metadata)
                 left = [name for one, name in ids.items() if one in there]
                 self._settle(left, Outcome.FAILED, f"the catalog did not take the commit: {fault}")
@@ -192,7 +178,7 @@ class _TableSweep:
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
-        return self.place.ask_others(table, wanted, self.threads)
+        return self.ask_others(table, wanted, self.threads)
 
     def _dropping(self) -> dict[str, SnapshotRef]:
         return {name: ref for one in self.going.values() if one.was_there for name, ref in one.drops.items()}
@@ -233,8 +219,8 @@ class _TableSweep:
             left = sum(not fault.missing for fault in skipped) + sum(map(len, removed.left.values()))
             self._settle([name], Outcome.DELETED, "; ".join(sentences) or None, removed.bytes, left)
 
-    def _load(self) -> Table:
-        table = self.place.load()
+    def _reload(self) -> Table:
+        table = self.load()
         if table is None:
             raise Unloadable("the table was dropped meanwhile; its files are left")
         if str(table.metadata.table_uuid) != self.uuid:

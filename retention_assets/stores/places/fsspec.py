@@ -5,13 +5,13 @@ silent about what they do not delete, so it is looked for afterwards.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused, Withheld, quote
@@ -37,7 +37,6 @@ from retention_assets.stores.places.protocol import (
 from retention_assets.stores.protocol import Permit, SweptTarget, error_text
 
 Info = Mapping[str, Any]
-Result = TypeVar("Result")
 
 # Drivers' names for the time of writing. Last write first: a copy of an old object is a new object.
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "timeCreated", "creation_time", "created")
@@ -138,7 +137,7 @@ class FsspecPlace:
             path = f"{root}{due.key}"
             try:
                 pace.wait(1)
-                swept = _with_patience(partial(attempt, due.key))
+                swept = retry(partial(attempt, due.key), FOLDER_PATIENCE)
                 if swept.outcome is Outcome.DELETED:
                     fs.invalidate_cache(fs._parent(path))
                     if fs.exists(path):
@@ -166,25 +165,25 @@ class FsspecPlace:
 
     def measure(self, folder: Folder) -> FolderNote | None:
         fs, root = self._open(folder)
-        infos = _with_patience(lambda: self._tree(fs, root))
+        infos = retry(lambda: self._tree(fs, root), FOLDER_PATIENCE)
         return _note_of(infos) if infos else None
 
     def delete_tree(self, folder: Folder, permit: Permit, check: FolderCheck) -> RemovedFolder | None:
         fs, root = self._open(folder)
-        infos = _with_patience(lambda: self._tree(fs, root))
+        infos = retry(lambda: self._tree(fs, root), FOLDER_PATIENCE)
         if not infos:
             return None
         note = _note_of(infos)
         check(note)
         # files before folders, deepest folders first
         for path in sorted(infos, key=lambda path: (path.endswith(SEPARATOR), -path.count(SEPARATOR))):
-            _with_patience(partial(_delete_one, fs, path, permit))
+            retry(partial(_delete_one, fs, path, permit), FOLDER_PATIENCE)
 
         def check_none_left() -> None:
             if left := self._tree(fs, root):
                 raise OSError(f"{len(left)} of {len(infos)} places stay: {min(left)}")
 
-        _with_patience(check_none_left)
+        retry(check_none_left, FOLDER_PATIENCE)
         return RemovedFolder(note.freed)
 
     def _open(self, folder: Folder = ()) -> tuple[FileSystem, str]:
@@ -195,7 +194,7 @@ class FsspecPlace:
         fs.invalidate_cache()
         with self._refusing():
             try:
-                listed = _with_patience(lambda: fs.ls(root.rstrip(SEPARATOR), detail=True))
+                listed = retry(lambda: fs.ls(root.rstrip(SEPARATOR), detail=True), FOLDER_PATIENCE)
                 infos = {str(info["name"]).rstrip(SEPARATOR): info for info in listed}
             except FileNotFoundError:
                 if missing_is_empty:
@@ -253,10 +252,6 @@ def _entry(key: str, info: Info) -> Entry:
 def _note_of(infos: Mapping[str, Info]) -> FolderNote:
     files = [_entry(path, info) for path, info in infos.items() if not path.endswith(SEPARATOR)]
     return FolderNote.of_files(sum(int(file.size or 0) for file in files), ((int(file.size or 0), file.time) for file in files))
-
-
-def _with_patience(request: Callable[[], Result]) -> Result:
-    return retry(request, FOLDER_PATIENCE)
 
 
 def _delete_one(fs: FileSystem, path: str, permit: Permit) -> None:
