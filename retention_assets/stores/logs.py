@@ -51,12 +51,9 @@ def tokens_of(store: Store, datasets: Sequence[str]) -> Mapping[str, str]:
     tokens = ask_store(store, lambda: store.tokens(datasets))
     if not _gives_realms(store):
         return tokens
-    realms = {name: realm_of(store, name) for name in tokens}
-    return {name: token if realms[name] is None else _digest(token, str(realms[name])) for name, token in tokens.items()}
-
-
-def _digest(token: str, realm: str) -> str:
-    return hashlib.sha256(repr((token, realm)).encode(errors="surrogateescape")).hexdigest()
+    realms = {name: realm for name in tokens if (realm := realm_of(store, name)) is not None}
+    pairs = {name: repr((tokens[name], realm)).encode(errors="surrogateescape") for name, realm in realms.items()}
+    return {**tokens, **{name: hashlib.sha256(pair).hexdigest() for name, pair in pairs.items()}}
 
 
 def _gives_realms(store: Store) -> bool:

@@ -11,16 +11,15 @@ and the table's own retention (`history.expire.max-snapshot-age-ms`, `history.ex
 somebody drops it, which a policy can ask for (`expired_refs: drop`). Of a transaction: `operation`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from retention_assets.frames.log import COMMITS, LINES
+from retention_assets.frames.log import COMMITS
 from retention_assets.frames.verdicts.table_windows import MAX_AGE, MAX_REF_AGE, MIN_SNAPSHOTS, attribute
 
 Model = Literal["states", "deltas"]
@@ -31,14 +30,6 @@ _TYPES = {Operation.APPEND: "APPEND", Operation.DELETE: "DELETE"}
 _FIVE_DAYS = 5 * 24 * 60 * 60 * 1000
 _DEFAULTS = {attribute(MAX_AGE): str(_FIVE_DAYS), attribute(MIN_SNAPSHOTS): "1"}
 MAX_REF_AGE_PROPERTY = attribute(MAX_REF_AGE)
-
-
-def table_of(lines: Iterable[Line]) -> pa.Table:
-    return pa.Table.from_pylist(list(lines), schema=LINES)
-
-
-def fault_line(dataset: str, fault: str) -> Line:
-    return {"dataset": dataset, "fault": fault}
 
 
 def lines_of(dataset: str, metadata: TableMetadata, model: Model, *, commits: bool = True) -> list[Line]:

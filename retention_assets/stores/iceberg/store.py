@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
 from retention_assets.errors import Refused
+from retention_assets.frames.log import LINES
 from retention_assets.policy.globs import matching
 from retention_assets.settings.places import Url, mask_secrets
 from retention_assets.settings.secrets import masked
@@ -37,7 +38,7 @@ from retention_assets.stores.iceberg.catalog import (
 )
 from retention_assets.stores.iceberg.commit import can_commit
 from retention_assets.stores.iceberg.delete import ExactFileIO
-from retention_assets.stores.iceberg.log import Line, fault_line, lines_of, table_of
+from retention_assets.stores.iceberg.log import Line, lines_of
 from retention_assets.stores.iceberg.manifests import ParsedFiles
 from retention_assets.stores.iceberg.other_tables import OtherTables, TableAliases
 from retention_assets.stores.iceberg.reachability import ReachedFiles, files_reached
@@ -78,7 +79,8 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
         with ThreadPoolExecutor(_THREADS) as threads:
-            return table_of(line for lines in threads.map(self._lines_of, datasets) for line in lines)
+            lines = [line for lines in threads.map(self._lines_of, datasets) for line in lines]
+        return pa.Table.from_pylist(lines, schema=LINES)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
         """Return the location of the metadata, which changes with each commit."""
@@ -235,7 +237,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         try:
             table = self._load(dataset)
         except Unloadable as fault:
-            return [fault_line(dataset, str(fault))]
+            return [{"dataset": dataset, "fault": str(fault)}]
         return lines_of(dataset, table.metadata, self.settings.model, commits=can_commit(table)) if table else []
 
     def _token_of(self, dataset: str) -> str | None:

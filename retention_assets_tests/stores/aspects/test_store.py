@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import Settings
@@ -430,10 +428,3 @@ def test_a_batch_is_cut_in_equal_parts_and_nothing_is_lost(table: Table) -> None
     assert found.keys() == set(names)
     assert {version for _, _, version in table.rows()} == {0}
     assert sum(one.bytes for one in found.values()) == 2 * sum(len(f"{number}") for number in range(250))
-
-
-def test_reading_is_in_batches_of_the_lines_schema(table: Table) -> None:
-    table.chain(URN, "status", {0: 1, 1: 5})
-    lines = table.store().read([STATUS])
-    assert lines.schema == LINES
-    assert pc.sum(pc.is_valid(lines["branch"])).as_py() == 1
