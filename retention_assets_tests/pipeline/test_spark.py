@@ -143,18 +143,17 @@ def test_clusters_remote_warehouses_and_chosen_archives_get_none(
     assert spark._archive_options(spark_conf(master, conf, warehouse)) == ""
 
 
-def test_no_archive_is_run_that_somebody_else_could_have_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_archive_is_run_that_somebody_else_could_have_written_nor_one_of_no_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java(tmp_path, "21.0.3", monkeypatch)
     conf = spark_conf("local[2]", {}, str(tmp_path))
     assert spark._archive_options(conf)
     (tmp_path / ".java").chmod(0o770)
     assert spark._archive_options(conf) == ""
-
-
-def test_without_a_java_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java(tmp_path, "21.0.3", monkeypatch)
+    (tmp_path / ".java").chmod(0o700)
     monkeypatch.setenv("JAVA_HOME", "/not/there")
-    assert spark._archive_options(spark_conf("local[2]", {}, str(tmp_path))) == ""
+    assert spark._archive_options(conf) == ""
 
 
 def test_a_spark_connect_server_is_given_no_options_of_a_java_of_ours() -> None:

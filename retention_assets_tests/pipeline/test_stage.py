@@ -28,7 +28,7 @@ from retention_assets.policy.model import Hold, Policy
 from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.logs import _logs, choose_datasets
-from retention_assets.stores.protocol import Only, Store
+from retention_assets.stores.protocol import Only
 from retention_assets_tests.histories import AS_OF, log_of, random_histories
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.policies import random_holds, random_policies
@@ -166,43 +166,16 @@ def test_a_stage_reads_of_each_source_what_is_meant_and_says_how_much_it_wrote(t
     assert sorted(read_datasets(sources)["dataset"].to_pylist()) == sorted(name for part in parts for name in part)
 
 
-class Books:
-    """A store that may be unable to list its datasets or to share them out."""
-
-    def __init__(self, name: str, lists: bool = True, shares: bool = True) -> None:
-        self.name, self.lists, self.shared = name, lists, shares
-
-    def datasets(self) -> list[str]:
-        if not self.lists:
-            raise OSError("away")
-        return [f"{self.name}/a", f"{self.name}/b"]
-
-    def shares(self, datasets: Any) -> list[tuple[str, ...]]:
-        if not self.shared:
-            raise OSError("away")
-        return [(name,) for name in datasets]
-
-    def read(self, datasets: Any) -> pa.Table:
-        rows = [
-            {"dataset": name, "transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF} for name in datasets
-        ]
-        return pa.Table.from_pylist(rows, LINES)
-
-
 def test_a_store_that_cannot_list_or_share_keeps_no_other_from_being_read(tmp_path: Path) -> None:
-    stores = [cast("Store", one) for one in (Books("x"), Books("y", lists=False), Books("z", shares=False))]
+    stores = [Sick(names=("x/a", "x/b")), Sick(lists=False), Sick(names=("z/a", "z/b"), shared=False)]
     chosen = choose_datasets(stores, DatasetFilter(("x/a", "y/*", "z/*")))
-    assert [(one.datasets, one.fault) for one in chosen] == [
-        (("x/a",), None),
-        ((), "OSError: away"),
-        (("z/a", "z/b"), None),
-    ]
+    assert [(one.datasets, one.fault) for one in chosen] == [(("x/a",), None), ((), "OSError: away"), (("z/a", "z/b"), None)]
     assert read_stores(cast("Any", Session()), chosen, str(tmp_path)) == 2
     assert sorted(read_datasets([Source(str(tmp_path))])["dataset"].to_pylist()) == ["x/a", "z/a", "z/b"]
 
 
 def test_nothing_to_read_is_a_log_without_datasets(tmp_path: Path) -> None:
-    read_stores(cast("Any", Session()), choose_datasets([cast("Store", Books("x"))], DatasetFilter(("none",))), str(tmp_path))
+    read_stores(cast("Any", Session()), choose_datasets([Sick(names=("x/a",))], DatasetFilter(("none",))), str(tmp_path))
     assert read_datasets([Source(str(tmp_path))]).equals(DATASETS.empty_table())
 
 
@@ -219,14 +192,20 @@ class Sick(FilesStore):
     names: tuple[str, ...] = ()
     sick: frozenset[str] = frozenset()
     bare: frozenset[str] = frozenset()
+    lists: bool = True
+    shared: bool = True
     settings: FilesSettings = field(
         default_factory=lambda: FilesSettings(name="lake", kind="files", log="log", data="data/{dataset}/{transaction}")
     )
 
     def datasets(self) -> list[str]:
+        if not self.lists:
+            raise OSError("away")
         return list(self.names)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
+        if not self.shared:
+            raise OSError("away")
         return [tuple(datasets)]
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - the protocol's

@@ -62,11 +62,9 @@ from retention_assets_tests.local_spark import Session
 from retention_assets_tests.stores.objects.cycle import DUE as OBJECTS_DUE
 from retention_assets_tests.stores.objects.cycle import UNREFERENCED, ObjectsCycle
 from retention_assets_tests.stores.objects.environments import LocalObjects, read_some
-from retention_assets_tests.sweep.lakes import DUE, OLD, Lake
+from retention_assets_tests.sweep.lakes import ALL, DUE, FIVE, OLD, Lake
 
 RUN = "run 1"
-FIVE = "main: S1:SNAPSHOT@90d - S2:SNAPSHOT@80d - S3:SNAPSHOT@70d - S4:SNAPSHOT@60d - S5:SNAPSHOT@50d - S6:SNAPSHOT@1d"
-ALL = {f"S{number}" for number in range(1, 7)}
 SLOW = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 20s, batch: 2}}"
 HOLD = "{name: court, reason: They asked., owner: legal, datasets: {include: ['*']}, transactions: ['S5']}"
 
@@ -345,27 +343,22 @@ def test_a_policy_file_that_breaks_ends_the_tasks_and_the_run(lake: Lake, monkey
     assert lake.verified() == ()
 
 
-def test_who_is_asked_to_end_ends_the_tasks_after_their_batch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_told", [False, True], ids=["the run stops", "somebody else says so"])
+def test_who_is_asked_to_end_ends_the_tasks_after_their_batch(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, is_told: bool
+) -> None:
     """Between its batches the policy waits for long: the word to stop is heard in it."""
     monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
     lake.says(SLOW)
     with staged(lake, ("lake/d",)) as stage:
-        stage.first_batch(monkeypatch, stage.stop.set, stage.watch.look)
+        told = (lambda: stage.ledger.sweep_runs.stop(RUN, "Somebody said so."),)
+        stage.first_batch(monkeypatch, *told if is_told else (stage.stop.set, stage.watch.look))
         (result,) = stage.run().values()
+        assert stage.stop.is_set()
     assert (result.outcomes[Outcome.DELETED], result.refused) == (2, None)
     assert lake.there() == ALL - {"S1", "S2"}
     # A task that has not begun yet begins nothing.
     assert list(stage.task_sweep()) == []
-
-
-def test_a_word_to_stop_that_somebody_else_wrote_ends_the_run_as_well(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_stage, "_SECONDS", 0.05)
-    lake.says(SLOW)
-    with staged(lake, ("lake/d",)) as stage:
-        stage.first_batch(monkeypatch, lambda: stage.ledger.sweep_runs.stop(RUN, "Somebody said so."))
-        stage.run()
-        assert stage.stop.is_set()
-    assert lake.there() == ALL - {"S1", "S2"}
 
 
 def test_a_task_whose_run_is_gone_begins_nothing(lake: Lake) -> None:

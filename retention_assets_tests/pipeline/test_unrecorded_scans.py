@@ -47,6 +47,10 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield made
 
 
+def scans_in(objects: LocalObjects, ledger: Ledger | None = None) -> UnrecordedScans:
+    return UnrecordedScans(ledger, Warehouse(str(objects.folder / "warehouse")), "local", {})
+
+
 def left(folder: Path) -> list[str]:
     """Everything in the warehouse and among temporary files."""
     return sorted(str(one) for name in ("temporary", "warehouse") for one in (folder / name).rglob("*") if one.is_file())
@@ -101,7 +105,7 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
 
 def test_a_braked_scan_refuses_each_of_its_datasets_with_the_numbers(objects: LocalObjects) -> None:
     store = objects.store(brakes={"unreferenced_fraction": 0.5})
-    scans = UnrecordedScans(None, Warehouse(str(objects.folder / "warehouse")), "local", {})
+    scans = scans_in(objects)
     with scans.scan(store.settings) as found:
         scanned = ScannedObjects(store.settings, found)
         log = sound_log(cast("pa.Table", scanned.read(["blobs/a", "blobs/b", "blobs/gone"])))
@@ -110,7 +114,7 @@ def test_a_braked_scan_refuses_each_of_its_datasets_with_the_numbers(objects: Lo
 
 
 def test_while_another_scans_it_gives_way_as_a_run_does(objects: LocalObjects, ledger: Ledger) -> None:
-    scans = UnrecordedScans(ledger, Warehouse(str(objects.folder / "warehouse")), "local", {})
+    scans = scans_in(objects, ledger)
     settings = objects.store().settings
     lease = take_lease(ledger, scan_lease("blobs"), "run 1")
     with pytest.raises(Refused, match="it is being scanned by run 1"), scans.scan(settings):
@@ -127,7 +131,7 @@ def test_while_another_scans_it_gives_way_as_a_run_does(objects: LocalObjects, l
 
 def test_nothing_is_left_of_a_scan_that_fails(objects: LocalObjects) -> None:
     (objects.folder / "refs" / "b.jsonl").write_text('{"object": "a/1"}\n')
-    scans = UnrecordedScans(None, Warehouse(str(objects.folder / "warehouse")), "local", {})
+    scans = scans_in(objects)
     with pytest.raises(Refused, match=r"its scan would fail: .*b\.jsonl"), scans.scan(objects.store().settings):
         pass
     assert left(objects.folder) == []

@@ -2,15 +2,14 @@
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.places import local
-from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
+from retention_assets.stores.protocol import Target
 from retention_assets_tests.sweep.lakes import Lake
 
 TWO = "main: T1:SNAPSHOT@90d - T2:SNAPSHOT@1d"
@@ -77,20 +76,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return Lake(tmp_path).has(TWO)
 
 
-def before_deletion(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Have something happen once, after the plan is written and before the store deletes."""
-    sweep, acts = FilesStore.sweep, [act]
-
-    def sweep_then(
-        store: FilesStore, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always
-    ) -> list[SweptTarget]:
-        if acts:
-            acts.pop()()
-        return sweep(store, dataset, targets, parallelism, permit)
-
-    monkeypatch.setattr(FilesStore, "sweep", sweep_then)
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -102,9 +87,7 @@ def before_deletion(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) ->
         (put_an_older_one_back, CHANGED),
     ],
 )
-def test_another_folder_than_the_planned_one_is_spared(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], reason: str
-) -> None:
+def test_another_folder_than_the_planned_one_is_spared(lake: Lake, change: Callable[[Path], None], reason: str) -> None:
     folder, left = lake.place("lake/d", "T1"), dict[str, str]()
     lake.marks()
 
@@ -112,8 +95,7 @@ def test_another_folder_than_the_planned_one_is_spared(
         change(folder)
         left.update(lake.left())
 
-    before_deletion(monkeypatch, act)
-    result = lake.sweeps()["lake/d"]
+    result = lake.sweeps(store=lake.elsewhere(act, "sweep"))["lake/d"]
     assert result.outcomes == {Outcome.SPARED: 1}
     assert lake.left() == left
     assert lake.statuses()["T1"] == "SPARED"
@@ -121,20 +103,20 @@ def test_another_folder_than_the_planned_one_is_spared(
 
 
 @pytest.mark.parametrize("change", [touch_folders, link_elsewhere])
-def test_what_says_nothing_of_the_files_keeps_no_folder(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
-) -> None:
+def test_what_says_nothing_of_the_files_keeps_no_folder(lake: Lake, change: Callable[[Path], None]) -> None:
     lake.marks()
-    before_deletion(monkeypatch, lambda: change(lake.place("lake/d", "T1")))
-    assert lake.sweeps()["lake/d"].outcomes == {Outcome.DELETED: 1}
+    assert lake.sweeps(store=lake.elsewhere(lambda: change(lake.place("lake/d", "T1")), "sweep"))["lake/d"].outcomes == {
+        Outcome.DELETED: 1
+    }
     assert lake.there() == {"T2"}
 
 
 def test_where_numbers_do_not_last_a_copy_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "keeps_numbers", lambda _: False)
     lake.marks()
-    before_deletion(monkeypatch, lambda: put_a_copy(lake.place("lake/d", "T1")))
-    assert lake.sweeps()["lake/d"].outcomes == {Outcome.DELETED: 1}
+    assert lake.sweeps(store=lake.elsewhere(lambda: put_a_copy(lake.place("lake/d", "T1")), "sweep"))["lake/d"].outcomes == {
+        Outcome.DELETED: 1
+    }
 
 
 @pytest.mark.parametrize("number", [True, False])
@@ -151,9 +133,8 @@ def test_what_a_killed_sweep_left_of_a_folder_goes_unless_something_in_it_is_new
             (lake.place("lake/d", name) / "a.parquet").unlink()
         raise KeyboardInterrupt
 
-    before_deletion(monkeypatch, act)
     with pytest.raises(KeyboardInterrupt):
-        lake.sweeps()
+        lake.sweeps(store=lake.elsewhere(act, "sweep"))
     rewrite(lake.place("lake/d", "T3"))
     assert lake.sweeps()["lake/d"].outcomes == {Outcome.DELETED: 1, Outcome.SPARED: 1}
     assert lake.there() == {"T2", "T3"}
