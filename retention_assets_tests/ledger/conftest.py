@@ -11,7 +11,6 @@ from retention_assets.ledger.ledger import create_tables
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
-    """An empty ledger."""
     with open_ledger(url) as opened:
         yield opened
 

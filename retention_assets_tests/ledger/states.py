@@ -57,7 +57,6 @@ def many(amount: int, per_dataset: int = 1000) -> pa.Table:
 
 
 def statuses(ledger: Ledger, dataset: str = "lake/d") -> dict[str, str]:
-    """Where each transaction's newest mark is."""
     table = ledger.marks.table([dataset])
     return dict(zip(table["transaction"].to_pylist(), table["status"].to_pylist(), strict=True))
 
@@ -88,7 +87,6 @@ def marks_of(ledger: Ledger, plan: Plan) -> list[Mapping[str, Any]]:
 def planned(
     ledger: Ledger, dataset: str = "lake/d", holder: str = "sweeper", as_of: datetime = LATER
 ) -> tuple[Lease, Plan, list[int]]:
-    """A lease and a plan of everything that is due."""
     lease = take_lease(ledger, dataset, holder)
     plan = plan_of(ledger, lease, ids(ledger, dataset=dataset), as_of)
     return lease, plan, [row["id"] for row in marks_of(ledger, plan)]

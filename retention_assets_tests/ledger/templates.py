@@ -65,7 +65,6 @@ _recorded: dict[str, Recorded] = {}
 
 
 def make_again(patch: pytest.MonkeyPatch) -> None:
-    """For as long as the patch."""
     patch.setattr(ledger, "create_tables", create_again)
     make_private = engines.make_private
 

@@ -29,7 +29,6 @@ COLUMNS = "act, at, actor, deed, dataset, policy, policy_version, reason, detail
 
 @pytest.fixture
 def written(ledger: Ledger) -> Ledger:
-    """A ledger of this test alone."""
     return build(ledger)
 
 

@@ -38,7 +38,6 @@ def _no_second_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def violations(ledger: Ledger) -> list[str]:
-    """What the check of mark times finds."""
     with ledger.database.reading() as connection:
         return [one.what for one in mark_times(connection)]
 

@@ -98,7 +98,6 @@ FAR = "2999-01-01T00:00:00Z"
 
 
 def rows_of(ledger: Ledger, name: str) -> list[tuple[str, str | None, str | None]]:
-    """What is kept of all holds of a name: who placed it, who ended it and why."""
     columns = (HOLDS.c.placed_by, HOLDS.c.released_by, HOLDS.c.release_reason)
     with ledger.database.reading() as connection:
         return [

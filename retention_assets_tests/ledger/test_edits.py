@@ -145,7 +145,6 @@ def same(table: str, where: str, *values: str) -> str:
 
 
 def swap(table: str, column: str, one: str, other: str) -> list[str]:
-    """Two rows exchange a value."""
     moves = ((one, "between"), (other, one), ("between", other))
     return [f"UPDATE {table} SET {column} = '{new}' WHERE {column} = '{old}'" for old, new in moves]
 

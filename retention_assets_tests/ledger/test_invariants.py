@@ -56,7 +56,6 @@ def lived(ledger: Ledger) -> Ledger:
 
 
 def ask(ledger: Ledger, invariant: Invariant, datasets: list[str] | None = None) -> list[Violation]:
-    """What an invariant says."""
     with ledger.database.reading() as connection:
         return list(invariant(connection, datasets))
 
@@ -114,7 +113,6 @@ TAMPERED = {
 
 
 def check_swept(ledger: Ledger, datasets: list[str] | None = None) -> set[tuple[str, str]]:
-    """What runs find wrong with what is swept."""
     return {
         (name, one.dataset) for name, check in SWEPT_CHECKS.items() for one in ledger.check_swept(name, check, "run", datasets)
     }
@@ -165,16 +163,6 @@ def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:
     assert fallen == Violation("lake/d", "its visibility mark went from 2027-01-01T00:00:00Z to 2026-01-02T00:00:00Z")
 
 
-def test_marks_of_two_who_marked_at_once_may_lie_crosswise(ledger: Ledger) -> None:
-    """Earlier releases reserved ids before they asked the clock: the order that counts is that of the audit."""
-    reserved = 1
-    assert write_past_ledger(ledger, f"UPDATE clock SET next_mark = {reserved + 1}")
-    ledger.marks.mark(candidates(["T1"]), T0, "the quick one")
-    ledger.marks.mark(candidates(["T2"]), T0 + WEEK, "the slow one")
-    assert write_past_ledger(ledger, f"UPDATE marks SET id = {reserved} WHERE \"transaction\" = 'T2'")
-    assert ask(ledger, hold.mark_times) == []
-
-
 def test_the_purge_of_a_realm_is_nobodys_policy(lived: Ledger) -> None:
     lived.realms.change("acme", "PURGING", "ann", "gone")
     assert write_past_ledger(
@@ -184,7 +172,6 @@ def test_the_purge_of_a_realm_is_nobodys_policy(lived: Ledger) -> None:
 
 
 def over(ledger: Ledger, actors: Iterable[str], sizes: dict[str, int]) -> list[tuple[str, int]]:
-    """Datasets over their limits."""
     with ledger.database.reading() as connection:
         return [(one.dataset, one.times) for one in hold.over_limits(connection, list(actors), sizes)]
 
@@ -224,7 +211,6 @@ CHECK = "log_is_sound"
 
 
 def found(*names: str, what: str = "unknown parent") -> dict[str, Violation]:
-    """One violation in each of some datasets."""
     return {name: Violation(name, what) for name in names}
 
 

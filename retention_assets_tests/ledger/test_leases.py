@@ -47,7 +47,6 @@ LONG = 60.0
 
 @pytest.fixture
 def marked(ledger: Ledger) -> Ledger:
-    """Six marks."""
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
     return ledger
 

@@ -46,7 +46,6 @@ def sweeps(ledger: Ledger) -> None:
 
 
 def rows(ledger: Ledger, *columns: str) -> list[tuple[Any, ...]]:
-    """Some columns of all marks, oldest first."""
     found = sorted(ledger.marks.table(["lake/d"]).to_pylist(), key=lambda row: row["id"])
     return [tuple(row[name] for name in columns) for row in found]
 

@@ -244,7 +244,6 @@ def served(server: str) -> Iterator[Ledger]:
 
 
 def left(served: Ledger) -> list[str]:
-    """The staging tables that there are."""
     with served.database.reading() as connection:
         tables = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname LIKE 'staged%%'"
         return list(connection.exec_driver_sql(tables).scalars())

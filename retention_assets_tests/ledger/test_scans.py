@@ -34,7 +34,6 @@ def leased(ledger: Ledger, store: str = "blobs", holder: str = "run 1") -> Lease
 
 
 def scanned(ledger: Ledger, end: ScanEnd, store: str = "blobs") -> ScanRecord:
-    """A scan from its beginning to its end."""
     lease = leased(ledger, store)
     (done,) = ledger.scans.publish([ScanClosing(lease, ledger.scans.begin(lease), end)], LOG, "run 1")
     ledger.leases.give_up([lease])

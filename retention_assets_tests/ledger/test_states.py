@@ -29,7 +29,6 @@ TODAY = LATER.date()
 
 
 def judge(ledger: Ledger, names: list[str], *counts: VerdictCount, fault: str | None = None, dataset: str = "lake/d") -> None:
-    """An evaluation that found something of a dataset."""
     row = {"dataset": dataset, "token": "1", "rules": "r", "looked_at": T0, "next_look": None}
     found = pa.Table.from_pylist([{**row, "counts": counts_text(counts), "fault": fault}], FOUND_ROWS)
     ledger.marks.mark(candidates(names), T0, "evaluation", evaluations=found)
@@ -237,7 +236,6 @@ def test_an_evaluation_leaves_nothing_in_the_audit(ledger: Ledger) -> None:
 
 @pytest.fixture
 def evaluated(ledger: Ledger) -> Ledger:
-    """Marks in two datasets, each with its evaluation."""
     for name in ("lake/d", "lake/e"):
         ledger.marks.mark(candidates(["T1", "T2"], name), T0, "evaluation", evaluations=table(row(name)))
     return ledger

@@ -39,7 +39,6 @@ EXPIRED = "UPDATE leases SET expires_at = taken_at"
 
 @pytest.fixture
 def marked(ledger: Ledger) -> Ledger:
-    """Three marks, and a report that is open for them."""
     ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
     ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
     return ledger

@@ -117,7 +117,6 @@ class Game:
         self.before = {name: environment.data() for name, environment in self.environments.items()}
 
     def start(self) -> subprocess.Popen[str]:
-        """`retention run`, in a program of its own."""
         command = [sys.executable, "-c", ENTRY, "run", "--yes", "-c", str(self.file), "--format", "json"]
         environ = {**ENVIRONMENT, **self.s3.environment}
         return subprocess.Popen(
@@ -134,7 +133,6 @@ class Game:
         return said
 
     def leases_end(self, ledger: Ledger) -> None:
-        """Two minutes go by."""
         change_leases(ledger, LEASES.update().values(expires_at=parse_instant("2020-01-01T00:00:00Z")))
 
     def check(self, ledger: Ledger) -> None:
@@ -163,7 +161,6 @@ class Game:
             self.environments["ice"].store().read([dataset])
 
     def check_end(self, ledger: Ledger) -> None:
-        """Everything that was to go is gone, and the reports are the sum of what happened."""
         self.check(ledger)
         assert self.swept(ledger) == sum(map(len, self.going.values()))
         reports = [row for dataset in self.going for row in _reports(ledger, dataset)]

@@ -70,7 +70,6 @@ ACTS: dict[str, Callable[[Lake], object]] = {
 
 
 def checked(lake: Lake) -> str | None:
-    """Why a sweep would refuse, if it would."""
     with Environment(lake.settings).ledger() as ledger:
         try:
             HeadFile(str(lake.settings.warehouse)).check(ledger.database)

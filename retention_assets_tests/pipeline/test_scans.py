@@ -83,11 +83,9 @@ class Place:
 
     @property
     def folder(self) -> str:
-        """Of the newest run."""
         return self.warehouse.folder("log", f"r{self.runs}")
 
     def faults(self) -> dict[str, str]:
-        """The datasets that the newest run refused."""
         return faults_of(read_datasets([Source(self.folder)]))
 
     def logged(self, *datasets: str) -> list[str]:
@@ -425,8 +423,6 @@ def test_a_source_that_fails_in_a_task_fails_the_scan_in_its_own_words(spark: "S
 
 @dataclass(frozen=True)
 class Broken(Listed):
-    """A listing that can't be read."""
-
     def read(self, share: int) -> Any:
         raise OSError(f"part {share} is gone")
 

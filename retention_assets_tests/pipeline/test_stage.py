@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def log() -> Log:
-    """1,000 random datasets."""
     return log_of(random_histories(random.Random(3), 1000))
 
 
@@ -137,7 +136,6 @@ THREE = ("lake/a", "lake/b", "lake/c")
 
 
 def written(folder: Path, *names: str, parts: int = 1) -> str:
-    """A log of some datasets, of one transaction each."""
     rows = [{"dataset": name, "transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF} for name in names]
     write_log(sound_log(pa.Table.from_pylist(rows, LINES)), str(folder), rows_per_part=len(names) // parts)
     return str(folder)

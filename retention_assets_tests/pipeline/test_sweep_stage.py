@@ -145,13 +145,11 @@ class Stage:
         self.task = SweepTask(elsewhere, rulebook.files, self.ledger.id, DUE, RUN, self.confirmed)
 
     def run(self) -> dict[str, SweepResult]:
-        """Sweep; the result of each dataset."""
         marks = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(DUE)}
         spark: Any = Session()
         return {one.dataset: one for one in sweep_in_tasks(spark, self.task, marks, self.watch)}
 
     def task_sweep(self) -> Iterator[SweepResult]:
-        """What one task does to everything that is due."""
         marks = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(DUE)} or {"lake/d": 0}
         return replace(self.task, hands=deal(marks, 1, RUN)).results_of(0)
 
@@ -459,7 +457,6 @@ class Counted:
         return []
 
     def read(self, share: str) -> Generator[tuple[str, None, str], None, ShareEnd]:
-        """Each line is a key."""
         with (self.folder / "asked").open("a") as file:
             file.write("once\n")
         type(self).meanwhile()
@@ -485,7 +482,6 @@ def cycle(tmp_path: Path) -> ObjectsCycle:
 
 
 def run(cycle: ObjectsCycle, spark: "SparkSession" = HERE, stop: threading.Event | None = None) -> dict[str, SweepResult]:
-    """Sweep in tasks; the result of each dataset."""
     with cycle.ledger() as ledger:
         rulebook = load_rulebook(ledger, cycle.settings, RUN)
         watch = SweepWatch(ledger, rulebook, RUN, stop or threading.Event())
@@ -502,7 +498,6 @@ def folder_of(cycle: ObjectsCycle) -> str:
 
 
 def left(cycle: ObjectsCycle) -> list[Path]:
-    """Files in the folder of the run."""
     return [file for file in Path(folder_of(cycle)).rglob("*") if file.is_file()]
 
 

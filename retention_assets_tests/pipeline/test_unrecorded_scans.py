@@ -57,7 +57,6 @@ def left(folder: Path) -> list[str]:
 
 
 def published(ledger: Ledger, result: str) -> None:
-    """A whole scan of which this is the result."""
     lease = take_lease(ledger, scan_lease("blobs"), "run 1")
     ledger.scans.publish(
         [ScanClosing(lease, ledger.scans.begin(lease), ScanEnd(ScanStatus.KEPT, None, {}, result))], (), "run 1"

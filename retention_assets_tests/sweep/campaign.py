@@ -130,7 +130,6 @@ class Game:
         self.context = multiprocessing.get_context("forkserver")
 
     def play(self) -> None:
-        """Events until nothing is left to sweep, and then the end without any."""
         for _ in range(self.random.randint(2, 7)):
             if not self._open():
                 break
@@ -154,11 +153,9 @@ class Game:
         self._end([self._start(self._fate("kill"))])
 
     def _kill_two(self) -> None:
-        """Two race for the lease, and both die."""
         self._end([self._start(self._fate("kill")), self._start(self._fate("kill"))])
 
     def _jump(self) -> None:
-        """The clock of its machine is set, by hours, back or ahead."""
         jump = self.random.choice([-86_400.0, -5.0, 5.0, 3_600.0, 86_400.0])
         self._end([self._start(Fate("jump", self.random.randrange(_ACTS), jump))])
         self.tally["jumped"] += 1
@@ -263,7 +260,6 @@ class Game:
             assert places <= there, f"{name} was held, and something of it is gone: {self.marked.statuses()[name]}"
 
     def check_end(self) -> None:
-        """Everything due is swept or held, and the report is the sum of what happened."""
         statuses = self.marked.statuses()
         held = {one for hold in self.ledger.holds.in_force(DUE) for one in hold.transactions or ()}
         assert {one for one, status in statuses.items() if status != "SWEPT"} <= held
@@ -277,12 +273,10 @@ class Game:
 
 
 def _wait(seconds: float) -> None:
-    """Until somebody else has had some time."""
     threading.Event().wait(seconds)
 
 
 def _stopped(process: BaseProcess) -> bool:
-    """Whether it is stopped; else it came to its end before."""
     stat = Path(f"/proc/{process.pid}/stat")
     # Its own server collects it when it ends, between any two of these lines.
     with suppress(FileNotFoundError, ProcessLookupError):

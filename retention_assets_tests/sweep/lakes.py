@@ -80,11 +80,9 @@ class Lake:
 
     @property
     def settings_file(self) -> Path:
-        """Where the settings are written."""
         return self.folder / "retention.yaml"
 
     def says(self, policies: str, holds: str = "") -> None:
-        """The policies from now on."""
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{policies}]\nholds: [{holds}]\n")
 
     def configures(self, *stores: Mapping[str, Any], **settings: Any) -> "Lake":
@@ -94,13 +92,11 @@ class Lake:
         return self
 
     def hold(self, datasets: str = "lake/*", *transactions: str, name: str = "legal", until: datetime | None = None) -> None:
-        """Ann places a hold."""
         said = {"name": name, "datasets": datasets, "transactions": transactions or None, "reason": "case 7", "until": until}
         with self.opened() as ledger:
             ledger.holds.place(Hold.model_validate(said), "ann")
 
     def change_realm(self, name: str, status: str, grace: Duration | None = None) -> None:
-        """Ann changes a realm."""
         with self.opened() as ledger:
             ledger.realms.change(name, status, "ann", "contract over", grace)
 
@@ -141,11 +137,9 @@ class Lake:
         log.write_text("".join(f"{json.dumps(row)}\n" for row in kept if row.get("transaction") != transaction))
 
     def branches(self, name: str, head: str, dataset: str = "lake/d") -> None:
-        """Somebody makes a branch."""
         self._log(dataset, [json.dumps({"dataset": dataset, "branch": name, "head": head})])
 
     def place(self, dataset: str, transaction: str) -> Path:
-        """Where the bytes of a transaction are."""
         return self.folder / "data" / dataset.removeprefix("lake/") / transaction
 
     def left(self) -> dict[str, str]:
@@ -161,21 +155,17 @@ class Lake:
 
     @property
     def settings(self) -> Settings:
-        """As a run reads them."""
         return settings_in(self.settings_file, self.settings_file.read_bytes())
 
     @property
     def environment(self) -> Environment:
-        """What the settings describe."""
         return Environment(self.settings)
 
     @property
     def stores(self) -> dict[str, Store]:
-        """Opened."""
         return self.environment.stores()
 
     def opened(self) -> Ledger:
-        """The ledger."""
         return open_ledger(self.settings.ledger, simulated=self.settings.clock.simulated)
 
     def marks(self, as_of: datetime = MARKED) -> int:
@@ -203,11 +193,9 @@ class Lake:
             ledger.leases.give_up([lease])
 
     def elsewhere(self, happens: Callable[[], object], during: str = "swept", call: int = 1, **more: Any) -> "Elsewhere":
-        """The store, in the middle of whose work something happens."""
         return Elsewhere(self.stores["lake"], happens, during, call, **more)
 
     def statuses(self, dataset: str = "lake/d") -> dict[str, str]:
-        """Where the newest mark of each transaction is."""
         with self.opened() as ledger:
             rows = ledger.marks.table([dataset]).to_pylist()
         return {row["transaction"]: row["status"] for row in rows}
@@ -219,13 +207,11 @@ class Lake:
         return str(rows[-1]["why"] or rows[-1]["last_error"])
 
     def report(self, as_of: datetime = DUE, dataset: str = "lake/d") -> dict[str, Any]:
-        """The day's report of a dataset."""
         with self.opened() as ledger:
             (found,) = ledger.reports.of(as_of.date(), dataset)
         return dict(found)
 
     def verified(self) -> tuple[str, ...]:
-        """The faults of the audit."""
         with self.opened() as ledger:
             return ledger.verify().faults
 

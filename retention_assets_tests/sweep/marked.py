@@ -65,11 +65,9 @@ class MarkedStore:
 
     @property
     def settings(self) -> Settings:
-        """The rules and the ledger: stores are given."""
         return load_settings(self.folder / "retention.yaml")
 
     def opened(self) -> Ledger:
-        """The ledger."""
         return open_simulated(self.url)
 
     def data(self) -> dict[str, bytes]:
@@ -94,7 +92,6 @@ class MarkedStore:
             return result
 
     def sweeps_at_once(self, parts: Sequence[DatasetPart]) -> list[SweepResult]:
-        """All parts, each in a thread."""
         results: list[SweepResult] = []
         threads = [threading.Thread(target=lambda part=part: results.append(self.sweeps(part))) for part in parts]
         for thread in threads:
@@ -104,18 +101,15 @@ class MarkedStore:
         return results
 
     def report(self) -> dict[str, Any]:
-        """The day's report."""
         with self.opened() as ledger:
             (report,) = ledger.reports.of(DUE.date(), self.dataset)
         return dict(report)
 
     def rows(self) -> dict[str, dict[str, Any]]:
-        """The marks, by their transactions."""
         with self.opened() as ledger:
             return {row["transaction"]: row for row in ledger.marks.table([self.dataset]).to_pylist()}
 
     def statuses(self) -> dict[str, str]:
-        """Where the marks are."""
         return {name: row["status"] for name, row in self.rows().items()}
 
     def check(self) -> None:
@@ -146,7 +140,6 @@ class MarkedStore:
         assert report["bytes_freed"] <= self.freed()
 
     def freed(self) -> int:
-        """Bytes that are gone."""
         return sum(len(self.before[place]) for place in self.before.keys() - self.data().keys())
 
     def _places(self, names: set[str]) -> set[str]:

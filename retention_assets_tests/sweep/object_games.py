@@ -68,7 +68,6 @@ _OPEN = ("MARKED", "SWEEPING")
 
 
 def part_of_run() -> str:
-    """What the program is about at the moment."""
     frame: Any = sys._getframe()
     while frame:
         name = str(frame.f_globals.get("__name__"))
@@ -96,7 +95,6 @@ class Runs:
         return said
 
     def go_on(self) -> tuple[str, str, int]:
-        """Let the run that was stopped go on."""
         return self.begin()
 
     def __enter__(self) -> "Runs":
@@ -287,7 +285,6 @@ class ObjectGame:
     # --- what happens between runs ------------------------------------------------------------------------------------
 
     def _change(self) -> None:
-        """People go on with their work, and other people place holds and leave."""
         for _ in range(self.random.randint(0, 3)):
             change: Callable[[], object] = self.random.choice(
                 [self._refer, self._refer, self._forget, self._forget, self._rewrite, self._make_one, self._hold, self._purge]
@@ -381,7 +378,6 @@ class ObjectGame:
         self._run(Fate("jump", self.random.randrange(_ACTS), self.random.choice([-86_400.0, -5.0, 5.0, 3_600.0, 86_400.0])))
 
     def _stop(self) -> None:
-        """A run is stopped, and meanwhile somebody begins to need an object."""
         self._run(Fate("stop", self.random.randrange(_ACTS // 2)))
 
     def _run(self, fate: Fate, later: timedelta | None = None) -> None:
@@ -419,7 +415,6 @@ class ObjectGame:
     # --- what must be true --------------------------------------------------------------------------------------------
 
     def protected(self) -> set[str]:
-        """What the next run must leave alone."""
         return self.kept(self.written)
 
     def doubtful(self, fate: Fate) -> set[str]:
@@ -463,7 +458,6 @@ class ObjectGame:
         return needed
 
     def check(self, protected: set[str], doubtful: Set[str], ended: bool) -> None:
-        """After each run."""
         # Files by which a root is known, and which a run that is killed leaves half written; listings know such names.
         there = {
             key: content for key, content in self.objects.data().items() if not key.startswith((".retention-", "..retention-"))
@@ -521,7 +515,6 @@ class ObjectGame:
         self.tally["purged"] += sum(realm.status == "PURGED" for realm in self.ledger.realms.all().values())
 
     def _marks(self) -> list[dict[str, Any]]:
-        """The newest mark of each object."""
         rows = self.ledger.marks.table([f"blobs/{realm}" for realm in REALMS]).to_pylist()
         return list({row["transaction"]: row for row in sorted(rows, key=lambda row: row["id"])}.values())
 

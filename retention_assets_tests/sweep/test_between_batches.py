@@ -68,7 +68,6 @@ def left(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def fresh(built: Lake, tmp_path: Path) -> Lake:
-    """Five marks that are due."""
     return copied(built, tmp_path)
 
 

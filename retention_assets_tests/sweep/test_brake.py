@@ -18,7 +18,6 @@ NOW = DUE + 8 * DAY
 
 
 def history(old: int, size: int = 10) -> str:
-    """So many snapshots that go, and one that stays."""
     return "main: " + " - ".join([*(f"S{n}:SNAPSHOT@{90 - n}d={size}" for n in range(old)), "L:SNAPSHOT@1d"])
 
 

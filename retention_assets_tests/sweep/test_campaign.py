@@ -64,7 +64,6 @@ def test_whatever_happens_to_sweepers_nothing_held_goes_and_everything_else_does
 
 
 def open_objects(kind: str, folder: Path, server: str, s3: S3) -> Objects:
-    """Objects of a kind, in a folder of their own."""
     if kind == "s3":
         s3.empty()
         return S3Objects(folder, s3)

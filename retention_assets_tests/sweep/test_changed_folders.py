@@ -59,7 +59,6 @@ def put_an_older_one_back(folder: Path) -> None:
 
 
 def touch_folders(folder: Path) -> None:
-    """Times of folders change."""
     for place in (folder, folder / "deep"):
         os.utime(place, ns=(0, 0))
 

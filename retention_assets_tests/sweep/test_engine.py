@@ -95,25 +95,6 @@ def test_limits_count_what_is_new_and_not_what_is_marked_or_was_swept_before(lak
     assert lake.there() == ({"S6"} if already == "MARKED" else {"S5", "S6"})
 
 
-def test_sweeping_twice_frees_nothing_twice(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    lake.sweeps()
-    after = lake.left()
-    assert lake.sweeps(DUE + DAY) == {}
-    assert lake.marks(DUE + DAY) == 0
-    assert lake.left() == after
-
-
-def test_a_branch_made_in_the_grace_spares_what_it_holds(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    lake.branches("rescue", "S3")
-    lake.sweeps()
-    assert lake.there() == {"S3", "S6"}
-    assert lake.statuses()["S3"] == "SPARED"
-    assert lake.why("S3") == "It is in the latest view of branch 'rescue': readers of that branch need it."
-    assert (lake.report()["deleted"], lake.report()["spared"]) == (4, 1)
-
-
 def test_the_branch_that_saves_a_transaction_is_named_before_the_count_that_it_changed(lake: Lake) -> None:
     lake.says(OLD.replace("{older_than: 30d}", "{older_than: 30d, beyond: {views: 2}}"))
     lake.has(FIVE).marks()
@@ -140,23 +121,23 @@ def test_a_mark_that_its_own_policy_would_not_make_any_more_is_spared(lake: Lake
     assert lake.why("S5") == "It is younger than policy 'old' asks for."
 
 
-def test_a_log_that_is_not_sound_any_more_stops_its_dataset_and_no_other(lake: Lake) -> None:
+@pytest.mark.parametrize(
+    ("happens", "fault"),
+    [
+        (lambda lake: lake.branches("main", "S1"), "its log is not sound: two branches of one name"),
+        (lambda lake: (lake.folder / "log" / "lake-d.jsonl").unlink(), "its store does not have it"),
+    ],
+    ids=["not sound", "vanished"],
+)
+def test_a_log_that_cannot_be_judged_stops_its_dataset_and_no_other(
+    lake: Lake, happens: Callable[[Lake], object], fault: str
+) -> None:
     before = lake.has(FIVE).has(FIVE, "lake/e").left()
     lake.marks()
-    lake.branches("main", "S1")
-    results = lake.sweeps()
-    assert "its log is not sound: two branches of one name" in str(results["lake/d"].refused)
+    happens(lake)
+    assert fault in str(lake.sweeps()["lake/d"].refused)
     assert lake.statuses() == dict.fromkeys(ALL - {"S6"}, "MARKED")
     assert {name for name in lake.left() if name.startswith("d/")} == {name for name in before if name.startswith("d/")}
-    assert lake.there("lake/e") == {"S6"}
-
-
-def test_a_dataset_that_vanished_is_left_alone(lake: Lake) -> None:
-    lake.has(FIVE).has(FIVE, "lake/e").marks()
-    (lake.folder / "log" / "lake-d.jsonl").unlink()
-    results = lake.sweeps()
-    assert "its store does not have it" in str(results["lake/d"].refused)
-    assert lake.there() == ALL
     assert lake.there("lake/e") == {"S6"}
 
 

@@ -89,7 +89,6 @@ class Expires(RecordingStore):
         return swept
 
     def log(self) -> set[str]:
-        """The transactions of the log."""
         return {str(row["transaction"]) for row in self._rows() if "transaction" in row}
 
     def night(self) -> None:
@@ -106,7 +105,6 @@ class Expires(RecordingStore):
 
 @pytest.fixture
 def marked(lake: Lake) -> Lake:
-    """A lake whose five old transactions are marked, to be expired."""
     lake.says(TTL)
     lake.has(FIVE).marks()
     return lake
@@ -149,14 +147,6 @@ def test_a_store_is_told_its_notes_whether_it_gives_times_or_takes_them_back(mar
     assert {name: note for back, some, _ in store.asked for name, note in some.items() if not back} == {
         name: note for name, note in notes.items() if name != "S2"
     }
-
-
-def test_what_the_store_still_has_waits_and_is_given_no_other_outcome(marked: Lake) -> None:
-    store = Expires(marked)
-    sweeps(marked, store)
-    assert sweeps(marked, store, DUE + DAY) == {Outcome.EXPIRING: 5}
-    assert set(marked.statuses().values()) == {"SWEEPING"}
-    assert marked.report(DUE + DAY)["deleted"] == 0
 
 
 def test_a_hold_that_comes_after_the_time_was_given_takes_it_back(marked: Lake) -> None:

@@ -168,7 +168,6 @@ ELSE = "{name: another, datasets: {include: ['lake/none']}, select: all}"
 
 
 def with_folder(lake: Lake, policies: str) -> Lake:
-    """The same ledger and stores with another folder of policies."""
     (lake.folder / "theirs").mkdir(exist_ok=True)
     (lake.folder / "theirs" / "p.yaml").write_text(policies)
     lake.configures(policies="theirs")

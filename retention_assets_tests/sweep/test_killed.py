@@ -58,7 +58,6 @@ class Kept(IcebergTables):
         return self.names
 
     def reads(self) -> dict[str, list[int]]:
-        """What each snapshot reads."""
         return {str(snapshot): rows for snapshot, rows in content(self._table(self.datasets[0])).items()}
 
 
@@ -86,7 +85,6 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptWarehouse[dict[str, st
 def marked(
     request: pytest.FixtureRequest, url: str, kept: KeptWarehouse[dict[str, str]], tmp_path: Path
 ) -> Iterator[MarkedStore]:
-    """Five marks that are due."""
     (tmp_path / "store").mkdir()
     environment: Environment
     with ExitStack() as stack:
@@ -102,7 +100,6 @@ def marked(
 
 
 def killed(sweepers: Any, last: int, *given: Any) -> int:
-    """A sweeper that is killed, or comes to its end; its exit code."""
     sweeper = sweepers.Process(target=sweep_until, args=(last, *given))
     sweeper.start()
     sweeper.join()

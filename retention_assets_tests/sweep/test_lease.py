@@ -83,13 +83,11 @@ def pulses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pulse]]:
 
 
 def hearts() -> list[threading.Thread]:
-    """Those that beat."""
     return [one for one in threading.enumerate() if one.name.startswith("lease of ")]
 
 
 @pytest.fixture
 def on_file(lake: Lake) -> Iterator[Ledger]:
-    """A ledger in SQLite."""
     with lake.opened() as opened:
         yield opened
 
@@ -101,7 +99,6 @@ def runs_out(on_file: Ledger) -> datetime:
 
 
 def ends_at(on_file: Ledger) -> datetime:
-    """When the lease of lake/d ends."""
     lease = on_file.leases.holder_of("lake/d")
     assert lease is not None
     return lease.expires_at
@@ -319,7 +316,6 @@ def test_the_clocks_of_a_permit_are_real_ones() -> None:
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
-    """An empty ledger, on either database."""
     with open_ledger(url) as opened:
         yield opened
 
@@ -365,7 +361,6 @@ SOME = "A sweep had begun on it, and some of it is gone. "
 
 @pytest.fixture
 def pulse(monkeypatch: pytest.MonkeyPatch) -> Pulse:
-    """What the heart of the lease waits with, so that it beats when the test says so."""
     one = Pulse()
     monkeypatch.setattr(lease_module, "threading", SimpleNamespace(Event=lambda: one, Thread=threading.Thread))
     return one

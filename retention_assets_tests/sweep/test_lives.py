@@ -141,16 +141,6 @@ def test_a_folder_that_came_again_is_deleted_only_under_its_new_mark(lake: Lake)
     assert lake.verified() == ()
 
 
-def test_a_folder_that_came_again_as_it_was_stays_swept(lake: Lake) -> None:
-    """By all that the log says it is what was swept, whose record says that it is gone for ever."""
-    lake.has(FIVE).marks()
-    lake.sweeps()
-    lake.comes_again("S2")
-    assert lake.marks(DUE) == 0
-    assert lake.sweeps(DUE + 2 * WEEK) == {}
-    assert lake.there() == {"S2", "S6"}
-
-
 @pytest.mark.parametrize(("again", "new"), [(("S1", "S2"), 2), (("S1", "S2", "S3"), 0)], ids=["within", "over"])
 def test_limits_count_what_came_again_under_the_id_of_something_swept(lake: Lake, again: tuple[str, ...], new: int) -> None:
     lake.has(FIVE).marks()
@@ -205,15 +195,12 @@ class Model:
 
 
 def lives_of(ledger: Ledger, *statuses: str) -> list[Life]:
-    """Which lives have marks of some states, each as often as it has one."""
     rows = ledger.marks.table(["lake/d"], statuses).to_pylist()
     return sorted((row["transaction"], row["closed_at"]) for row in rows)
 
 
 @dataclass
 class Days:
-    """A lake and its model, day by day."""
-
     lake: Lake
     rng: random.Random
     model: Model

@@ -235,7 +235,6 @@ def test_a_mark_says_more_of_a_transaction_than_its_verdict(hashed: int, monkeyp
 def lives(
     times: Mapping[str, Times] | Sequence[tuple[str, Times]], statuses: Sequence[str] = (), due: Sequence[bool] = ()
 ) -> pa.Table:
-    """Rows of a log, or marks, of one dataset."""
     pairs = list(times.items()) if isinstance(times, Mapping) else list(times)
     columns: dict[str, Any] = {
         "dataset": ["lake/d"] * len(pairs),

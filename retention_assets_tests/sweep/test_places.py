@@ -102,7 +102,6 @@ def begun(lake: Lake) -> Lake:
 
 
 def leads_to(lake: Lake, place: str) -> None:
-    """Somebody changes the settings."""
     stores = json.loads(lake.settings_file.read_text())["stores"]
     lake.configures(stores=[{**stores[0], "data": f"{place}/{{dataset}}/{{transaction}}"}])
 
@@ -350,7 +349,6 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What became of each case."""
     command = ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount in a namespace of his own (unshare --user --mount)")

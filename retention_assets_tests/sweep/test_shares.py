@@ -200,7 +200,6 @@ def test_a_share_whose_sweeper_ends_at_a_write_is_finished_by_the_next(marked: L
 
 @pytest.fixture
 def sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Five marks that are due."""
     monkeypatch.setattr(sweep_round, "SLICE", 2)
     lake = Lake(tmp_path / "lake").has(FIVE)
     assert lake.marks() == 5

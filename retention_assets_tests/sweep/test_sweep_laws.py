@@ -41,13 +41,11 @@ def grown(rng: random.Random, history: History) -> History:
 
 
 def written(lake: Lake, histories: Sequence[History]) -> None:
-    """All logs in one file."""
     lines = "".join(f"{line}\n" for line in to_lines(histories))
     (lake.folder / "log" / "all.jsonl").write_text(lines)
 
 
 def closed_after(row: Mapping[str, Any], instant: datetime) -> bool:
-    """Whether a row of a history closed later than that."""
     return row["closed_at"] is not None and parse_instant(row["closed_at"]) > instant
 
 
@@ -110,19 +108,16 @@ def test_whatever_happens_in_the_grace_only_what_is_still_justified_goes(seed: i
 
 
 def marks_of(lake: Lake) -> dict[tuple[str, str], str]:
-    """What is marked, and by which policy."""
     with lake.opened() as ledger:
         return {(row["dataset"], row["transaction"]): row["policy"] for row in ledger.marks.table().to_pylist()}
 
 
 def statuses_of(lake: Lake) -> dict[tuple[str, str], str]:
-    """Where each mark is."""
     with lake.opened() as ledger:
         return {(row["dataset"], row["transaction"]): row["status"] for row in ledger.marks.table().to_pylist()}
 
 
 def counted(lake: Lake) -> dict[str, Any]:
-    """The day's report, summed."""
     with lake.opened() as ledger:
         reports = ledger.reports.of(DUE.date())
     return {
