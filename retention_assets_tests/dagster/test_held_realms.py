@@ -44,13 +44,8 @@ def blobs(tmp_path: Path) -> Blobs:
         connection.executemany("INSERT INTO objs VALUES (?, ?, ?, ?)", rows)
     connection.close()
     listing = {
-        "url": "sqlite:///objs.db",
-        "table": "objs",
-        "key": "id",
-        "realm": "tenant",
-        "created_at": "made",
-        "size": "size",
-    }
+        "url": "sqlite:///objs.db", "table": "objs", "key": "id", "realm": "tenant", "created_at": "made", "size": "size",
+    }  # fmt: skip
     others: tuple[dict[str, Any], ...] = (
         {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}", "realm": "files"},
         {**units.settings, "realm": {"column": "kind"}},

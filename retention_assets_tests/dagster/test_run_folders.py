@@ -55,12 +55,6 @@ def warehouse(lake: Lake) -> Warehouse:
     return Warehouse(root=str(lake.folder / "warehouse"))
 
 
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
 def names(letters: str) -> list[str]:
     return [f"lake/{letter}" for letter in letters]
 
@@ -223,17 +217,8 @@ def step(
     """A step of a run: of checks that are launched alone, unless another is named."""
     key, its_run = dg.AssetKey(VERDICTS), dg.DagsterRun("cycle", run_id=run)
     log = dg.DagsterLogManager.create([], dagster_run=its_run)
-    return Step(
-        key,
-        its_run,
-        instance,
-        log,
-        Environment(lake.settings),
-        LazyPySparkResource(spark_config={}),
-        warehouse,
-        datasets,
-        MARKED,
-    )
+    spark = LazyPySparkResource(spark_config={})
+    return Step(key, its_run, instance, log, Environment(lake.settings), spark, warehouse, datasets, MARKED)
 
 
 def reads(lake: Lake, ledger: Ledger, warehouse: Warehouse, run: str, letters: str) -> None:
@@ -303,28 +288,16 @@ def test_limits_count_what_the_runs_marked_whose_verdicts_are_the_newest(
     judges(lake, ledger, warehouse, "one", "abc")
     lake.says(OLD.replace("sweep:", "limits: {fraction: 0.5}, sweep:"))
     load_rulebook(ledger, lake.settings, "test")
+    row = {"policy": "old", "policy_version": 2, "reason": "SELECTED", "grace": "7d", "bytes": 1}
     marks = [
-        {
-            "dataset": name,
-            "transaction": mine,
-            "policy": "old",
-            "policy_version": 2,
-            "reason": "SELECTED",
-            "grace": "7d",
-            "bytes": 1,
-        }
-        for name, some in (("lake/a", ["S1", "S2"]), ("lake/b", ["S1"]))
-        for mine in some
+        {**row, "dataset": name, "transaction": each} for name, each in (("lake/a", "S1"), ("lake/a", "S2"), ("lake/b", "S1"))
     ]
     ledger.marks.mark(pa.Table.from_pylist(marks, CANDIDATES), MARKED, "run one")
     check = step(lake, warehouse, instance)
-    assert violations("limits_are_respected", check) == {
-        "lake/a": "policy old newly marked 2 of 3 transactions, 2 bytes: over its limits"
-    }
+    over = {"lake/a": "policy old newly marked 2 of 3 transactions, 2 bytes: over its limits"}
+    assert violations("limits_are_respected", check) == over
     judges(lake, ledger, warehouse, "two", "a")
-    assert violations("limits_are_respected", check) == {
-        "lake/a": "policy old newly marked 2 of 3 transactions, 2 bytes: over its limits"
-    }
+    assert violations("limits_are_respected", check) == over
 
 
 def test_marks_of_an_older_folder_are_not_held_against_the_views_of_a_newer_one(lake: Lake, tmp_path: Path) -> None:

@@ -104,8 +104,7 @@ def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp
     """All five assets, to the report of a day on which a hundredth of the datasets has something to sweep."""
     lake = Lake(tmp_path / "lake")
     names = shallow(lake, VERY_MANY, one_in=ONE_IN)
-    file = lake.folder / "retention.yaml"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "partition_by": "store"}))
+    lake.configures(partition_by="store")
     # Without the folder of any transaction the store refuses: its disk may not be mounted.
     lake.place(names[1], "S2").mkdir(parents=True)
     assets = ("retention_policies", *IN_WAREHOUSE, "swept_transactions", "purge_report")
@@ -125,6 +124,12 @@ def test_thousands_of_datasets_are_one_partition_where_partitions_are_stores(tmp
     assert set(marks["dataset"].to_pylist()) == set(names[::ONE_IN])
     verdicts = read_output(folder, VERDICTS, columns=["dataset"])
     assert Counter(verdicts["dataset"].to_pylist()) == dict.fromkeys(names, 3)
+
+
+@pytest.fixture
+def instance(instance_on_disk: dg.DagsterInstance) -> dg.DagsterInstance:
+    """Programs that execute a run anew find it."""
+    return instance_on_disk
 
 
 # --- a run that failed goes on ---

@@ -4,7 +4,6 @@ Belongs here: what differs from a disk: a query behind the names, and folders th
 test_runs.py.
 """
 
-import json
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -36,10 +35,7 @@ def root(s3_server: S3) -> str:
 
 @pytest.fixture
 def lake(tmp_path: Path, root: str, url: str) -> Lake:
-    made = Lake(tmp_path / "lake", url).has(SOME, "lake/a").has(SOME, "lake/b")
-    said = json.loads(made.settings_file.read_text())
-    made.settings_file.write_text(json.dumps({**said, "warehouse": root}))
-    return made
+    return Lake(tmp_path / "lake", url).has(SOME, "lake/a").has(SOME, "lake/b").configures(warehouse=root)
 
 
 def age(key: str, written: datetime) -> None:

@@ -23,6 +23,10 @@ BEFORE, ON, AFTER = ("--as-of", "2026-01-07"), ("--as-of", "2026-01-08"), ("--as
 MARK = "marked at 2026-01-01T00:00:00Z by policy p@1"
 
 
+def log(drawing: str, **about: Any) -> None:
+    Path("log.jsonl").write_text("\n".join(to_lines([history(drawing, **about)])))
+
+
 def begun(ledger: Ledger, outcome: Outcome | None, size: int = 10, error: str | None = None) -> None:
     """T, begun by a sweep, and settled if there is an outcome."""
     lease, plan, due = planned(ledger)
@@ -96,7 +100,7 @@ def test_a_life_is_told_in_words(
 ) -> None:  # fmt: skip
     ledger.marks.mark(candidates(["T"]), T0, "evaluation")
     happens(ledger)
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: T:SNAPSHOT@90d=10 - U:SNAPSHOT@89d")])))
+    log("main: T:SNAPSHOT@90d=10 - U:SNAPSHOT@89d")
     said = found("history", "lake/d", "T", *as_of, *(LOG if listed else ()))
     [life] = said["transactions"]
     assert (life["mark"], life["policy"], life["in_log"], life["bytes"]) == (state, "p@1", listed, 10 if listed else None)
@@ -165,7 +169,7 @@ def test_the_lives_of_an_id_are_told_newest_first_and_the_newest_is_what_the_log
 ) -> None:
     happens(ledger)
     ledger.holds.place(Hold(name="h", datasets=Datasets(include=("lake/*",)), reason="r"), "bob")
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: T:SNAPSHOT@90d=10 - U:SNAPSHOT@89d")])))
+    log("main: T:SNAPSHOT@90d=10 - U:SNAPSHOT@89d")
     [life] = found("history", "lake/d", "T", *AFTER, *LOG)["transactions"]
     told = life["words"]
     for one in life["marks"]:
@@ -180,7 +184,7 @@ def test_the_lives_of_an_id_are_told_newest_first_and_the_newest_is_what_the_log
 @pytest.fixture
 def logged(ledger: Ledger) -> Ledger:
     """A swept and in no log; S marked; main's latest view is T and U."""
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: S:SNAPSHOT@90d=7 - T:SNAPSHOT@80d - U:APPEND@70d")])))
+    log("main: S:SNAPSHOT@90d=7 - T:SNAPSHOT@80d - U:APPEND@70d")
     ledger.marks.mark(candidates(["A"]), T0, "evaluation")
     swept(ledger)
     ledger.marks.mark(candidates(["S"]), LATER, "evaluation")
@@ -212,12 +216,10 @@ def test_one_that_nobody_knows_is_bad_input(logged: Ledger, run: Run) -> None:
 
 
 def test_the_ledger_may_be_missing_where_a_log_is(run: Run) -> None:
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: S:SNAPSHOT@90d - T:SNAPSHOT@80d")])))
+    log("main: S:SNAPSHOT@90d - T:SNAPSHOT@80d")
     code, out, err = run("history", "lake/d", *LOG, "--format", "json")
-    assert (code, [row["words"] for row in json.loads(out)["transactions"]]) == (
-        0,
-        ["not marked", "not marked; protected by main"],
-    )
+    assert [row["words"] for row in json.loads(out)["transactions"]] == ["not marked", "not marked; protected by main"]
+    assert code == 0
     assert "no ledger yet at" in err
 
 
@@ -236,7 +238,7 @@ EMPTIED = "{name: lake, kind: files, log: log.jsonl, data: 'data/{dataset}/{tran
 def test_what_no_store_can_tell_any_more_the_ledger_does(store: str, code: int, logged: Ledger, run: Run) -> None:
     """A script has to hear that a store is away: what its log would add is missing."""
     Path("retention.yaml").write_text(f"stores: [{store}]\n")
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: S:SNAPSHOT@90d", dataset="lake/other")])))
+    log("main: S:SNAPSHOT@90d", dataset="lake/other")
     ended, out, err = run("history", "lake/d", "--format", "json")
     rows = json.loads(out)["transactions"]
     assert [(row["transaction"], row["in_log"], row["mark"]) for row in rows] == [("A", False, "SWEPT"), ("S", False, "MARKED")]
@@ -249,8 +251,7 @@ def test_a_hold_of_a_file_that_asks_for_attributes_needs_a_log(ledger: Ledger, f
     Path("policies/p.yaml").write_text(
         "holds: [{name: gold, datasets: {include: ['*'], with: {tier: gold}}}, {datasets: '*', until: 2020-01-01}]\n"
     )
-    drawn = history("main: T:SNAPSHOT@90d - U:SNAPSHOT@80d", attributes={"tier": "gold"})
-    Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
+    log("main: T:SNAPSHOT@90d - U:SNAPSHOT@80d", attributes={"tier": "gold"})
     ledger.marks.mark(candidates(["T"]), T0, "evaluation")
 
     def holds(*options: str) -> list[Any]:
@@ -297,11 +298,9 @@ def test_the_commands_find_the_ledger_of_the_settings_on_either_database(url: st
     ids=["marked", "swept", "needed again"],
 )
 def test_what_is_marked_is_not_explained_as_to_be_marked(
-    happens: Callable[[Lake], object], words: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    happens: Callable[[Lake], object], words: str, lake: Lake, run: Run
 ) -> None:
-    lake = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@1d=10")
-    monkeypatch.setenv("RETENTION_CONFIG", str(lake.settings_file))
-    lake.marks()
+    lake.has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@1d=10").marks()
     happens(lake)
     code, out, _ = run("explain", "lake/d", "S1", "--as-of", AS_OF.isoformat())
     assert (code, words in " ".join(out.split())) == (0, True), out

@@ -1,15 +1,12 @@
 """Rules whose names match nothing are said; and what protects is compared in one Unicode normalisation."""
 
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
-import dagster as dg
 import pytest
 
 from retention_assets.people.plan import PlanRequest, make_plan
-from retention_assets_tests.dagster.launch import run
-from retention_assets_tests.people.conftest import script
+from retention_assets_tests.people.conftest import Run
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 
 HISTORY = "main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10"
@@ -17,21 +14,11 @@ COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "lake/café") for form in ("
 
 
 @pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
-
-
-@pytest.fixture
-def lake(tmp_path: Path, instance: dg.DagsterInstance, local_spark: None) -> Lake:
+def judged(lake: Lake, run: Run, local_spark: None) -> Lake:
     """Two datasets that were judged."""
-    lake = Lake(tmp_path / "lake").has(HISTORY, "lake/orders").has(HISTORY, "lake/clicks")
-    assert run(lake.settings, instance, "evaluate", {"as_of": MARKED.isoformat()}).success
+    lake.has(HISTORY, "lake/orders").has(HISTORY, "lake/clicks")
+    assert run("run", "--mark-only", "--as-of", MARKED.isoformat())[0] == 0
     return lake
-
-
-def validated(lake: Lake) -> str:
-    return script(lake.folder, "validate").stderr
 
 
 @pytest.mark.parametrize(
@@ -46,35 +33,27 @@ def validated(lake: Lake) -> str:
     ],
     ids=["case of a policy", "exclude", "blank", "look-alike", "transaction", "one glob of two"],
 )  # fmt: skip
-def test_a_name_that_means_nothing_is_said(
-    policy: str, hold: str, sentence: str, lake: Lake, instance: dg.DagsterInstance, capfd: pytest.CaptureFixture[str]
-) -> None:
-    lake.says(policy, hold)
-    assert sentence in make_plan(PlanRequest(as_of=DUE), lake.environment).notes
-    assert sentence in validated(lake)
-    capfd.readouterr()
-    assert run(lake.settings, instance, "evaluate", {"as_of": DUE.isoformat()}).success
-    assert sentence in capfd.readouterr().err
+def test_a_name_that_means_nothing_is_said(policy: str, hold: str, sentence: str, judged: Lake, run: Run) -> None:
+    judged.says(policy, hold)
+    at = ("--as-of", DUE.isoformat())
+    for typed in (("plan", *at), ("validate",), ("run", "--mark-only", *at)):
+        assert sentence in run(*typed)[2], typed
 
 
-def test_rules_that_mean_something_are_not_said(lake: Lake) -> None:
-    lake.says(
+def test_rules_that_mean_something_are_not_said(judged: Lake, run: Run) -> None:
+    judged.says(
         OLD.replace("['lake/*']", "['lake/*'], exclude: ['lake/cl*']"),
         "{name: h, datasets: ['lake/*'], transactions: ['S[1]'], reason: r}",
     )
-    assert make_plan(PlanRequest(as_of=DUE), lake.environment).notes == ()
-    assert "Hold" not in validated(lake)
+    assert make_plan(PlanRequest(as_of=DUE), judged.environment).notes == ()
+    assert "Hold" not in run("validate")[2]
+    code, _, err = run("plan", "-d", "lake/order?s")
+    assert (code, "No store has a dataset of lake/order?s. Did you mean lake/orders?" in err) == (1, True)
 
 
-def test_before_anything_was_judged_nothing_is_said(tmp_path: Path) -> None:
-    lake = Lake(tmp_path / "new", policies=OLD.replace("lake/*", "lake/none")).has(HISTORY)
-    assert "is about no dataset" not in validated(lake)
-
-
-def test_a_plan_of_datasets_that_are_not_there_says_so(lake: Lake) -> None:
-    found = script(lake.folder, "plan", "-d", "lake/order?s")
-    assert found.returncode == 1
-    assert "No store has a dataset of lake/order?s. Did you mean lake/orders?" in found.stderr
+def test_before_anything_was_judged_nothing_is_said(lake: Lake, run: Run) -> None:
+    lake.has(HISTORY).says(OLD.replace("lake/*", "lake/none"))
+    assert "is about no dataset" not in run("validate")[2]
 
 
 @pytest.mark.parametrize(("name", "typed"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED), (DECOMPOSED, f"{COMPOSED[:-2]}*")])

@@ -24,7 +24,7 @@ from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
 from retention_assets.people.operation import Kind, RecordedRequest, fields_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets_tests.dagster.launch import without_run
+from retention_assets_tests.dagster.launch import failure, shown, without_run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import take_lease, write_past_ledger
 from retention_assets_tests.stores.records.environments import Units
@@ -72,13 +72,8 @@ class Place:
         job = self.defs.resolve_job_def(name)
         ran = job.execute_in_process(run_config=dict(config), instance=self.instance, raise_on_error=False)
         if ran.success:
-            (event,) = [event for event in ran.all_events if event.is_successful_output]
-            shown = {key: value.value for key, value in event.step_output_data.metadata.items()}
-            return {key: without_run(value) for key, value in shown.items()}, None
-        (event,) = ran.get_step_failure_events()
-        failed = event.step_failure_data.user_failure_data
-        assert failed is not None, event.step_failure_data.error
-        return {}, without_run(failed.description or "")
+            return {key: without_run(value) for key, value in shown(ran).items()}, None
+        return {}, without_run(failure(ran))
 
     def record(self) -> Mapping[str, list[tuple[Any, ...]]]:
         """Every table of the ledger and of the database, without what the clock or chance put into it."""
@@ -197,24 +192,21 @@ def test_command_and_job_give_the_same_and_record_the_same(place: Place, job: st
     assert refused is None
     by_command, acts = place.record(), place.acts()
     place.begin()
-    shown, refused = place.job(job, form)
+    metadata, refused = place.job(job, form)
     assert refused is None
     assert place.record() == by_command
     assert place.acts() == acts
     operation = OPERATIONS[job]
     if operation.keeps_file:
-        assert json.loads(Path(shown["file"]).read_text()) == printed
+        assert json.loads(Path(metadata["file"]).read_text()) == printed
     elif operation.kind is Kind.LOOK:
         # its page counts what is listed
-        same = shown.keys() & printed.keys()
-        assert {"dataset", "as_of"} <= same
-        assert {name: shown[name] for name in same} == {
-            name: len(value) if isinstance(value := printed[name], list) and isinstance(shown[name], int) else value
-            for name in same
-        }
+        same = metadata.keys() & printed.keys()
+        counted = {name: len(value) if isinstance(value := printed[name], list) else value for name in same}
+        assert ({"dataset", "as_of"} <= same, {name: metadata[name] for name in same}) == (True, counted)
     else:
         expected = {name: value for name, value in printed.items() if value is not None and not name.endswith("_at")}
-        assert {name: shown[name] for name in expected} == expected
+        assert {name: metadata[name] for name in expected} == expected
     assert (by_command != before) == (operation.kind is not Kind.LOOK) == bool(acts)
     assert {actor for _, actor, _ in acts} <= {"ann"}
     assert "reason" not in form or form["reason"] in {reason for *_, reason in acts}

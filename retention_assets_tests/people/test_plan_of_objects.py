@@ -18,10 +18,9 @@ import pytest
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.realms import purge_named
 from retention_assets.stores.objects.scan import scan_in
-from retention_assets_tests.people.conftest import Run
+from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, TO_DO, Run
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
-DONE, FAILED, BAD_INPUT, TO_DO, REFUSED = range(5)
 OBJECTS = ("acme/1", "acme/2", "beta/1", "beta/2")
 BLOBS = {
     "name": "blobs", "kind": "objects", "listing": {"path": "objects"}, "references": [{"lines": "refs/*.jsonl"}],
@@ -36,12 +35,11 @@ pytestmark = pytest.mark.usefixtures("local_spark")
 
 
 @pytest.fixture
-def lake(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     """A lake with nothing to do, and a store of four old objects beside it, of which two are referred to."""
-    made = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@1d=10", "lake/a")
+    made = lake.has("main: S1:SNAPSHOT@1d=10", "lake/a")
     made.says(f"{OLD}, {GARBAGE}")
-    said = json.loads(made.settings_file.read_text())
-    made.settings_file.write_text(json.dumps({**said, "stores": [*said["stores"], BLOBS]}))
+    made.configures(BLOBS)
     before = (MARKED - timedelta(days=9)).timestamp()
     for name in OBJECTS:
         file = made.folder / "objects" / name
@@ -50,7 +48,6 @@ def lake(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Lake:
         os.utime(file, (before, before))
     (made.folder / "refs").mkdir()
     refer(made, ["acme/1", "beta/1"])
-    monkeypatch.setenv("RETENTION_CONFIG", str(made.settings_file))
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
@@ -180,7 +177,8 @@ def test_a_plan_says_what_the_run_after_it_does_and_leaves_no_trace(lake: Lake, 
 
 def test_an_accepted_scan_is_what_a_plan_goes_by_and_is_left_to_the_run(lake: Lake, run: Run) -> None:
     a_wrong_prefix(lake)
-    assert run("run", *DAY, "--yes")[0] == REFUSED
+    code, _, err = run("run", *DAY, "--yes")
+    assert (code, "`retention scans blobs accept 1 --reason …` lets it mark" in err) == (REFUSED, True)
     assert run("scans", "blobs", "accept", "1", "-r", "they were moved")[0] == DONE
     before = trace(lake)
     code, found, _ = planned(run)
@@ -204,13 +202,6 @@ def test_a_store_that_nobody_asks_about_is_not_scanned(lake: Lake, run: Run) -> 
     assert (code, "refs" in said) == (DONE, False)
 
 
-def test_whoever_is_asked_before_a_run_sees_what_a_scan_lets_go(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retention_assets.people.run.is_on_terminal", lambda: True)
-    monkeypatch.setattr("retention_assets.people.run.confirm", lambda *_, **__: False)
-    code, out, _ = run("run", *DAY)
-    assert (code, "This run would delete 2 (20 B)." in out, there(lake)) == (FAILED, True, set(OBJECTS))
-
-
 def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     scans = 0
 
@@ -227,13 +218,16 @@ def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, 
     assert (json.loads(out)["refused"].keys(), scans) == ({"blobs/acme", "blobs/beta"}, 2)
 
 
-def test_the_record_keeps_who_told_a_run_to_delete_and_who_said_yes(
+def test_whoever_is_asked_sees_what_a_scan_lets_go_and_the_record_keeps_who_told_a_run_and_said_yes(
     lake: Lake, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    answers = iter([False, True])
     monkeypatch.setattr("retention_assets.people.run.is_on_terminal", lambda: True)
-    monkeypatch.setattr("retention_assets.people.run.confirm", lambda *_, **__: True)
-    code, _, errors = run("run", *DAY, "--actor", "alice@desk")
-    assert code == DONE, errors
+    monkeypatch.setattr("retention_assets.people.run.confirm", lambda *_, **__: next(answers))
+    code, out, _ = run("run", *DAY)
+    assert (code, "This run would delete 2 (20 B)." in out, there(lake)) == (FAILED, True, set(OBJECTS))
+    code, _, err = run("run", *DAY, "--actor", "alice@desk")
+    assert code == DONE, err
     acts = [json.loads(line) for line in run("audit", "export")[1].splitlines()]
     confirmed = next(act for act in acts if act["deed"] == "CONFIRM")
     assert (confirmed["actor"], confirmed["detail"]["transactions"], confirmed["detail"]["bytes"]) == ("alice@desk", 2, 20)

@@ -47,6 +47,8 @@ def test_the_newest_day_is_reported_when_none_is_named(reported: Ledger, found: 
     assert told["finished_at"]
     assert told["duration"].startswith("PT")
     assert [one["dataset"] for one in told["datasets"]] == ["lake/d"]
+    # A page that nobody asked for is not written.
+    assert sorted(path.name for path in Path().iterdir()) == [".retention", "retention.yaml"]
 
 
 def test_a_day_is_reported_summed_and_by_dataset(reported: Ledger, found: Json) -> None:
@@ -145,18 +147,6 @@ def test_the_page_has_what_is_to_come_where_it_is_asked_for(reported: Ledger, ru
     assert "What is to come" not in Path("day.html").read_text("utf-8")
 
 
-def test_what_is_to_come_needs_a_page(reported: Ledger, run: Run) -> None:
-    code, out, err = run("report", FIRST, "--forecast", "30")
-    assert (code, out) == (2, "")
-    assert "--html" in err
-
-
-def test_a_page_that_cannot_be_written_is_said(reported: Ledger, run: Run) -> None:
-    code, out, err = run("report", "--html", "missing/day.html")
-    assert (code, out) == (2, "")
-    assert "missing/day.html" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -183,13 +173,15 @@ def test_a_glob_that_fits_nothing_is_refused(reported: Ledger, run: Run) -> None
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ((FIRST, "--forecast", "30"), "--html"),
+        (("--html", "missing/day.html"), "missing/day.html"),
         ((FIRST, "--to", SECOND), "DATE is one day"),
         (("--from", SECOND, "--to", FIRST), "--to 2026-01-08 is before --from 2026-01-10"),
         (("yesterday",), "is not a day (found 'yesterday'); expected one such as 2026-01-31"),
         (("2026-02-30",), "is not a day (found '2026-02-30')"),
     ],
 )
-def test_what_names_no_days_is_bad_input(arguments: tuple[str, ...], words: str, run: Run) -> None:
+def test_what_names_no_days_or_no_page_is_bad_input(arguments: tuple[str, ...], words: str, reported: Ledger, run: Run) -> None:
     code, out, err = run("report", *arguments)
     assert (code, out) == (2, "")
     assert words in " ".join(err.split())
@@ -213,16 +205,6 @@ def test_who_looks_before_there_is_a_ledger_finds_nothing_and_makes_none(run: Ru
     assert "There is no report of 2026-01-08. No day has one yet: the first sweep opens one." in err
     assert not LEDGER.parent.exists()
     assert not Path("day.html").exists()
-
-
-def test_who_looks_before_the_first_sweep_finds_nothing(ledger: Ledger, run: Run) -> None:
-    code, out, err = run("report", "--format", "json")
-    assert (code, json.loads(out), err) == (0, NOTHING, "no day has a report yet: the first sweep opens one\n")
-
-
-def test_a_page_that_nobody_asked_for_is_not_written(reported: Ledger, run: Run) -> None:
-    run("report")
-    assert sorted(path.name for path in Path().iterdir()) == [".retention", "retention.yaml"]
 
 
 def test_many_days_are_named_by_the_newest(ledger: Ledger, run: Run) -> None:

@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,12 +33,10 @@ pytestmark = pytest.mark.usefixtures("local_spark")
 
 
 @pytest.fixture
-def lake(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Lake:
+def lake(lake: Lake) -> Lake:
     """Folders, units of work and objects of which something is deleted; and a copy of what was there before."""
-    lake = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10", "lake/a")
-    lake.says(POLICIES)
-    settings = json.loads(lake.settings_file.read_text())
-    lake.settings_file.write_text(json.dumps({**settings, "stores": [*settings["stores"], ODS, BLOBS]}))
+    lake.has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@80d=10 - S3:SNAPSHOT@1d=10", "lake/a")
+    lake.configures(ODS, BLOBS).says(POLICIES)
     change(
         lake,
         "CREATE TABLE unit (id TEXT PRIMARY KEY, opened TIMESTAMP, closed TIMESTAMP)",
@@ -56,7 +53,6 @@ def lake(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Lake:
         os.utime(file, (OLD.timestamp(), OLD.timestamp()))
     (lake.folder / "refs").mkdir()
     (lake.folder / "refs" / "a.jsonl").write_text('{"object": "acme/1"}\n{"complete": true, "count": 1}\n')
-    monkeypatch.setenv("RETENTION_CONFIG", str(lake.settings_file))
     for name in ("data", "objects"):
         shutil.copytree(lake.folder / name, lake.folder / "backup" / name)
     shutil.copy2(lake.folder / "units.db", lake.folder / "backup")

@@ -23,7 +23,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
-from retention_assets_tests.dagster.launch import materialize, run
+from retention_assets_tests.dagster.launch import failure, materialize, run
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake
@@ -39,8 +39,7 @@ def lake(tmp_path: Path) -> Lake:
     made = Lake(tmp_path / "lake", clock={}).has(SOME, "lake/a")
     (made.folder / "ods.db").touch()
     units = Units(f"sqlite:///{made.folder / 'ods.db'}", ttl={"document_ttl": "180d"}).has("open", closed=None)
-    settings = json.loads(made.settings_file.read_text())
-    made.settings_file.write_text(json.dumps({**settings, "stores": [*settings["stores"], units.settings]}))
+    made.configures(units.settings)
     assert made.marks(now()) == 2
     return made
 
@@ -55,14 +54,6 @@ def state(lake: Lake) -> tuple[object, ...]:
     """Marks, bytes and the end of the record."""
     with lake.opened() as ledger:
         return ledger.marks.table(), lake.left(), ledger.verify().head
-
-
-def failure(ran: dg.ExecuteInProcessResult) -> str:
-    """Why the one step that failed did."""
-    (event,) = ran.get_step_failure_events()
-    failed = event.step_failure_data.user_failure_data
-    assert failed is not None, event.step_failure_data.error
-    return str(failed.description)
 
 
 # --- an as_of that is still to come -----------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ def ago(age: str) -> str:
     return text_of(parse_duration(age).before(AS_OF))
 
 
+def write(drawing: str) -> None:
+    Path("log.jsonl").write_text("\n".join(to_lines([history(drawing, as_of=AS_OF)])))
+
+
 @pytest.fixture
 def log(run: Run) -> None:
     """The log of lake/d, and one that is not sound."""
@@ -61,9 +65,7 @@ def test_a_reader_sees_the_view_that_was_current_on_each_branch(at: str, main: s
 
 
 def test_transactions_that_closed_in_another_order_are_seen_by_their_own_times(run: Run, found: Json) -> None:
-    Path("log.jsonl").write_text(
-        "\n".join(to_lines([history("main: A:SNAPSHOT@9d - B:SNAPSHOT@3d - C:APPEND@5d - D:APPEND@1d")]))
-    )
+    write("main: A:SNAPSHOT@9d - B:SNAPSHOT@3d - C:APPEND@5d - D:APPEND@1d")
     assert views(found("as-of", "lake/d", ago("4d"), *LOG)) == {"main": "AC"}
     assert views(found("as-of", "lake/d", ago("2d"), *LOG)) == {"main": "BC"}
 
@@ -75,17 +77,11 @@ def test_one_branch_can_be_asked_for(found: Json, run: Run) -> None:
     assert view["transactions"][-1] == {
         "transaction": "X", "type": "APPEND", "closed_at": ago("20d"), "bytes": None, "swept": False,
     }  # fmt: skip
-    code, out, err = run("as-of", "lake/d", ago("15d"), *LOG, "--branch", "devel")
-    assert (code, out, err) == (2, "", "branch 'devel' is not a live branch of lake/d. Did you mean dev?\n")
-
-
-@pytest.mark.usefixtures("log")
-def test_the_table_says_what_each_view_is(run: Run) -> None:
-    code, out, _ = run("as-of", "lake/d", ago("15d"), *LOG)
-    assert code == 0
-    words = " ".join(out.split())
+    words = " ".join(run("as-of", "lake/d", ago("15d"), *LOG)[1].split())
     assert "on dev at 2026-03-16T12:00:00Z: the current view" in words
     assert "on main at 2026-03-16T12:00:00Z: the view that was current" in words
+    code, out, err = run("as-of", "lake/d", ago("15d"), *LOG, "--branch", "devel")
+    assert (code, out, err) == (2, "", "branch 'devel' is not a live branch of lake/d. Did you mean dev?\n")
 
 
 @pytest.mark.usefixtures("log")
@@ -129,10 +125,6 @@ def test_before_the_visibility_mark_nothing_is_shown_but_what_is_current(ledger:
     # What dev's readers saw then they see today.
     assert views(found("as-of", "lake/d", ago("16d"), *LOG, "--branch", "dev")) == {"dev": "ABX"}
     assert run("as-of", "lake/d", ago("21d"), *LOG, "--branch", "dev")[0] == 1
-
-
-@pytest.mark.usefixtures("log")
-def test_the_current_view_is_visible_past_any_mark(ledger: Ledger, found: Json) -> None:
     raise_visibility(ledger, "lake/d", AS_OF + timedelta(days=900), "ann", "a clock that was wrong")
     assert views(found("as-of", "lake/d", text_of(AS_OF), *LOG)) == {"dev": "ABX", "main": "DE"}
 
@@ -156,13 +148,10 @@ def test_a_dataset_that_is_not_there_or_not_sound_stops_the_command(
     assert words in err
 
 
-@pytest.mark.parametrize(
-    "command", [("as-of", "lake/d", text_of(AS_OF)), ("advance", "lake/d", "--retention", "1d")], ids=" ".join
-)
-def test_without_a_log_there_is_nothing_to_read(command: tuple[str, ...], run: Run) -> None:
-    code, out, err = run(*command)
-    assert (code, out) == (2, "")
-    assert err == "dataset: the settings have no store named lake (found 'lake/d'). Name a log with --log FILE.\n"
+@pytest.mark.parametrize("typed", [f"as-of lake/d {text_of(AS_OF)}", "advance lake/d --retention 1d"])
+def test_without_a_log_there_is_nothing_to_read(typed: str, run: Run) -> None:
+    words = "dataset: the settings have no store named lake (found 'lake/d'). Name a log with --log FILE.\n"
+    assert run(*typed.split()) == (2, "", words)
 
 
 @pytest.mark.usefixtures("log")
@@ -200,7 +189,7 @@ def test_a_fast_clock_cannot_hide_the_current_view(found: Json) -> None:
 
 
 def test_a_dataset_without_a_committed_transaction_has_nothing_to_advance_to(run: Run) -> None:
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: A:APPEND!@5d - B:APPEND?@1d")])))
+    write("main: A:APPEND!@5d - B:APPEND?@1d")
     code, out, err = run("advance", "lake/d", "--retention", "1d", *LOG)
     assert (code, out) == (1, "")
     assert "Nothing of lake/d was ever committed" in err
@@ -250,8 +239,7 @@ def test_history_lists_what_is_in_a_view_that_can_be_read(
 
 
 def test_a_view_that_was_current_at_the_mark_is_listed_and_an_older_one_is_not(ledger: Ledger, found: Json, run: Run) -> None:
-    drawn = history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A", as_of=AS_OF)
-    Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
+    write("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A")
     raise_visibility(ledger, "lake/d", parse_duration("25d").before(AS_OF))
     # A is pinned by a tag; B was superseded by C five days before the mark.
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "C", "D"]
@@ -264,10 +252,7 @@ def test_a_view_that_was_current_at_the_mark_is_listed_and_an_older_one_is_not(l
 
 def test_what_never_closed_is_listed_if_it_was_opened_after_the_mark(ledger: Ledger, found: Json) -> None:
     """A store may have lost when it was aborted."""
-    drawn = history(
-        "main: A:SNAPSHOT@50d | -: A - X:APPEND!@10d.. | -: A - Y:APPEND!@30d.. | -: A - Z:APPEND!@30d..10d", as_of=AS_OF
-    )
-    Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
+    write("main: A:SNAPSHOT@50d | -: A - X:APPEND!@10d.. | -: A - Y:APPEND!@30d.. | -: A - Z:APPEND!@30d..10d")
     raise_visibility(ledger, "lake/d", parse_duration("20d").before(AS_OF))
     assert sorted(lives(found("history", "lake/d", *LOG, *NOW))) == ["A", "X", "Z"]
 
@@ -352,7 +337,7 @@ def test_what_is_swept_or_being_swept_is_not_readable(ledger: Ledger, found: Jso
 
 def test_what_was_swept_and_is_listed_no_more_may_have_been_current(ledger: Ledger, found: Json) -> None:
     """A sweep of an earlier release raised no mark: nobody knows what was current between the two that are left."""
-    Path("log.jsonl").write_text("\n".join(to_lines([history("main: A:SNAPSHOT@50d - C:SNAPSHOT@30d", as_of=AS_OF)])))
+    write("main: A:SNAPSHOT@50d - C:SNAPSHOT@30d")
     life = (parse_duration("40d").before(AS_OF),) * 2
     ledger.marks.mark(candidates(["B"], life=life), AS_OF - timedelta(days=400), "evaluation")
     ledger.leases.give_up([swept(ledger)])
@@ -363,8 +348,7 @@ def test_what_was_swept_and_is_listed_no_more_may_have_been_current(ledger: Ledg
 
 
 def test_tags_and_what_is_held_are_readable_by_name(ledger: Ledger, found: Json, run: Run) -> None:
-    drawn = history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A", as_of=AS_OF)
-    Path("log.jsonl").write_text("\n".join(to_lines([drawn])))
+    write("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d - D:SNAPSHOT@20d | #v1=A")
     assert run("hold", "--name", "h", "--dataset", "lake/d", "--transaction", "B", "--reason", "case 7")[0] == 0
     raise_visibility(ledger, "lake/d", parse_duration("20d").before(AS_OF))
     named = found("readable", "lake/d", *LOG, *NOW)["by_name"]
@@ -385,9 +369,7 @@ def test_the_table_answers_in_words(ledger: Ledger, run: Run) -> None:
 
 def test_what_a_sweep_deleted_is_still_told_by_history(ledger: Ledger, found: Json) -> None:
     """The mark rises past all that a sweep deletes; the record of it is what people ask for."""
-    Path("log.jsonl").write_text(
-        "\n".join(to_lines([history("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d", as_of=AS_OF)]))
-    )
+    write("main: A:SNAPSHOT@50d - B:SNAPSHOT@40d - C:SNAPSHOT@30d")
     ledger.marks.mark(candidates(["A"]), T0, "evaluation")
     ledger.leases.give_up([swept(ledger)])
     raise_visibility(ledger, "lake/d", parse_duration("30d").before(AS_OF), "run", "what was current before is swept")
@@ -445,12 +427,8 @@ def test_a_store_that_is_away_fails_after_the_others(found: Json, run: Run) -> N
     [("lake/d",), ("--retention", "30d"), ("--retention", "30d", "--dataset", "lake/*"), ("lake/d", "--dataset", "lake/d")],
     ids=" ".join,
 )
-def test_a_retention_goes_with_one_dataset(arguments: tuple[str, ...], run: Run) -> None:
+def test_a_retention_goes_with_one_dataset(arguments: tuple[str, ...], found: Json, run: Run) -> None:
     code, out, err = run("advance", *arguments)
     assert (code, out) == (2, "")
     assert "DATASET together with --retention, or neither" in err
-
-
-@pytest.mark.usefixtures("lake")
-def test_a_dataset_may_be_named_by_the_option(found: Json) -> None:
     assert found("advance", "--dataset", "lake/d", "--retention", "30d", *NOW)["visible_from"] == ago("30d")

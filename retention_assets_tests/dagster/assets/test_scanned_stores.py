@@ -1,6 +1,7 @@
 """Runs over a store that is scanned, beside one that is read: what they publish, show, refuse and mark.
 
-Belongs here: a scan as it is, through Dagster and Spark. What becomes of one in every case is in pipeline/test_scans.py.
+Belongs here: a scan as it is, through Dagster and Spark. What becomes of one in every case is in pipeline/test_scans.py and
+people/test_plan_of_objects.py.
 """
 
 import json
@@ -27,8 +28,7 @@ def lake(tmp_path: Path) -> Lake:
     """A lake with a mark to come, and a store of old objects beside it."""
     made = Lake(tmp_path / "lake").has("main: S1:SNAPSHOT@90d=10 - S2:SNAPSHOT@1d=10", "lake/a")
     made.says(f"{OLD}, {GARBAGE}")
-    said = json.loads(made.settings_file.read_text())
-    made.settings_file.write_text(json.dumps({**said, "stores": [*said["stores"], BLOBS]}))
+    made.configures(BLOBS)
     before = (MARKED - timedelta(days=9)).timestamp()
     for name, size in OBJECTS.items():
         file = made.folder / "objects" / name
@@ -68,35 +68,10 @@ def test_a_run_marks_what_nothing_refers_to_and_shows_the_numbers_of_the_scan(la
     assert lake.statuses("lake/a") == {"S1": "MARKED"}
     other = evaluated(lake, "lake/*").said["transaction_log"]
     assert not [name for name in other if name.startswith("scans/")]
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_spark")
-def test_references_under_a_wrong_prefix_mark_nothing_until_a_person_has_looked(lake: Lake) -> None:
-    refer(lake, ["a/x-1", *(f"other/{name}" for name in range(9))])
-    ran = evaluated(lake, "blobs/*")
-    assert [words.partition(":")[0] for words in ran.refused] == ["blobs/a was refused", "blobs/b was refused"]
-    assert all("9 of 10 references name nothing that is listed, 90 %" in words for words in ran.refused)
-    assert all("`retention scans blobs accept 1 --reason …` lets it mark" in words for words in ran.refused)
-    assert (ran.failed, ran.said["transaction_log"]["scans/blobs/status"]) == ((), "braked")
-    assert lake.statuses("blobs/a") == {}
-    with lake.opened() as ledger:
-        ledger.scans.accept("blobs", 1, "ann", "they were moved")
-    assert evaluated(lake, "blobs/*").troubles == ()
-    assert lake.statuses("blobs/a") == {"a/x-2": "MARKED"}
-    assert lake.verified() == ()
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_spark")
-def test_a_scan_that_fails_is_a_store_that_is_away_and_others_go_on(lake: Lake) -> None:
-    refer(lake, ["a/x-1"])
+    # A store that cannot be scanned is away.
     (lake.folder / "refs" / "b.jsonl").write_text('{"object": "a/x-2"}\n')
     ran = evaluated(lake)
     (failed,) = ran.failed
-    assert failed.startswith("blobs/* was not read: scan 1 failed: ")
-    assert "b.jsonl" in failed
-    assert (ran.said["transaction_log"]["stores_away"], ran.refused) == (1, ())
-    assert lake.statuses("lake/a") == {"S1": "MARKED"}
-    alone = " ".join(evaluated(lake, "blobs/*").failed)
-    assert "No store has a dataset of blobs/*. blobs: scan 2 failed: " in alone
+    assert failed.startswith("blobs/* was not read: scan 2 failed: ")
+    assert (ran.said["transaction_log"]["stores_away"], ran.refused, "b.jsonl" in failed) == (1, (), True)
+    assert "No store has a dataset of blobs/*. blobs: scan 3 failed: " in " ".join(evaluated(lake, "blobs/*").failed)

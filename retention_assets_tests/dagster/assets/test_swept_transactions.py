@@ -6,7 +6,7 @@ Belongs here: the step, and the small resources by which it talks to people. Wha
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
@@ -60,13 +60,6 @@ class Said:
 
 
 @pytest.fixture
-def kept() -> Iterator[dg.DagsterInstance]:
-    """An instance that knows of no run yet."""
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
-
-
-@pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """Two datasets with two marks each that are due."""
     lake = Lake(tmp_path / "lake").has(SOME).has(SOME, "lake/e")
@@ -95,12 +88,12 @@ def rows(metadata: Any) -> list[dict[str, Any]]:
     return list(metadata["data/by_dataset"].value)
 
 
-def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: Lake, kept: dg.DagsterInstance) -> None:
+def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: Lake, instance: dg.DagsterInstance) -> None:
     lake.has(SOME, "lake/g").has(SOME, "lake/zz").marks()
     lake.branches("rescue", "S2")
     lake.branches("older", "S1")
     lake.branches("main", "S1", "lake/zz")
-    run, said = running(lake, kept, "lake/d", "lake/e", "lake/zz")
+    run, said = running(lake, instance, "lake/d", "lake/e", "lake/zz")
     metadata = swept(run)
     numbers = ("datasets", "refused", "stopped", "deleted", "already_gone", "failed", "spared", "expiring")
     assert [metadata[f"run/{name}"] for name in numbers] == [3, 1, False, 2, 0, 0, 2, 0]
@@ -124,7 +117,7 @@ def test_only_what_was_chosen_is_swept_and_what_went_wrong_stands_first(lake: La
 
 
 def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sweep(_: FilesStore, dataset: str, targets: Sequence[Target], *__: object) -> list[SweptTarget]:
         outcome = Outcome.FAILED if dataset == "lake/e" else Outcome.DELETED
@@ -135,7 +128,7 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
 
     monkeypatch.setattr(FilesStore, "warnings", lambda _: ["an index is missing"])
     monkeypatch.setattr(FilesStore, "sweep", sweep)
-    run, said = running(lake, kept)
+    run, said = running(lake, instance)
     metadata = swept(run)
     assert said.warnings == ["lake: an index is missing", "lake/d: S2 is odd", "lake/e: S2 is odd"]
     assert [(row["dataset"], row["failed"], row["errors"]) for row in rows(metadata)] == [
@@ -145,7 +138,7 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
 
 
 def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep, signals = FilesStore.sweep, [signal.SIGTERM]
 
@@ -157,14 +150,14 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
         return swept
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
-    metadata = swept(running(lake, kept)[0])
+    metadata = swept(running(lake, instance)[0])
     # Both were planned together, and the batch in flight was of one of them.
     assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 2, 2)
     assert (lake.there(), lake.there("lake/e")) == ({"S3"}, ALL)
 
 
 def test_a_signal_ends_the_tasks_of_a_sweep_as_well(
-    tmp_path: Path, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is asked to end is not who sweeps: the word goes through the ledger, also while a task waits for its next batch."""
     monkeypatch.setattr(assets, "is_for_tasks", lambda *_: True)
@@ -182,7 +175,7 @@ def test_a_signal_ends_the_tasks_of_a_sweep_as_well(
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
     spark: Any = LocalSpark()
-    metadata = swept(replace(running(lake, kept)[0], pyspark=spark))
+    metadata = swept(replace(running(lake, instance)[0], pyspark=spark))
     assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 1)
     assert lake.there() == {"S2", "S3"}
 
@@ -207,27 +200,27 @@ def check_of(*violations: Violation, fault: Exception | None = None, name: str =
     return Check(name, "", "None.", limits_are_respected, blocking)
 
 
-def query(lake: Lake, kept: dg.DagsterInstance, check: Check) -> CheckResult:
+def query(lake: Lake, instance: dg.DagsterInstance, check: Check) -> CheckResult:
     """The result of a check in a run."""
     with lake.opened() as ledger:
-        return checks.query(CheckScope(running(lake, kept)[0], ledger), check)
+        return checks.query(CheckScope(running(lake, instance)[0], ledger), check)
 
 
-def evaluate(lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:
+def evaluate(lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, *violations: Violation) -> None:
     """The check is evaluated in a run, and says this."""
     check = check_of(*violations)
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
-    query(lake, kept, check)
+    query(lake, instance, check)
 
 
 WRONG = Violation("lake/d", "five, not three")
 
 
 def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_others_are(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged(lake, "lake/d", "lake/e")
-    evaluate(lake, kept, monkeypatch, WRONG)
+    evaluate(lake, instance, monkeypatch, WRONG)
     # Another instance, which knows of no run and no check.
     with dg.DagsterInstance.ephemeral() as other:
         run, said = running(lake, other)
@@ -243,45 +236,41 @@ def test_a_dataset_that_a_check_objects_to_is_not_swept_by_any_run_and_the_other
     assert lake.verified() == ()
 
 
-def test_a_check_that_names_no_dataset_objects_to_all_that_were_judged(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    judged(lake, "lake/d", "lake/e")
-    evaluate(lake, kept, monkeypatch, Violation("", "the clock is odd"))
-    assert swept(running(lake, kept)[0])["run/refused"] == 2
-    assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-
-
-def test_a_check_that_could_not_be_evaluated_objects_to_all_that_were_judged(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+def test_a_check_that_names_no_dataset_or_could_not_be_evaluated_objects_to_all_that_were_judged(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged(lake, "lake/d")
     check = check_of(fault=ZeroDivisionError("by nothing"))
     monkeypatch.setitem(CHECKS, "candidate_marks", (check,))
     with pytest.raises(ZeroDivisionError):
-        query(lake, kept, check)
-    done = swept(running(lake, kept)[0])
+        query(lake, instance, check)
+    done = swept(running(lake, instance)[0])
     assert (done["run/refused"], done["run/deleted"]) == (1, 2)
     (refused,) = [row["refused"] for row in rows(done) if row["dataset"] == "lake/d"]
     assert "it could not be evaluated: ZeroDivisionError: by nothing" in refused
+    lake.has(SOME, "lake/g").marks()
+    judged(lake, "lake/d", "lake/g")
+    evaluate(lake, instance, monkeypatch, Violation("", "the clock is odd"))
+    assert swept(running(lake, instance)[0])["run/refused"] == 2
+    assert (lake.there(), lake.there("lake/g")) == (ALL, ALL)
 
 
 def test_an_objection_is_taken_back_when_the_check_passes_for_that_dataset_and_not_before(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged(lake, "lake/d", "lake/e")
-    evaluate(lake, kept, monkeypatch, WRONG, Violation("lake/e", "nor is this"))
-    evaluate(lake, kept, monkeypatch, WRONG)
+    evaluate(lake, instance, monkeypatch, WRONG, Violation("lake/e", "nor is this"))
+    evaluate(lake, instance, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
     # A check of something else takes nothing back, nor does one that only warns.
-    query(lake, kept, check_of(name="another"))
-    query(lake, kept, check_of(blocking=False))
+    query(lake, instance, check_of(name="another"))
+    query(lake, instance, check_of(blocking=False))
     assert standing(lake) == ["lake/d"]
-    evaluate(lake, kept, monkeypatch)
+    evaluate(lake, instance, monkeypatch)
     assert standing(lake) == []
-    assert swept(running(lake, kept)[0])["run/deleted"] == 4
+    assert swept(running(lake, instance)[0])["run/deleted"] == 4
     # It may object again.
-    evaluate(lake, kept, monkeypatch, WRONG)
+    evaluate(lake, instance, monkeypatch, WRONG)
     assert standing(lake) == ["lake/d"]
     assert lake.verified() == ()
 
@@ -292,14 +281,14 @@ def standing(lake: Lake) -> list[str]:
 
 
 def test_a_run_takes_back_nothing_of_datasets_that_it_did_not_judge(
-    lake: Lake, kept: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged(lake, "lake/d", "lake/e")
-    evaluate(lake, kept, monkeypatch, WRONG)
+    evaluate(lake, instance, monkeypatch, WRONG)
     with lake.opened() as ledger:
-        mine = running(lake, kept)[0].run.run_id
+        mine = running(lake, instance)[0].run.run_id
         ledger.publications.publish([Publication("candidate_marks", "lake/e", "w/c/r2", mine)], f"run {mine}")
-    evaluate(lake, kept, monkeypatch)
+    evaluate(lake, instance, monkeypatch)
     assert standing(lake) == ["lake/d"]
 
 
@@ -322,7 +311,7 @@ TAMPERED = {
 
 @pytest.mark.parametrize("case", TAMPERED)
 def test_a_sweep_of_a_ledger_that_was_tampered_with_sweeps_nothing_and_names_the_row(
-    lake: Lake, kept: dg.DagsterInstance, case: str
+    lake: Lake, instance: dg.DagsterInstance, case: str
 ) -> None:
     statement, check, sentence = TAMPERED[case]
     with lake.opened() as ledger:
@@ -331,7 +320,7 @@ def test_a_sweep_of_a_ledger_that_was_tampered_with_sweeps_nothing_and_names_the
         ledger.objections.object({"lake/z": "a reason"}, "c", "run")
         assert write_past_ledger(ledger, statement)
     with pytest.raises(dg.Failure) as failure:
-        swept_transactions.do(running(lake, kept)[0])
+        swept_transactions.do(running(lake, instance)[0])
     said = str(failure.value.description)
     assert said.startswith(f"Nothing is swept: {check} failed.")
     assert sentence in said
@@ -340,36 +329,40 @@ def test_a_sweep_of_a_ledger_that_was_tampered_with_sweeps_nothing_and_names_the
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
 
 
-def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: Lake, kept: dg.DagsterInstance) -> None:
+def test_a_ledger_that_is_not_the_newest_of_its_warehouse_sweeps_nothing(lake: Lake, instance: dg.DagsterInstance) -> None:
     with lake.opened() as ledger:
         newer = LedgerHead(ledger.id, 99, "a" * 64)
     Environment(lake.settings).head_file.write(newer)
     with pytest.raises(Refused, match=r"Nothing is swept\. .*HEAD\.json knows row 99 .*an older copy of the ledger"):
-        swept(running(lake, kept)[0])
+        swept(running(lake, instance)[0])
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-    run, said = running(lake, kept)
+    run, said = running(lake, instance)
     with lake.opened() as ledger:
         assert run.clean_warehouse(ledger, ["transaction_log"]) == 0
     assert said.warnings[0].startswith("No folder of the warehouse was removed. ")
     audit_accept(AcceptRequest(actor="ann", reason="restored"), Environment(lake.settings))
-    assert swept(running(lake, kept)[0])["run/deleted"] == 4
+    assert swept(running(lake, instance)[0])["run/deleted"] == 4
 
 
 @pytest.mark.parametrize("asset", [swept_transactions, candidate_marks, transaction_log])
-def test_no_step_begins_in_a_warehouse_of_another_ledger(lake: Lake, kept: dg.DagsterInstance, asset: RetentionAsset) -> None:
+def test_no_step_begins_in_a_warehouse_of_another_ledger(
+    lake: Lake, instance: dg.DagsterInstance, asset: RetentionAsset
+) -> None:
     Environment(lake.settings).head_file.write(LedgerHead("another", 1, "a" * 64))
     with pytest.raises(dg.Failure, match=r"Nothing is written or removed there: .* belongs to ledger another"):
-        asset.do(running(lake, kept)[0])
+        asset.do(running(lake, instance)[0])
     assert lake.there() == ALL
 
 
-def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_other(lake: Lake, kept: dg.DagsterInstance) -> None:
+def test_marks_that_were_tampered_with_stop_a_sweep_of_their_dataset_and_no_other(
+    lake: Lake, instance: dg.DagsterInstance
+) -> None:
     with lake.opened() as ledger:
         assert write_past_ledger(ledger, "UPDATE marks SET reason = 'BECAUSE' WHERE dataset = 'lake/d'") == 2
     with pytest.raises(Refused, match="Nothing is swept: marks_have_a_policy_and_a_reason failed"):
-        swept(running(lake, kept)[0])
+        swept(running(lake, instance)[0])
     assert (lake.there(), lake.there("lake/e")) == (ALL, ALL)
-    assert swept(running(lake, kept, "lake/e")[0])["run/deleted"] == 2
+    assert swept(running(lake, instance, "lake/e")[0])["run/deleted"] == 2
     assert (lake.there(), lake.there("lake/e")) == (ALL, {"S3"})
 
 
@@ -445,8 +438,8 @@ def pages(run: Step, name: str, refused: str = "", /, **numbers: int) -> list[Da
 
 
 @pytest.mark.parametrize("outcome", [outcome.value.lower() for outcome in Outcome])
-def test_a_dataset_to_which_a_sweep_did_something_gets_a_page(lake: Lake, kept: dg.DagsterInstance, outcome: str) -> None:
-    run, _ = running(lake, kept)
+def test_a_dataset_to_which_a_sweep_did_something_gets_a_page(lake: Lake, instance: dg.DagsterInstance, outcome: str) -> None:
+    run, _ = running(lake, instance)
     assert [page.dataset for page in pages(run, "lake/d", **{outcome: 1})] == ["lake/d"]
     assert pages(run, "lake/d", bytes_freed=1) == []
     assert [page.refused for page in pages(run, "lake/d", "its store is away")] == ["its store is away"]

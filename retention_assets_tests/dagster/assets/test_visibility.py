@@ -9,8 +9,6 @@ import pytest
 
 from retention_assets import clock
 from retention_assets.definitions import build_defs
-from retention_assets.environment import Environment
-from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.policy.durations import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
@@ -119,11 +117,4 @@ def test_what_is_in_no_view_hides_nothing(tmp_path: Path) -> None:
     lake.marks()
     assert set(lake.statuses()) == {"X", "U"}
     lake.sweeps(DUE, wait=lambda *_: None)
-    assert marks_of(lake) == {}
-
-
-def test_a_plan_raises_nothing(lake: Lake) -> None:
-    lake.marks()
-    found = make_plan(PlanRequest(as_of=DUE, datasets=("lake/d",)), Environment(lake.settings))
-    assert len(found.deleted)
     assert marks_of(lake) == {}

@@ -1,6 +1,5 @@
 """`build_defs` with a prefix: no name is left that could clash, and everything finds everything below it."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,16 +109,12 @@ def test_a_resource_is_replaced_below_a_prefix_as_well() -> None:
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """An environment whose settings have a prefix."""
-    made = Lake(tmp_path / "lake").has(HISTORY)
-    file = made.folder / "retention.yaml"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "dagster": {"key_prefix": "cold/eu"}}))
-    return made
+    return Lake(tmp_path / "lake").has(HISTORY).configures(dagster={"key_prefix": "cold/eu"})
 
 
-@pytest.mark.spark
-def test_a_command_runs_the_cycle_below_the_prefix_of_the_settings(
-    lake: Lake, instance: dg.DagsterInstance, spark: object
-) -> None:
+@pytest.mark.usefixtures("local_spark")
+def test_a_command_runs_the_cycle_below_the_prefix_of_the_settings(lake: Lake, instance_on_disk: dg.DagsterInstance) -> None:
+    instance = instance_on_disk
     ran = run_job(lake.settings, "cycle", MARKED, log_level="critical")
     assert (ran.troubles, ran.number("candidate_marks", "newly_marked")) == ((), 2)
     assert instance.get_latest_materialization_event(dg.AssetKey(["cold", "eu", "candidate_marks"])) is not None
