@@ -1,9 +1,4 @@
-"""Objects for tests of whole cycles: a folder of blobs, lines that refer to them, settings, policies and a ledger.
-
-Belongs here: building them, running Dagster's job with a Spark that is none, and looking at what is left with the eyes of the file
-system.
-Does not belong here: what should be left.
-"""
+"""Objects for tests of whole cycles: a folder of blobs, lines that refer to them, settings, policies and a ledger."""
 
 import json
 import os
@@ -30,7 +25,6 @@ UNREFERENCED = (
 
 
 def run_here(settings: Settings, as_of: datetime, job: str = "cycle") -> JobResult:
-    """A job, as `retention run` runs it, in this program alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(QuietSparkResource, "spark_session", property(lambda _: Session()))
         patch.setattr(QuietSparkResource, "is_started", property(lambda _: True))
@@ -39,8 +33,6 @@ def run_here(settings: Settings, as_of: datetime, job: str = "cycle") -> JobResu
 
 @dataclass
 class Blobs:
-    """Everything below one folder."""
-
     folder: Path
     # What is said of the store beyond its name and kind; listing and references are these unless it says others.
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +46,6 @@ class Blobs:
         self.has_settings(**self.more)
 
     def has_settings(self, **more: Any) -> None:
-        """The settings from now on."""
         about = {"listing": {"path": "blobs"}, "references": [{"lines": "refs/*.jsonl"}], **more}
         settings = {
             "ledger": f"sqlite:///{self.folder}/ledger.db",
@@ -68,11 +59,9 @@ class Blobs:
         (self.folder / "retention.yaml").write_text(json.dumps(settings))
 
     def says(self, *policies: str, holds: str = "") -> None:
-        """The policies from now on."""
         (self.folder / "policies" / "p.yaml").write_text(f"policies: [{', '.join(policies)}]\nholds: [{holds}]\n")
 
     def has(self, *keys: str, days: float = 60, size: int = 10) -> "Blobs":
-        """Objects of an age."""
         at = (AS_OF - timedelta(days=days)).timestamp()
         for key in keys:
             place = self.folder / "blobs" / key
@@ -82,7 +71,6 @@ class Blobs:
         return self
 
     def refers(self, *keys: str | Mapping[str, str], file: str = "a", count: int | None = None, whole: bool = True) -> "Blobs":
-        """A file of references, in place of what it said before."""
         lines = [{"object": key} if isinstance(key, str) else dict(key) for key in keys]
         end = [{"complete": True, "count": len(lines) if count is None else count}] if whole else []
         (self.folder / "refs" / f"{file}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, *end]))
@@ -90,21 +78,17 @@ class Blobs:
 
     @property
     def settings(self) -> Settings:
-        """As a run reads them."""
         return load_settings(self.folder / "retention.yaml")
 
     def runs(self, as_of: datetime = MARKED, job: str = "cycle") -> JobResult:
-        """The job, as `retention run` runs it."""
         return run_here(self.settings, as_of, job)
 
     def left(self) -> set[str]:
-        """The keys that have bytes."""
         root = self.folder / "blobs"
         found = (str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
         return {name for name in found if not name.startswith(".retention-")}
 
     def marks(self) -> dict[str, str]:
-        """The status of the newest mark of each object, by its key."""
         with open_simulated(self.settings.ledger) as ledger:
             return {row["transaction"]: row["status"] for row in ledger.marks.table().to_pylist()}
 
@@ -115,6 +99,5 @@ class Blobs:
         return str(rows[-1]["why"] or rows[-1]["last_error"])
 
     def verified(self) -> Iterable[str]:
-        """The faults of the audit."""
         with open_simulated(self.settings.ledger) as ledger:
             return ledger.verify().faults

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -12,8 +13,10 @@ from retention_assets_tests.stores.objects.environments import LocalObjects, Obj
 KEYS = ("a/one", "a/two", "a/three")
 
 
-def filled(objects: Objects) -> Objects:
-    """Three old objects in one dataset."""
+AnyObjects = TypeVar("AnyObjects", bound=Objects)
+
+
+def filled(objects: AnyObjects) -> AnyObjects:
     for key in KEYS:
         objects.put(key, key.encode())
     return objects
@@ -21,33 +24,24 @@ def filled(objects: Objects) -> Objects:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> LocalObjects:
-    """On a disk."""
-    objects = LocalObjects(tmp_path)
-    filled(objects)
-    return objects
+    return filled(LocalObjects(tmp_path))
 
 
 @pytest.fixture
 def bucket(tmp_path: Path, s3: S3) -> S3Objects:
-    """In a bucket that keeps no versions."""
-    objects = S3Objects(tmp_path, s3)
-    filled(objects)
-    return objects
+    return filled(S3Objects(tmp_path, s3))
 
 
 @pytest.fixture
 def table(tmp_path: Path, store_url: str) -> Iterator[SqlObjects]:
-    """In a table of each kind of database."""
     (tmp_path / "table").mkdir()
-    objects = SqlObjects(tmp_path / "table", store_url, pooled=True)
-    filled(objects)
+    objects = filled(SqlObjects(tmp_path / "table", store_url, pooled=True))
     yield objects
     objects.close()
 
 
 @pytest.fixture(params=["folder", "bucket", "sqlite"])
 def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
-    """In each of them."""
     if request.param != "sqlite":
         found: Objects = request.getfixturevalue(request.param)
         return found
@@ -57,5 +51,4 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
 
 @pytest.fixture
 def cycle(folder: LocalObjects) -> ObjectsCycle:
-    """On a disk, with policies and a ledger."""
     return ObjectsCycle(folder)

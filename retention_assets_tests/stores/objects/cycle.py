@@ -1,7 +1,4 @@
-"""The whole cycle over objects: policies and settings in a folder, marking without Spark, sweeping, and what is left.
-
-Belongs here: running the parts as a run does. Does not belong here: objects (environments.py), and what should come out.
-"""
+"""The whole cycle over objects: policies and settings in a folder, marking without Spark, sweeping, and what is left."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -49,26 +46,21 @@ class ObjectsCycle:
 
     @property
     def settings(self) -> Settings:
-        """As a run reads them."""
         return load_settings(self.file)
 
     @property
     def environment(self) -> Environment:
-        """What the settings describe."""
         return Environment(self.settings)
 
     def ledger(self) -> Ledger:
-        """Opened."""
         return open_simulated(self.url)
 
     def marks(self, as_of: datetime = AS_OF, **store: Any) -> int:
-        """Evaluate everything; how many are new."""
         with self.ledger() as ledger:
             stores = store or self.environment.stores()
             return evaluate(ledger, stores.values(), self.settings, as_of)
 
     def sweeps(self, store: ObjectsStore | None = None, as_of: datetime = DUE, **sweeper: Any) -> dict[str, SweepResult]:
-        """Sweep what is due; the result of each dataset."""
         with self.ledger() as ledger:
             rulebook = load_rulebook(ledger, self.settings, "test")
             stores = {"blobs": store or self.objects.store(**self.changes)}
@@ -76,7 +68,6 @@ class ObjectsCycle:
             return {result.dataset: result for result in done}
 
     def statuses(self) -> dict[str, str]:
-        """Where the newest mark of each object is."""
         with self.ledger() as ledger:
             rows = ledger.marks.table(self.objects.datasets).to_pylist()
         return {row["transaction"]: row["status"] for row in rows}
@@ -95,7 +86,6 @@ class Meanwhile(ObjectsStore):
     after: Callable[[], object] = staticmethod(lambda: None)
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
-        """As the store does it."""
         self.before()
         swept = super().sweep(dataset, targets, parallelism, permit)
         self.after()
@@ -109,11 +99,9 @@ class Scanned:
         self.store, self.purging = store, purging
 
     def datasets(self) -> list[str]:
-        """Those of the store."""
         return self.store.datasets()
 
     def read(self, datasets: Sequence[str]) -> pa.Table:
-        """Every object of them."""
         found = pa.concat_tables([self.store.read([one]) for one in datasets])
         names = {one: found.filter(pa.compute.equal(found["dataset"], one))["transaction"] for one in datasets}
         wanted = {one: [name for name in names[one].to_pylist() if name is not None] for one in datasets}

@@ -1,7 +1,4 @@
-"""Environments for the objects store: a folder of this machine, a bucket of an S3 on loopback, and a table of a database.
-
-Belongs here: the environments of the contract, references as JSON lines, and eyes that see objects without the store.
-"""
+"""Environments for the objects store: a folder of this machine, a bucket of an S3 on loopback, and a table of a database."""
 
 import json
 import os
@@ -75,18 +72,15 @@ class Objects(Environment):
         """No such object any more."""
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        """As somebody writes them."""
         references = [{"lines": str(self.folder / "refs" / "*.jsonl")}]
         return {
             "name": "blobs", "kind": "objects", "listing": self.listing, "dataset": "{0}", "references": references, **changes,
         }  # fmt: skip
 
     def store(self, **changes: Any) -> ObjectsStore:
-        """The store, opened anew."""
         return ObjectsStore(ObjectsSettings.model_validate(self.settings(**changes), context={"folder": str(self.folder)}))
 
     def refers(self, *objects: str, name: str = "a", **more: str) -> None:
-        """Somebody refers to objects, and to nothing else."""
         rows = [{"object": one, **more} for one in objects]
         lines = [*rows, {"complete": True, "count": len(rows)}]
         (self.folder / "refs" / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -100,23 +94,18 @@ class Objects(Environment):
         return {name: f"{part}/{name}" for name in names}
 
     def commit(self, dataset: str) -> str:
-        """One more."""
         key = f"{dataset.partition('/')[2]}/T99"
         self.put(key, b"one more", OLD + timedelta(days=99))
         return key
 
     def owned(self, dataset: str, transaction: str) -> set[str]:  # noqa: ARG002 - the contract's
-        """The object alone."""
         return {transaction} & self.data().keys()
 
     def everything(self) -> dict[str, bytes]:
-        """The objects; references are somebody else's."""
         return self.data()
 
 
 class LocalObjects(Objects):
-    """A folder of this machine."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.root = folder / "objects"
@@ -124,27 +113,22 @@ class LocalObjects(Objects):
 
     @property
     def listing(self) -> dict[str, Any]:
-        """The folder."""
         return {"path": str(self.root)}
 
     def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
-        """A file of that age."""
         file = self.root / key
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
         os.utime(file, (created_at.timestamp(), created_at.timestamp()))
 
     def take(self, key: str) -> None:
-        """No such file any more."""
         (self.root / key).unlink()
 
     def data(self) -> dict[str, bytes]:
-        """All files but the one by which the root is known."""
         files = [file for file in self.root.rglob("*") if file.is_file() and file.name != ".retention-store"]
         return {str(file.relative_to(self.root)): file.read_bytes() for file in files}
 
     def everything(self) -> dict[str, bytes]:
-        """That one as well."""
         return {str(file.relative_to(self.root)): file.read_bytes() for file in self.root.rglob("*") if file.is_file()}
 
     @contextmanager
@@ -163,8 +147,6 @@ class LocalObjects(Objects):
 
 
 class S3Objects(Objects):
-    """A prefix of a bucket."""
-
     has_clock = True
 
     def __init__(self, folder: Path, s3: S3) -> None:
@@ -173,20 +155,16 @@ class S3Objects(Objects):
 
     @property
     def listing(self) -> dict[str, Any]:
-        """The prefix."""
         return {"path": f"s3://{self.s3.bucket}/blobs/"}
 
     def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
-        """An object of that age."""
         self.s3.put(f"blobs/{key}", content)
         self.s3.dates(f"blobs/{key}", created_at)
 
     def take(self, key: str) -> None:
-        """No such object any more."""
         self.s3.take(f"blobs/{key}")
 
     def data(self) -> dict[str, bytes]:
-        """All objects."""
         return {key.removeprefix("blobs/"): content for key, content in self.s3.objects().items()}
 
     @contextmanager
@@ -226,11 +204,9 @@ class SqlObjects(Objects):
 
     @property
     def listing(self) -> dict[str, Any]:
-        """The table."""
         return {"sql": {"url": self.url, "table": "objs", "key": "id", "created_at": "made", "size": "weight"}}
 
     def put(self, key: str, content: bytes, created_at: datetime = OLD) -> None:
-        """A row."""
         at: Any = created_at if self.dialect == "postgresql" else created_at.replace(tzinfo=None)
         row = {"id": key, "made": at.isoformat(sep=" ") if self.dialect == "sqlite" else at, "weight": len(content)}
         with self.engine.begin() as connection:
@@ -238,20 +214,16 @@ class SqlObjects(Objects):
             connection.execute(insert(self.table), [row])
 
     def take(self, key: str) -> None:
-        """No such row any more."""
         with self.engine.begin() as connection:
             connection.execute(delete(self.table).where(self.table.c.id == key))
 
     def data(self) -> dict[str, bytes]:
-        """Every row, as heavy as it says."""
         with self.engine.connect() as connection:
             return {row.id: b"x" * row.weight for row in connection.execute(select(self.table))}
 
     def close(self) -> None:
-        """Give back all connections, those of the stores too."""
         self.store().close()
         self.engine.dispose()
 
     def broken(self, dataset: str, transaction: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the contract's
-        """While open, its row can't be deleted."""
         return refusing(self.engine, "objs", f"OLD.id = '{transaction}'")

@@ -1,7 +1,4 @@
-"""A scanner for tests of what becomes of a scan: it finds what a test says, and lists it into real files of the warehouse.
-
-Belongs here: the least that stands in the place of Spark. What a scan finds is tested where that is.
-"""
+"""A scanner for tests of what becomes of a scan: it finds what a test says, and lists it into real files of the warehouse."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,7 +62,6 @@ class FoundScanner:
     folders: list[str] = field(default_factory=list)
 
     def scan(self, order: ScanOrder, folder: str) -> ScanResult:
-        """What is to be found next."""
         self.refused.append(order.refused)
         found = self.finds.pop(0)
         self.purging.append(order.purging)
@@ -81,7 +77,6 @@ class FoundScanner:
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
     ) -> int:
-        """The log of what is in the folder."""
         lines: list[dict[str, Any]] = []
         for row in pq.read_table(f"{folder}/listed.parquet").to_pylist():
             dataset = f"{settings.name}/{row['name'].partition('/')[0]}"
@@ -96,11 +91,8 @@ class FoundScanner:
 
 @dataclass(frozen=True)
 class NamedStore:
-    """As much of a store as a scan asks."""
-
     name: str
     token: str = "today"
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """One for all."""
         return dict.fromkeys(datasets, self.token)

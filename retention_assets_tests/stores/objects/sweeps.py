@@ -1,7 +1,4 @@
-"""A sweep of an objects store as the engine does it, without an engine.
-
-Belongs here: what several test modules of this store call.
-"""
+"""A sweep of an objects store as the engine does it, without an engine."""
 
 from dataclasses import replace
 
@@ -10,19 +7,16 @@ from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 
 
 def planned(store: ObjectsStore, *keys: str, dataset: str = "blobs/a") -> list[Target]:
-    """What a plan says of some objects as they are now."""
     return [Target(one.transaction, one.note, place_known=True) for one in store.prepare(dataset, keys)]
 
 
 def begun(targets: list[Target]) -> list[Target]:
-    """As the next sweep has them once this one was killed."""
     return [replace(one, begun_earlier=True) for one in targets]
 
 
 def swept(
     store: ObjectsStore, targets: list[Target], dataset: str = "blobs/a", parallelism: int = 2, permit: Permit = always
 ) -> dict[str, SweptTarget]:
-    """What became of each, which is said once."""
     results = store.sweep(dataset, targets, parallelism, permit)
     assert len(results) == len(targets)
     return {result.transaction: result for result in results}

@@ -1,7 +1,4 @@
-"""Objects in a real object store: a Ceph of one node, from the listing to the deletion.
-
-Belongs here: what an imitation of S3 may do otherwise. It is skipped where no Ceph is installed.
-"""
+"""Objects in a real object store: a Ceph of one node, from the listing to the deletion."""
 
 import json
 from collections.abc import Iterator
@@ -38,27 +35,22 @@ class Bucket:
         self.refers("a")
 
     def refers(self, *keys: str) -> None:
-        """Who is needed."""
         lines: list[dict[str, Any]] = [{"object": key} for key in keys]
         self.refs.write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, {"complete": True, "count": len(lines)}]))
 
     def keeps_versions(self) -> None:
-        """From now on."""
         self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})
 
     def put(self, *keys: str, content: bytes = b"x") -> None:
-        """Objects below the root, and one beside it."""
         with ThreadPoolExecutor(8) as threads:
             places = (*(f"root/{key}" for key in keys), "rootless")
             list(threads.map(lambda place: self.client.put_object(Bucket=self.name, Key=place, Body=content), places))
 
     def left(self) -> set[str]:
-        """The keys that are there."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         return {one["Key"] for page in pages for one in page.get("Contents", ())}
 
     def store(self) -> ObjectsStore:
-        """The store over it."""
         given = {"name": "o", "listing": {"path": f"s3://{self.name}/root"}, "references": [{"lines": str(self.refs)}]}
         return ObjectsStore(ObjectsSettings.model_validate(given))
 
@@ -73,7 +65,6 @@ def bucket(tmp_path: Path, ceph: dict[str, str], monkeypatch: pytest.MonkeyPatch
 
 
 def _forget_connections() -> None:
-    """What was connected by other variables than these."""
     fsspec.get_filesystem_class("s3").clear_instance_cache()
     file_systems.without_retries.cache_clear()
 

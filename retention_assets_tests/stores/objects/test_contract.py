@@ -34,16 +34,12 @@ class ObjectsContract(Contract):
 
 
 class TestFolder(ObjectsContract):
-    """On a disk."""
-
     @pytest.fixture
     def environment(self, tmp_path: Path) -> Environment:
         return LocalObjects(tmp_path)
 
 
 class TestBucket(ObjectsContract):
-    """On S3."""
-
     @pytest.fixture
     def environment(self, tmp_path: Path, s3: S3) -> Environment:
         return S3Objects(tmp_path, s3)

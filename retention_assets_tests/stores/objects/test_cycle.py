@@ -1,7 +1,4 @@
-"""Objects through the whole cycle with Dagster: what is marked, what goes, and what a person is told.
-
-Belongs here: the cases of the contract that only show once scan, marks, grace, the second look and deletion come together.
-"""
+"""Objects through the whole cycle with Dagster: what is marked, what goes, and what a person is told."""
 
 import json
 from pathlib import Path
@@ -28,7 +25,6 @@ def _no_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Blobs:
-    """Five old objects, of which two are referred to."""
     return Blobs(tmp_path / "b").has(*FIVE).refers("a", "deep/d")
 
 
@@ -41,23 +37,6 @@ def test_what_nothing_refers_to_waits_out_its_grace_and_goes(blobs: Blobs) -> No
     assert blobs.left() == {"a", "deep/d"}
     assert set(blobs.marks().values()) == {"SWEPT"}
     assert blobs.verified() == ()
-
-
-def test_what_is_referred_to_by_the_time_of_the_sweep_is_spared_with_the_witness(blobs: Blobs) -> None:
-    blobs.runs(MARKED)
-    blobs.refers({"object": "b", "from": "invoice 7"}, file="late")
-    assert blobs.runs(DUE).troubles == ()
-    assert blobs.left() == {"a", "deep/d", "b"}
-    assert blobs.marks()["b"] == "SPARED"
-    assert "invoice 7" in blobs.why("b")
-
-
-def test_what_was_made_again_under_its_key_is_another_object(blobs: Blobs) -> None:
-    blobs.runs(MARKED)
-    blobs.has("b", days=1, size=11)
-    blobs.runs(DUE)
-    assert blobs.left() == {"a", "deep/d", "b"}
-    assert blobs.marks()["b"] == "SPARED"
 
 
 @pytest.mark.parametrize("fault", ["no last line", "a wrong count", "none at all"])
@@ -134,7 +113,6 @@ def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path:
 
 
 def leads(blobs: Blobs, *pairs: tuple[str, str]) -> None:
-    """Edges, and a store that reads them."""
     (blobs.folder / "edges").mkdir(exist_ok=True)
     lines = [*({"from": begin, "to": end} for begin, end in pairs), {"complete": True, "count": len(pairs)}]
     (blobs.folder / "edges" / "e.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -189,7 +167,6 @@ def test_a_hold_that_came_since_spares_what_its_object_leads_to(chunks: Blobs, h
 
 
 def holds(blobs: Blobs, holder: str) -> None:
-    """Somebody holds the manifest."""
     if holder == "a file":
         return blobs.says(UNREFERENCED, holds=HOLD)
     with open_simulated(blobs.settings.ledger) as ledger:
@@ -268,7 +245,6 @@ TEN = [f"f{number}" for number in range(10)]
 
 @pytest.fixture
 def ten(tmp_path: Path) -> Blobs:
-    """Ten files, each with a reference, of which one names most."""
     blobs = Blobs(tmp_path / "b").has("a", "b", *TEN, *(f"m{number}" for number in range(20)))
     for name in TEN:
         blobs.refers(name, *(f"m{number}" for number in range(20) if name == "f0"), file=name)

@@ -16,8 +16,6 @@ from retention_assets_tests.stores.objects.sweeps import begun, planned, swept
 
 
 class InMemory(Objects):
-    """A folder in memory."""
-
     @property
     def listing(self) -> dict[str, Any]:
         return {"path": "memory://blobs"}

@@ -26,7 +26,6 @@ ALL = ("a/one", "a/two", "a/three")
 
 
 def deletions(bucket: S3Objects, answer: Callable[[bytes], tuple[str, str] | None]) -> list[bytes]:
-    """What is answered to bulk deletions, and their bodies."""
     bodies: list[bytes] = []
 
     def fault(method: str, place: str, body: bytes) -> tuple[str, str] | None:
@@ -182,7 +181,6 @@ class Versioned(S3Objects):
         return {"path": f"s3://{self.name}/blobs/"}
 
     def versions(self) -> tuple[list[bytes], int]:
-        """What can still be read, and how many markers hide it."""
         found = self.client.list_object_versions(Bucket=self.name)
         bodies = [
             self.client.get_object(Bucket=self.name, Key=one["Key"], VersionId=one["VersionId"])["Body"].read()

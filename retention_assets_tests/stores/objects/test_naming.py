@@ -15,14 +15,12 @@ PATH = {"path": "/blobs"}
 
 
 def objects(*keys: str, **columns: list[Any]) -> pa.RecordBatch:
-    """A batch of objects."""
     given: dict[str, Any] = {"key": list(keys), **columns}
     arrays = [pa.array(given.get(field.name, [None] * len(keys)), field.type) for field in OBJECTS]
     return pa.record_batch(arrays, schema=OBJECTS)
 
 
 def named(batch: pa.RecordBatch, **settings: Any) -> list[tuple[str | None, str | None, str]]:
-    """Realm, kind and dataset of each."""
     made = with_names(batch, settings_of(PATH, **settings))
     assert made.schema.names == [*OBJECTS.names, "dataset"]
     made.validate(full=True)

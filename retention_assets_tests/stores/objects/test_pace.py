@@ -9,7 +9,6 @@ from retention_assets.stores.places.protocol import DeletionPace
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long was waited, on a clock that goes on by that alone."""
     waits: list[float] = []
 
     def wait(seconds: float) -> None:

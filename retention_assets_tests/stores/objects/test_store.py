@@ -25,7 +25,6 @@ from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 
 def classes(store: ObjectsStore, *keys: str, dataset: str = "blobs/a", purging: tuple[str, ...] = ()) -> dict[str, str]:
-    """What the second look finds each object to be."""
     log = sound_log(read_some(store, {dataset: keys}, purging))
     assert log.datasets["fault"].to_pylist() == [None]
     return {row["transaction"]: dict(row["attributes"])["class"] for row in log.transactions.to_pylist()}

@@ -46,17 +46,6 @@ def meanwhile(cycle: ObjectsCycle, before: Happens) -> Meanwhile:
     return store
 
 
-def test_what_nothing_refers_to_is_swept(cycle: ObjectsCycle) -> None:
-    cycle.objects.refers("a/three")
-    assert cycle.marks() == 2
-    (result,) = cycle.sweeps().values()
-    assert (result.refused, result.errors) == (None, [])
-    assert (outcomes(result), result.bytes_freed) == ({Outcome.DELETED: 2}, len("a/one") + len("a/two"))
-    assert cycle.objects.data().keys() == {"a/three"}
-    with cycle.ledger() as ledger:
-        assert ledger.verify().faults == ()
-
-
 @pytest.mark.parametrize("referenced", [[], ["d/4"], ["d/0"]], ids=["nobody", "the newest", "a due one"])
 def test_objects_are_counted_along_all_that_nothing_refers_to_when_they_go(folder: LocalObjects, referenced: list[str]) -> None:
     for number in range(5):
@@ -202,7 +191,6 @@ def test_one_key_fails_and_the_others_go_and_the_next_run_counts_right(cycle: Ob
 
 
 def dies_after_deleting(cycle: ObjectsCycle) -> None:
-    """In a program of its own."""
     store = Meanwhile(cycle.objects.store().settings)
     store.after = lambda: os.kill(os.getpid(), signal.SIGKILL)
     cycle.sweeps(store)
@@ -273,7 +261,6 @@ def test_a_realm_that_is_active_again_keeps_what_is_marked(purged: ObjectsCycle)
 
 
 def judged(cycle: ObjectsCycle, *counts: VerdictCount) -> None:
-    """As an evaluation writes it down."""
     row = {"dataset": "blobs/a", "token": "t", "rules": "r", "looked_at": AS_OF, "next_look": None, "fault": None}
     with cycle.ledger() as ledger:
         rows = pa.Table.from_pylist([{**row, "counts": counts_text(counts)}], FOUND_ROWS)

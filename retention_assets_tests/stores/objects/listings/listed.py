@@ -1,7 +1,4 @@
-"""What tests of listings share: settings from a mapping, a listing read whole, and the law that shares keep.
-
-Belongs here: reading a listing as Python rows.
-"""
+"""What tests of listings share: settings from a mapping, a listing read whole, and the law that shares keep."""
 
 import pickle
 from collections.abc import Iterable, Sequence
@@ -18,12 +15,10 @@ NAME = "blobs"
 
 
 def settings_of(listing: dict[str, Any], **more: Any) -> ObjectsSettings:
-    """The settings of a store with a listing."""
     return ObjectsSettings.model_validate({"name": NAME, "listing": listing, "references": [{"lines": "/refs.jsonl"}], **more})
 
 
 def listing_of(listing: dict[str, Any], **more: Any) -> ObjectListing:
-    """A listing as a task has it: it travelled."""
     found: ObjectListing = pickle.loads(pickle.dumps(open_listing(settings_of(listing, **more))))
     return found
 
@@ -42,11 +37,9 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Rows:
 
 
 def listed(listing: ObjectListing, wanted: int = 1) -> Rows:
-    """All objects, share by share, each share as a task has it."""
     shares: Sequence[Any] = pickle.loads(pickle.dumps(listing.shares(wanted)))
     return rows_of(batch for share in shares for batch in listing.read(share))
 
 
 def found(listing: ObjectListing, keys: Sequence[str]) -> Rows:
-    """What is there of some keys."""
     return rows_of(listing.find(keys))

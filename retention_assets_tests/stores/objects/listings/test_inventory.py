@@ -27,7 +27,6 @@ Row = dict[str, Any]
 
 
 def row(key: str, **more: Any) -> Row:
-    """A row about the latest version of an object."""
     given = {"Bucket": "media", "Key": key, "VersionId": None, "IsLatest": True, "IsDeleteMarker": False, "Size": 1}
     return {**given, "LastModifiedDate": AT, "ETag": f"e-{key}", "StorageClass": "STANDARD", **more}
 
@@ -77,7 +76,6 @@ class Deliveries:
         self.put(key, content)
 
     def deliver(self, day: int, *parts: list[Row], form: str = "CSV", **said: Any) -> str:
-        """A delivery with a file for each part; its folder."""
         made = datetime(2026, 11, day, tzinfo=UTC)
         files = []
         for number, rows in enumerate(parts):

@@ -20,11 +20,10 @@ from retention_assets_tests.stores.objects.listings.listed import found, listed,
 
 
 def write(root: Path, *keys: str, content: bytes = b"") -> None:
-    """Files below a root."""
     for key in keys:
-        listings = root / key
-        listings.parent.mkdir(parents=True, exist_ok=True)
-        listings.write_bytes(content)
+        file = root / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
 
 
 def place(root: Path) -> dict[str, Any]:
@@ -33,7 +32,6 @@ def place(root: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder with three files, and everything that is none."""
     root = tmp_path / "root"
     write(root, "a", "r1/b c", "r1/deep/er/é", content=b"123")
     (root / "empty").mkdir()

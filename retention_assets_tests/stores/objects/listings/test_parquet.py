@@ -22,7 +22,6 @@ def listing(folder: Path, columns: dict[str, str] | None = None, **more: Any) ->
 
 
 def table(*keys: str, **columns: Any) -> pa.Table:
-    """Rows with a key, a time and a size."""
     size = len(keys)
     given = {"key": list(keys), "created_at": pa.array([AT] * size, pa.timestamp("us", "UTC")), "size": [1] * size}
     return pa.table({name: column for name, column in {**given, **columns}.items() if column is not None})

@@ -16,7 +16,6 @@ PLACE = {"path": "memory://lake/blobs"}
 
 @pytest.fixture
 def memory() -> Iterator[Any]:
-    """The file system of this program, empty."""
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     fs.pseudo_dirs[:] = [""]

@@ -23,13 +23,11 @@ PLACE = {"path": "s3://lake/blobs/"}
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a server that is told to fail."""
     monkeypatch.setattr(s3_listing, "PATIENCE", replace(s3_listing.PATIENCE, pause=0))
 
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some dozens of keys are many pages."""
     monkeypatch.setattr(s3_listing, "PAGE", 9)
 
 

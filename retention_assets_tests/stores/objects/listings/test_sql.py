@@ -37,8 +37,6 @@ AT = datetime(2026, 11, 20, 1, 2, 3, 456789, UTC)
 
 
 class Objects:
-    """A database with a table of objects."""
-
     def __init__(self, url: str) -> None:
         parsed = make_url(url)
         self.url, self.dialect = url, parsed.get_backend_name()
@@ -49,26 +47,22 @@ class Objects:
         self.time = times[self.dialect]
 
     def make(self, key: TypeEngine[Any], size: TypeEngine[Any] | None = None) -> Table:
-        """The empty table."""
         columns = [Column("id", key), Column("made", self.time), Column("bytes", size or Integer())]
         made = Table("objs", MetaData(), *columns, Column("tenant", String(20)), Column("type", String(20)))
         made.create(self.engine)
         return made
 
     def fill(self, table: Table, *rows: dict[str, Any]) -> None:
-        """Rows."""
         given = {"made": self.at(AT), "bytes": 1, "tenant": None, "type": None}
         with self.engine.begin() as connection:
             connection.execute(insert(table), [{**given, **row} for row in rows])
 
     def at(self, instant: datetime) -> Any:
-        """A time as this database is told it."""
         if self.dialect == "sqlite":
             return instant.isoformat().replace("+00:00", "Z")
         return instant if self.dialect == "postgresql" else instant.replace(tzinfo=None)
 
     def listing(self, **more: Any) -> dict[str, Any]:
-        """The settings of the listing."""
         return {"sql": {"url": self.url, "table": "objs", "key": "id", "created_at": "made", "size": "bytes", **more}}
 
 
@@ -102,7 +96,6 @@ def test_a_size_need_not_be_known(objects: Objects) -> None:
 
 @pytest.fixture
 def sqlite(tmp_path: Path) -> Objects:
-    """A file, in which any column holds anything."""
     return Objects(f"sqlite:///{tmp_path / 'own.db'}")
 
 

@@ -47,11 +47,9 @@ class Shared(Said):
     """A source in as many shares as are wanted."""
 
     def shares(self, wanted: int) -> list[Any]:
-        """Every so manieth row."""
         return [(at, wanted) for at in range(wanted)]
 
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """The rows of a share."""
         mine = replace(self, rows=self.rows[share[0] :: share[1]])
         end = yield from Said.read(mine, share)
         return end
@@ -65,7 +63,6 @@ class InParts:
 
     @property
     def parts(self) -> int:
-        """One for each."""
         return len(self.keys)
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
@@ -100,7 +97,6 @@ def test_any_subset_of_what_is_due_is_answered_for_as_all_of_it(tmp_path: Path) 
 
 
 def travelled(found: ObjectsLook) -> ObjectsLook:
-    """As a task receives it."""
     value: ObjectsLook = pickle.loads(pickle.dumps(found))
     return value
 
@@ -113,7 +109,6 @@ def witnesses_of(found: ObjectsLook, pairs: Sequence[tuple[str | None, str]]) ->
 
 @pytest.fixture
 def alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every key has the same fingerprint."""
     monkeypatch.setattr(Fingerprints, "of", lambda _, keys, *__, **___: np.full(len(keys), 7, dtype=np.uint64))
 
 

@@ -1,7 +1,4 @@
-"""What tests of sources share: settings as people write them, and reading a source to its end.
-
-Belongs here: building and reading. Does not belong here: what a source should say.
-"""
+"""What tests of sources share: settings as people write them, and reading a source to its end."""
 
 import json
 import pickle
@@ -22,7 +19,6 @@ _SETTINGS = TypeAdapter(ObjectsSettings)
 
 
 def settings(folder: Path, *references: Any, edges: Sequence[Any] = (), path: str | None = None) -> ObjectsSettings:
-    """A store whose objects lie below a folder, and have realms."""
     given = {
         "name": "blobs",
         "listing": {"path": path or str(folder / "root")},
@@ -34,13 +30,11 @@ def settings(folder: Path, *references: Any, edges: Sequence[Any] = (), path: st
 
 
 def source(folder: Path, reference: Any, path: str | None = None) -> RowSource:
-    """One source of references."""
     [found] = open_references(settings(folder, reference, path=path))
     return travelled(found)
 
 
 def edge_source(folder: Path, edge: Any) -> RowSource:
-    """One source of edges."""
     [found] = open_edges(settings(folder, edges=[edge]))
     return travelled(found)
 
@@ -49,13 +43,11 @@ Value = TypeVar("Value")
 
 
 def travelled(value: Value) -> Value:
-    """As a task receives it."""
     found: Value = pickle.loads(pickle.dumps(value))
     return found
 
 
 def taken(reading: Generator[pa.RecordBatch, None, Any]) -> tuple[list[Row], Any]:
-    """The rows that are read, and what is returned in the end."""
     found: list[Row] = []
     while True:
         try:
@@ -83,17 +75,14 @@ def rows_of(given: RowSource, wanted: int = 1) -> list[Row]:
 
 
 def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
-    """The objects that a source names, sorted."""
     return sorted(str(row["object"]) for row in rows_of(given, wanted))
 
 
 def ends_of(given: RowSource, shares: Iterable[Any]) -> list[ShareEnd]:
-    """Some shares read, and nothing proved."""
     return [travelled(taken(given.read(travelled(share)))[1]) for share in shares]
 
 
 def write_lines(file: Path, *rows: dict[str, Any], count: int | None = None) -> Path:
-    """A file of lines with its last line."""
     file.parent.mkdir(parents=True, exist_ok=True)
     last = {"complete": True, "count": len(rows) if count is None else count}
     file.write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, last)))
@@ -112,16 +101,13 @@ class Said:
     at_once: int = field(default=3)
 
     def shares(self, wanted: int) -> list[str]:  # noqa: ARG002 - the protocol's
-        """All of it."""
         return ["all"]
 
     def read(self, share: str) -> Generator[pa.RecordBatch, None, ShareEnd]:
-        """A few rows at a time."""
         for at in range(0, len(self.rows), self.at_once):
             columns = zip(*self.rows[at : at + self.at_once], strict=True)
             yield pa.record_batch([pa.array(one, pa.string()) for one in columns], schema=self.schema)
         return ShareEnd(share, len(self.rows))
 
     def finish(self, ends: Sequence[ShareEnd]) -> list[str]:  # noqa: ARG002 - the protocol's
-        """As it is told."""
         return self.proof()

@@ -27,8 +27,6 @@ from retention_assets_tests.stores.records.environments import DRIVERS
 
 
 class Attachments:
-    """A table that refers to blobs."""
-
     def __init__(self, url: str, key: Any = None, name: str = "attachment") -> None:
         self.url = url
         parsed = make_url(url)
@@ -42,7 +40,6 @@ class Attachments:
         self.rows = 0
 
     def has(self, *keys: Any, tenant: str | None = None, by: str | None = None) -> "Attachments":
-        """Rows, one for each key."""
         made = [{"n": self.rows + at, "blob key": key, "tenant": tenant, "by": by} for at, key in enumerate(keys)]
         self.rows += len(made)
         with self.engine.begin() as connection:
@@ -50,7 +47,6 @@ class Attachments:
         return self
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """As somebody writes them."""
         return {"sql": self.url, "table": self.table.name, "key": "blob key", **others}
 
 

@@ -57,12 +57,10 @@ def of_store(warehouse: Warehouse, **given: Any) -> RowSource:
 
 
 def listed(warehouse: Warehouse) -> list[str]:
-    """Every file as a listing has it."""
     return sorted(file.removeprefix(f"{warehouse.data}/") for file in warehouse.files())
 
 
 def put(table: Table, name: str) -> str:
-    """A file below a table."""
     location = f"{table.location()}/{name}"
     Path(place(location)).parent.mkdir(exist_ok=True)
     Path(place(location)).write_bytes(b"0123456789")
@@ -70,7 +68,6 @@ def put(table: Table, name: str) -> str:
 
 
 def everything(warehouse: Warehouse) -> Table:
-    """A table with every class of file."""
     table = warehouse.table()
     append(table, 1, 2, 3)
     [file] = files_of(table)

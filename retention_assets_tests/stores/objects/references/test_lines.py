@@ -112,14 +112,3 @@ def test_lines_are_counted_on_over_blocks(tmp_path: Path, monkeypatch: pytest.Mo
     file.write_text(file.read_text().replace('"21"', "21"))
     with pytest.raises(SourceNotWhole, match="line 22 "):
         rows_of(source(tmp_path, {"lines": "refs"}))
-
-
-def test_a_glob_that_matches_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceNotWhole, match=r"No file matches .*/refs/\*\.jsonl"):
-        rows_of(source(tmp_path, {"lines": "refs/*.jsonl"}))
-
-
-def test_a_file_whose_name_is_the_glob_is_meant(tmp_path: Path) -> None:
-    write_lines(tmp_path / "refs[1]", {"object": "a"})
-    write_lines(tmp_path / "refs1", {"object": "b"})
-    assert objects_of(source(tmp_path, {"lines": "refs[1]"})) == ["a", "b"]

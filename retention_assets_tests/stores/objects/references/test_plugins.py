@@ -69,8 +69,6 @@ class Counted:
 
 
 class Parted:
-    """A whole source, of parts."""
-
     label = "parts"
     names_folders = True
     ends: Sequence[ShareEnd] = ()
@@ -226,7 +224,6 @@ def test_what_cannot_be_a_source_is_said_with_its_key(tmp_path: Path, given: dic
 
 @pytest.fixture
 def points(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entry points of packages that are not installed."""
     known = [("told", f"{HERE}:Told"), ("twice", f"{HERE}:Told"), ("twice", f"{HERE}:Parted"), ("broken", "no_such_module:X")]
 
     def entry_points(group: str, name: str | None = None) -> list[EntryPoint]:

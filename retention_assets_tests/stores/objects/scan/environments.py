@@ -1,7 +1,4 @@
-"""Objects, references and edges in memory, as a listing and as sources, and a scan of them.
-
-Belongs here: what tests of scans share. They answer as the real ones do, and travel to tasks as values.
-"""
+"""Objects, references and edges in memory, as a listing and as sources, and a scan of them."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,41 +24,32 @@ OLD = AS_OF - timedelta(days=30)
 def stored(
     key: str, realm: str | None = None, kind: str | None = None, at: datetime | None = OLD, size: int = 1
 ) -> dict[str, Any]:
-    """An object."""
     return {"key": key, "realm": realm, "kind": kind, "size": size, "created_at": at, "condition": None}
 
 
 def named(key: str, realm: str | None = None) -> dict[str, Any]:
-    """A reference."""
     return {"object": key, "realm": realm, "from": None}
 
 
 def edge(begin: str, end: str, realm: str | None = None) -> dict[str, Any]:
-    """An edge."""
     return {"from": begin, "to": end, "realm": realm}
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in parts of some size."""
-
     rows: Sequence[Mapping[str, Any]]
     schema: pa.Schema
     size: int = 3
 
     def parts(self) -> list[int]:
-        """Where each part begins."""
         return list(range(0, len(self.rows), self.size))
 
     def batch(self, begin: int) -> pa.RecordBatch:
-        """A part."""
         return pa.RecordBatch.from_pylist(list(self.rows[begin : begin + self.size]), self.schema)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A listing of some objects."""
-
     rows: Rows
     as_of: datetime = AS_OF
 
@@ -109,22 +97,18 @@ class Source:
 
 
 def listed(*objects: Mapping[str, Any], size: int = 3, as_of: datetime = AS_OF) -> Listed:
-    """A listing."""
     return Listed(Rows(objects, OBJECTS, size), as_of)
 
 
 def source(*references: Mapping[str, Any], size: int = 3, **facts: Any) -> Source:
-    """A source of references."""
     return Source(Rows(references, REFERENCES, size), **facts)
 
 
 def edges(*pairs: Mapping[str, Any], size: int = 3) -> Source:
-    """A source of edges."""
     return Source(Rows(pairs, EDGES, size), "lines edges/*.jsonl")
 
 
 def settings(**keys: Any) -> ObjectsSettings:
-    """The settings of a store whose list says realms."""
     listing = {"files": "/lake/list.parquet", "as_of": "2026-01-01T00:00:00Z", "columns": {"realm": "realm"}}
     given = {
         "name": "blobs",
@@ -137,7 +121,6 @@ def settings(**keys: Any) -> ObjectsSettings:
 def scan_of(
     objects: Listed, *references: Source, over: Sequence[Source] = (), purging: Sequence[str] = (), **keys: Any
 ) -> Scan:
-    """A scan of them."""
     keys = {"references": [{"lines": "refs/*.jsonl"}] * len(references) or "none", **keys}
     return Scan(settings(**keys), objects, references, over, frozenset(purging))
 
@@ -164,13 +147,11 @@ class Judged:
     classes: Mapping[tuple[str | None, str], str] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> str:
-        """The class of an object: `key`, or `realm:key`."""
         realm, mark, key = name.rpartition(":")
         return self.classes[realm if mark else None, key]
 
     @property
     def counts(self) -> dict[str, int]:
-        """Objects of each class."""
         found: dict[str, int] = {}
         for one in self.result.classes:
             found[str(one.name)] = found.get(str(one.name), 0) + one.objects
@@ -178,7 +159,6 @@ class Judged:
 
 
 def judge(scan: Scan, last: ScanResult | None = None) -> Judged:
-    """Scan in this process."""
     with scan_here(scan, last) as (result, folder):
         rows = [row for table in read_classes(folder, ("realm", "key")) for row in table.to_pylist()]
     return Judged(result, {(row["realm"], row["key"]): row["class"] for row in rows})

@@ -48,7 +48,6 @@ def result(
 
 
 def with_edges(one: ScanResult, edges: int) -> ScanResult:
-    """The same, with a source of so many edges."""
     return replace(one, edge_sources=[SourceCount("edges by links", edges, edges)])
 
 

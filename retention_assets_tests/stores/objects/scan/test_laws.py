@@ -1,7 +1,4 @@
-"""Laws of scans, on random environments: what a scan says equals a few lines of Python sets.
-
-Belongs here: those lines, and what one more reference, edge or realm must never do.
-"""
+"""Laws of scans, on random environments: what a scan says equals a few lines of Python sets."""
 
 import random
 from collections.abc import Sequence
@@ -48,7 +45,6 @@ class Environment:
     held: Sequence[str] = ()
 
     def classes(self, folder: Path | None = None) -> dict[tuple[str | None, str], str]:
-        """What a scan says of each object."""
         return dict(self.judge(folder).classes)
 
     def judge(self, folder: Path | None = None) -> Judged:
@@ -121,7 +117,6 @@ def _class(row: dict[str, Any], one: Environment, retained: bool, every: bool, s
 
 
 def environment(chance: random.Random) -> Environment:
-    """A random one: few keys and realms, so that much of it meets."""
     pairs = [(realm, key) for realm in set(REALMS) for key in KEYS]
     chosen = chance.sample(sorted(pairs, key=str), chance.randint(0, 20))
     ages = [AS_OF - age for age in AGES]
@@ -147,7 +142,6 @@ def environment(chance: random.Random) -> Environment:
 
 
 def hold(*keys: str) -> Hold:
-    """A hold of some objects of the store."""
     return Hold.model_validate({"name": "trial", "datasets": ["blobs/*"], "transactions": list(keys)})
 
 

@@ -1,7 +1,4 @@
-"""Scans: which class each object is in, what a scan counts, and what makes it fail.
-
-Belongs here: the cases, on objects and references in memory. What they become in a log is below; Spark is pipeline's.
-"""
+"""Scans: which class each object is in, what a scan counts, and what makes it fail."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
