@@ -169,7 +169,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.iceberg": 2_290,
     "stores.aspects": 1_110,
     "stores.records": 1_290,
-    "stores.objects": 6_040,
+    "stores.objects": 6_030,
     "evaluation": 2_320,
     "sweep": 2_730,
     "pipeline": 2_650,
@@ -177,10 +177,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_290,
     "dagster": 3_300,
     "demo": 740,
-    "retention_assets_tests": 62_310,
+    "retention_assets_tests": 62_070,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 16, 1_224
+OPENINGS, ARROWS = 16, 1_223
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

@@ -207,15 +207,8 @@ class ListingRows:
         return ()
 
 
-@dataclass(frozen=True)
-class ListedShare:
-    """File of a share, and its rows not in a reserved realm."""
-
-    part: str
-    counted: int
-
-
-def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows) -> ListedShare:
+def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows) -> tuple[str, int]:
+    """Write a share; return its file, and its rows that are in no reserved realm."""
     only, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
     with folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
         for batches in gathered((with_names(batch, settings) for batch in rows), ROWS):
@@ -227,7 +220,7 @@ def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows
             names, codes = words_of(table["realm"])
             reserved = np.array([is_reserved(name) for name in names] + [False])
             counted += len(table) - int(np.count_nonzero(reserved[codes]))
-    return ListedShare(part, counted)
+    return part, counted
 
 
 def _column(table: pa.Table, field: pa.Field, only_dataset: str | None) -> pa.Array:

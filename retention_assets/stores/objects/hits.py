@@ -318,10 +318,3 @@ def witnesses_among(hits: Hits, labels: tuple[str, ...], objects: pa.Table) -> t
     return places, pa.table(
         [text_of(mine["realm"]), text_of(mine["key"]), sources, join_chunks(first["from"])], schema=WITNESSES
     )
-
-
-def witness_words(found: pa.Table) -> pa.Array:
-    """Witnesses for people, with white space collapsed to single spaces."""
-    words = pc.replace_substring_regex(pc.fill_null(text_of(found["from"]), ""), r"\s+", " ")
-    sources = text_of(found["source"])
-    return pc.if_else(pc.equal(words, ""), sources, pc.binary_join_element_wise(sources, words, ": "))

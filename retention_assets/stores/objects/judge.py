@@ -238,29 +238,22 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
         yield begin, end
 
 
-@dataclass(frozen=True)
-class Matches:
-    """All asked runs, and which of their fingerprints tasks met."""
-
-    folder: ScanFolder
-    asked: Sequence[AskedRun]
-    met: Sequence[str]
-    bounds: Sequence[tuple[int, int]]
-
-    def hit(self, number: int) -> Bools:
-        """Mask of the rows of a run that something names."""
-        run, met = self.asked[number], list[Bools]()
-        begins = self.folder.read_values(run.name, 0, 0).begins
-        for name, (first, last) in zip(self.met, self.bounds, strict=True):
-            files, path = self.folder.place(name)
-            with files.open_input_file(path) as source:
-                begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
-                bits = np.frombuffer(source.read_at(end - begin, 8 * (len(self.asked) + 1) + begin), dtype=np.uint8)
-            met.append(np.unpackbits(bits, count=int(begins[last] - begins[first])).view(bool))
-        rows: Ints = np.frombuffer(self.folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
-        hit = np.zeros(run.rows, dtype=bool)
-        hit[rows[np.concatenate(met)]] = True
-        return hit
+def _named_rows(
+    folder: ScanFolder, asked: Sequence[AskedRun], matched: Sequence[str], bounds: Sequence[tuple[int, int]], number: int
+) -> Bools:
+    """Mask of the rows of an asked run that something names."""
+    run, met = asked[number], list[Bools]()
+    begins = folder.read_values(run.name, 0, 0).begins
+    for name, (first, last) in zip(matched, bounds, strict=True):
+        files, path = folder.place(name)
+        with files.open_input_file(path) as source:
+            begin, end = np.frombuffer(source.read_at(16, 8 * number), dtype=np.int64).tolist()
+            bits = np.frombuffer(source.read_at(end - begin, 8 * (len(asked) + 1) + begin), dtype=np.uint8)
+        met.append(np.unpackbits(bits, count=int(begins[last] - begins[first])).view(bool))
+    rows: Ints = np.frombuffer(folder.read_bytes(f"{run.name}.rows"), dtype=np.uint32).astype(np.int64)
+    named = np.zeros(run.rows, dtype=bool)
+    named[rows[np.concatenate(met)]] = True
+    return named
 
 
 # realm, kind, dataset and class; "" for none
@@ -268,15 +261,20 @@ Group = tuple[str, str, str, ObjectClass]
 
 
 def judge_objects(
-    listed: ListedObjects, matches: Matches, runs: Sequence[int], rules: ClassRules, number: int
+    listed: ListedObjects,
+    asked: Sequence[Sequence[AskedRun]],
+    matched: Sequence[str],
+    bounds: Sequence[tuple[int, int]],
+    rules: ClassRules,
+    number: int,
 ) -> dict[Group, list[int]]:
-    """Write the class of each object of a part; return objects and bytes of each group. `runs` are the numbers of the first
-    asked run of each part, and one more."""
+    """Write the class of each object of a part; return objects and bytes of each group. `asked` are the runs of each part."""
+    every, first = [run for runs in asked for run in runs], sum(map(len, asked[:number]))
     groups: dict[Group, list[int]] = {}
     tables = listed.read(number, _COLUMNS)
     with listed.folder.writer(f"{CLASSES}/{listed.parts[number]}", CLASS) as writer:
-        for run in range(runs[number], runs[number + 1]):
-            hit, begin = matches.hit(run), 0
+        for run in range(first, first + len(asked[number])):
+            hit, begin = _named_rows(listed.folder, every, matched, bounds, run), 0
             while begin < len(hit):
                 table = next(tables)
                 part = hit[begin : begin + len(table)]

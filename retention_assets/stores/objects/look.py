@@ -47,8 +47,8 @@ from retention_assets.stores.objects.hits import (
     first_of_each,
     hashes_of,
     hits_of,
+    text_of,
     within_realms,
-    witness_words,
     witnesses_among,
     write_due,
     write_hits,
@@ -117,7 +117,11 @@ class ObjectsLook:
             self.check()
             places, rows = witnesses_among(self.hits, self.labels, objects.select(["realm", "key"]).take(pa.array(asked)))
             at = pc.index_in(pa.array(np.arange(len(objects))), pa.array(asked[places.to_numpy()], pa.int64()))
-            witnesses = witness_words(rows).take(at)
+            # white space collapsed to single spaces
+            who = pc.replace_substring_regex(pc.fill_null(text_of(rows["from"]), ""), r"\s+", " ")
+            sources = text_of(rows["source"])
+            words = pc.if_else(pc.equal(who, ""), sources, pc.binary_join_element_wise(sources, who, ": "))
+            witnesses = words.take(at)
         rules = self.rules(settings, purging)
         codes = classes_of(objects, flags(pc.is_valid(witnesses)), rules)
         # Not covered by the look: in a realm that was PURGING when it began, but is no longer.

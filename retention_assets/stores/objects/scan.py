@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -33,7 +33,6 @@ from retention_assets.stores.objects.folder import (
 from retention_assets.stores.objects.judge import (
     BloomSize,
     Group,
-    Matches,
     MatchObjects,
     add_groups,
     ask_objects,
@@ -116,8 +115,7 @@ class _ScanRun:
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(part.distinct for part in matched)
         effective_fpp = self._rate(distinct + over_edges, size)
-        matches = Matches(self._folder, every, [part.name for part in matched], bounds)
-        judge = partial(judge_objects, listed, matches, [0, *accumulate(len(part) for part in asked)], rules)
+        judge = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
         groups: dict[Group, list[int]] = {}
         for more in self._step("the judgement", judge, len(asked)):
             add_groups(groups, more)
@@ -155,13 +153,13 @@ class _ScanRun:
             write = partial(write_listing, scan.settings, self._folder)
             listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
         before = self._last.scanned if self._last else 0
-        if before and not sum(one.result.counted for one in listed) and before > scan.count_swept():
+        if before and not sum(share.result[1] for share in listed) and before > scan.count_swept():
             raise ScanFailed(
                 scan.settings.name,
                 f"nothing is listed, and the last scan had {before:,} objects. Look whether the place is the right"
                 " one, and whether it can be read.",
             )
-        return as_of, ListedObjects(self._folder, [one.result.part for one in listed if one.end.rows])
+        return as_of, ListedObjects(self._folder, [share.result[0] for share in listed if share.end.rows])
 
     def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], rate: float = 0) -> list[ShareRead[Result]]:
         with _failing(self._scan, "a source"):

@@ -104,12 +104,8 @@ class DatabaseSource:
         return query if self.where is None else query.where(literal_column(f"(\n{self.where}\n)"))
 
 
-@dataclass(frozen=True)
-class RowRange:
-    """Rows after one key and up to another, in the column's order; None is open."""
-
-    after: str | None
-    up_to: str | None
+# rows after one key and up to another, in the column's order; None is open
+RowRange = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True)
@@ -151,15 +147,15 @@ class DatabaseObjects:
     def shares(self, wanted: int) -> Sequence[RowRange]:
         """Split at the bounds of the last ANALYZE if the key is indexed; a single share otherwise."""
         bounds: list[str | None] = [None, *self._bounds(wanted), None]
-        return [RowRange(after, up_to) for after, up_to in pairwise(bounds)]
+        return [*pairwise(bounds)]
 
     def read(self, share: RowRange) -> Iterator[pa.RecordBatch]:
         rows = self.columns()
-        query = rows.query
-        if share.after is not None:
-            query = query.where(rows.key.beyond(share.after, False))
-        if share.up_to is not None:
-            query = query.where(not_(rows.key.beyond(share.up_to, False)))
+        query, (after, up_to) = rows.query, share
+        if after is not None:
+            query = query.where(rows.key.beyond(after, False))
+        if up_to is not None:
+            query = query.where(not_(rows.key.beyond(up_to, False)))
         yield from self._batches(query, rows)
 
     def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
