@@ -5,7 +5,6 @@ Belongs here: the frames that add up (column_statistics, branch_ends, count_reas
 
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,15 +12,18 @@ import pytest
 
 from retention_assets.frames.log import LOG, Log
 from retention_assets.frames.statistics import (
+    DATASET_COUNTS,
     EXAMPLES,
     LARGEST,
     column_statistics,
+    count_by_dataset,
     count_reasons,
     largest_datasets,
     merge_reason_counts,
     merge_statistics,
 )
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
 from retention_assets.frames.views.branch_views import branch_ends, branch_views, branch_views_and_ends
 from retention_assets.frames.views.history import History
 from retention_assets.policy.durations import from_micros, micros
@@ -31,7 +33,7 @@ from retention_assets_tests.policies import random_policies
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
+def log() -> Log:
     """Three hundred random histories."""
     return log_of(random_histories(random.Random(6), 300))
 
@@ -84,9 +86,7 @@ def ends_of(log: pa.Table, most: int = 10**6) -> list[dict[str, Any]]:
         ("a,b: S1:SNAPSHOT@9d", {"a": (1, 1), "b": (1, 1)}),
     ],
 )
-def test_a_branch_has_its_views_and_the_size_of_the_latest(
-    drawing: str, expected: dict[str, tuple[int, int]], tmp_path: Path
-) -> None:
+def test_a_branch_has_its_views_and_the_size_of_the_latest(drawing: str, expected: dict[str, tuple[int, int]]) -> None:
     rows = ends_of(log_of([history(drawing)]).transactions)
     assert {row["branch"]: (row["views"], row["transactions"]) for row in rows} == expected
 
@@ -110,10 +110,6 @@ def test_views_and_ends_are_computed_together(log: Log) -> None:
     views, ends = branch_views_and_ends(log.transactions, AS_OF)
     assert views.equals(branch_views(log.transactions, AS_OF))
     assert ends.to_pylist() == ends_of(log.transactions, 1_000)
-
-
-def test_no_transactions_have_no_branches() -> None:
-    assert [len(table) for table in branch_views_and_ends(LOG.empty_table(), AS_OF)] == [0, 0]
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -141,7 +137,7 @@ def test_columns_are_counted_as_loops_count_them_and_parts_add_up(log: Log) -> N
     assert whole["heads"]["nulls"] == sum(not row["heads"] for row in rows)
 
 
-def test_a_sum_of_sizes_does_not_wrap_around(tmp_path: Path) -> None:
+def test_a_sum_of_sizes_does_not_wrap_around() -> None:
     huge = 2**62
     drawing = " - ".join(f"A{number}:APPEND@{9 - number}d" for number in range(4))
     small = log_of([history(f"main: {drawing}"), history("main: S:SNAPSHOT@1d", dataset="lake/small")]).transactions
@@ -163,7 +159,8 @@ def test_the_largest_datasets_are_those_with_most_bytes(log: Log) -> None:
     assert [(row["bytes"], row["transactions"]) for row in rows] == [(sizes[name], counts[name]) for name in expected]
 
 
-def test_nothing_has_statistics_too() -> None:
+def test_nothing_has_statistics_and_no_branches() -> None:
+    assert [len(table) for table in branch_views_and_ends(LOG.empty_table(), AS_OF)] == [0, 0]
     rows = list(merge_statistics(column_statistics(LOG.empty_table())))
     assert [row["rows"] for row in rows] == [0] * len(LOG)
     assert len(largest_datasets(LOG.empty_table())) == 0
@@ -209,11 +206,34 @@ def test_reasons_of_parts_add_up(log: Log, verdicts: pa.Table) -> None:
     in_pieces = merge_reason_counts(count_reasons(pieces, sizes).to_pylist())
     assert [{**row, "examples": None} for row in in_pieces] == [{**row, "examples": None} for row in whole]
     assert [{**row, "examples": None} for row in apart] == [{**row, "examples": None} for row in whole]
-
-
-def test_reasons_are_in_the_order_of_verdicts_and_the_most_frequent_first(log: Log, verdicts: pa.Table) -> None:
-    rows = merge_reason_counts(count_reasons(verdicts, log.transactions["bytes"]).to_pylist())
-    order = [("mark", "spare", "keep", "open").index(row["verdict"]) for row in rows]
+    # In the order of verdicts, the most frequent first.
+    order = [(("mark", "spare", "keep", "open").index(row["verdict"]), -row["transactions"]) for row in whole]
     assert order == sorted(order)
-    kept = [row["transactions"] for row in rows if row["verdict"] == "keep"]
-    assert kept == sorted(kept, reverse=True)
+
+
+def row(dataset: str, transaction: str, verdict: str, policy: str | None, *codes: str) -> dict[str, object]:
+    reasons = [{"code": code, "witness": "main"} for code in codes]
+    return {"dataset": dataset, "transaction": transaction, "verdict": verdict, "policy": policy, "reasons": reasons}
+
+
+def test_verdicts_are_counted_by_dataset_and_policy_with_the_first_as_an_example() -> None:
+    verdicts = pa.Table.from_pylist(
+        [
+            row("lake/a", "T1", "mark", "p", "SELECTED"),
+            row("lake/a", "T2", "mark", "p", "SELECTED"),
+            row("lake/a", "T3", "open", None),
+            row("lake/b", "T1", "spare", "p", "LATEST_VIEW", "TAG"),
+        ],
+        CANDIDATE_MARKS,
+    )
+    found = count_by_dataset(verdicts, pa.chunked_array([[2**62, 2**62, None, 7]], pa.int64()))
+    assert found.schema == DATASET_COUNTS
+    assert [tuple(one.values()) for one in found.to_pylist()] == [
+        ("lake/a", "mark", "p", 2, 2**63, "T1", "SELECTED", "main"),
+        ("lake/a", "open", None, 1, None, "T3", None, None),
+        ("lake/b", "spare", "p", 1, 7, "T1", "LATEST_VIEW", "main"),
+    ]
+
+
+def test_nothing_is_counted_of_nothing() -> None:
+    assert count_by_dataset(CANDIDATE_MARKS.empty_table(), pa.chunked_array([[]], pa.int64())) == DATASET_COUNTS.empty_table()

@@ -16,6 +16,9 @@ def test_where_nothing_has_a_price_nothing_is_said_of_money(tmp_path: Path) -> N
     assert not read(tmp_path, LAKE).prices.are_set
     assert read(tmp_path, LAKE).prices.of("lake") is None
     assert not prices(tmp_path, "{currency: EUR}").are_set
+    free = prices(tmp_path, "{stores: {lake: {gib_month: 0}}}")
+    # What costs nothing has a price all the same.
+    assert (free.of("ods"), free.of("lake")) == (None, Price(gib_month=0))
 
 
 def test_a_class_of_storage_is_asked_before_its_store_and_that_before_the_default(tmp_path: Path) -> None:
@@ -26,13 +29,6 @@ def test_a_class_of_storage_is_asked_before_its_store_and_that_before_the_defaul
         ("ods", None): 1, ("ods", "STANDARD"): 1, ("ods", "GLACIER"): 3,
     }  # fmt: skip
     assert found.are_set
-
-
-def test_a_store_without_a_price_has_none_where_there_is_no_default(tmp_path: Path) -> None:
-    found = prices(tmp_path, "{stores: {lake: {gib_month: 0}}}")
-    assert found.of("ods") is None
-    # What costs nothing has a price all the same.
-    assert found.of("lake") == Price(gib_month=0)
 
 
 def test_amounts_are_by_the_gib_the_month_and_the_thousand() -> None:
@@ -50,10 +46,7 @@ def test_amounts_are_by_the_gib_the_month_and_the_thousand() -> None:
 def test_what_goes_early_is_billed_for_the_rest_of_its_least_age(age: float, months: float) -> None:
     price = Price(gib_month=0.5, minimum_days=90)
     assert price.ending_early(4 * GIB, age) == pytest.approx(2 * months)
-
-
-def test_without_a_least_age_nothing_goes_early() -> None:
-    assert Price(gib_month=1).ending_early(GIB, 0) == 0
+    assert Price(gib_month=1).ending_early(GIB, age) == 0
 
 
 @pytest.mark.parametrize(
