@@ -18,6 +18,7 @@ from retention_assets.policy.durations import from_micros, micros
 
 # Compared by bytes on both databases: one order everywhere, and indexes at half the cost of a language's order.
 Name = Text(collation="C").with_variant(Text(), "sqlite")
+MOST_BYTES = 2**63 - 1
 
 
 class InstantColumn(TypeDecorator[datetime]):
@@ -93,9 +94,6 @@ def _on_sqlite(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Python 3.11 may have a SQLite before 3.42, without unixepoch('subsec'); it has milliseconds.
     epoch = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
     return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS INTEGER))"
-
-
-MOST_BYTES = 2**63 - 1
 
 
 class ByteSum(FunctionElement[int]):

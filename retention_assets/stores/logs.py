@@ -22,6 +22,9 @@ from retention_assets.silence import is_silence
 from retention_assets.stores.protocol import Only, Store, ask_store, error_text
 from retention_assets.stores.settings import StoreSettings
 
+# pieces into which a share that can't be read is split
+_PIECES = 8
+
 
 def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     """Read the log and the refs of the datasets, with the realms from the settings."""
@@ -84,10 +87,6 @@ def _own_realms(lines: pa.Table) -> dict[str, str]:
     realms = pc.coalesce(join_chunks(rows["realm"]), realms_of(rows))
     pairs = zip(rows["dataset"].to_pylist(), realms.to_pylist(), strict=True)
     return {dataset: realm for dataset, realm in pairs if realm is not None}
-
-
-# pieces into which a share that can't be read is split
-_PIECES = 8
 
 
 @dataclass(frozen=True)

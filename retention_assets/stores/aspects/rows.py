@@ -24,6 +24,16 @@ PREFIX = "urn:li:"
 VERSION_AT = "@"
 
 Key = tuple[str, str]
+_CURRENT = "It is the current version of its urn, which is never deleted."
+_ANOTHER = "The row is another one than was planned: its time or its size has changed."
+_UNPLANNED = "There was no such row when it was planned, and now there is one."
+_NO_CURRENT = "Its urn has no current version any more, so nobody can say what it is the history of."
+_ROLLED_BACK = (
+    "Version {newest} of its urn is gone, the newest that was to stay: after a rollback, older versions are newer again."
+)
+_NO_ROW = "This is no name of a row of this dataset, such as <urn>@<version>."
+RACED = "The row changed in the moment in which it was to be deleted."
+Row = tuple[str, int]
 
 
 def dataset_of(store: str, entity: str | None, aspect: str) -> str:
@@ -50,19 +60,6 @@ def row_of(transaction: str, entity: str) -> tuple[str, int] | None:
 @cache
 def _begin_of(entity: str) -> str:
     return f"{PREFIX}{entity}:" if _ENTITY.fullmatch(entity) else ""
-
-
-_CURRENT = "It is the current version of its urn, which is never deleted."
-_ANOTHER = "The row is another one than was planned: its time or its size has changed."
-_UNPLANNED = "There was no such row when it was planned, and now there is one."
-_NO_CURRENT = "Its urn has no current version any more, so nobody can say what it is the history of."
-_ROLLED_BACK = (
-    "Version {newest} of its urn is gone, the newest that was to stay: after a rollback, older versions are newer again."
-)
-_NO_ROW = "This is no name of a row of this dataset, such as <urn>@<version>."
-RACED = "The row changed in the moment in which it was to be deleted."
-
-Row = tuple[str, int]
 
 
 class RowNote(NamedTuple):

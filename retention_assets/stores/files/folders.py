@@ -35,6 +35,9 @@ from retention_assets.stores.places.own_files import identity_of
 TRANSACTION = "{transaction}"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _GLOB = re.compile(r"[*?\[\]]")
+_REMEDY = "Mend the log, or remove its data by hand."
+# transactions, and datasets, that are looked for at most
+_MOST = 50
 
 
 def fold_case(name: str) -> str:
@@ -115,9 +118,6 @@ class FolderLayout:
             raise Refused(f"The dataset {quote(dataset)} is not of the store {self.store}.")
         _check("dataset", dataset, *name.split("/"))
         return name
-
-
-_REMEDY = "Mend the log, or remove its data by hand."
 
 
 def _check(what: str, name: str, *segments: str) -> None:
@@ -267,10 +267,6 @@ def _tree(index: LogIndex, layout: FolderLayout) -> _FolderTree:
     for dataset in index.files:
         tree.add(dataset, layout.pattern(dataset))
     return tree
-
-
-# transactions, and datasets, that are looked for at most
-_MOST = 50
 
 
 @dataclass(frozen=True)

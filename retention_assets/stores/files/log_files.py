@@ -42,6 +42,16 @@ _VERSIONS = (*_EXACT, "mtime", "LastModified", "last_modified")
 _SAYS_NOTHING = ("name", "size", "type", "Key", "Size", "StorageClass")
 # nanoseconds; file systems may keep times no finer, and two changes within one grain can look the same
 _GRAIN = 2_000_000_000
+# larger files keep only their ids in memory; their lines are read on demand
+WHOLE_BYTES = 64 << 20
+# bytes that a process caches, over all logs
+_KEPT_BYTES = 256 << 20
+# files read together
+_AT_ONCE = 1_000
+# bytes of Python objects per dataset: its name and an array of places
+_PER_DATASET = 250
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_NO_IDS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True)
@@ -183,18 +193,6 @@ def _version(info: Mapping[str, Any]) -> str:
     return repr(sorted(facts.items(), key=str))
 
 
-# larger files keep only their ids in memory; their lines are read on demand
-WHOLE_BYTES = 64 << 20
-# bytes that a process caches, over all logs
-_KEPT_BYTES = 256 << 20
-# files up to this size are read many at a time
-_SMALL = SMALL
-_AT_ONCE = 1_000
-# bytes of Python objects per dataset: its name and an array of places
-_PER_DATASET = 250
-_MD5 = re.compile(r"[0-9a-f]{32}")
-
-
 @dataclass(frozen=True, eq=False)
 class ContentSlice:
     """Lines of a file in file order, and the places of each dataset's lines."""
@@ -287,7 +285,7 @@ def lines_of_all(wanted: Mapping[LogFile, Collection[str]]) -> list[pa.Table]:
 
 def _can_be_joined(file: LogFile) -> bool:
     fs, _ = open_file_system(file.log)
-    return is_local(fs) and 0 < file.size <= _SMALL and is_plain(file.name)
+    return is_local(fs) and 0 < file.size <= SMALL and is_plain(file.name)
 
 
 def _read_together(files: Sequence[LogFile], datasets: Collection[str]) -> pa.Table | None:
@@ -314,9 +312,6 @@ def ids_of(file: LogFile, dataset: str) -> pa.Array:
     return (
         join_chunks(slice_.table["transaction"].take(slice_.rows[dataset]).drop_null()) if dataset in slice_.rows else _NO_IDS
     )
-
-
-_NO_IDS = pa.array([], pa.string())
 
 
 @contextmanager

@@ -35,6 +35,27 @@ _Value = TypeVar("_Value")
 _MOST = 64 * 2**20
 # overhead of a value, its key included
 _LEAST = 1_000
+_LIST = StructType(
+    NestedField(500, "manifest_path", StringType(), required=True),
+    NestedField(501, "manifest_length", LongType(), required=True),
+    NestedField(517, "content", IntegerType(), required=False),
+    NestedField(504, "added_files_count", IntegerType(), required=False),
+    NestedField(505, "existing_files_count", IntegerType(), required=False),
+    NestedField(506, "deleted_files_count", IntegerType(), required=False),
+)
+_FILE = StructType(
+    NestedField(100, "file_path", StringType(), required=True),
+    NestedField(104, "file_size_in_bytes", LongType(), required=True),
+)
+_MANIFEST = StructType(
+    NestedField(0, "status", IntegerType(), required=True),
+    NestedField(2, "data_file", _FILE, required=True),
+)
+_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
+# bytes of memory per entry of a manifest or list, with its texts
+_MEMORY = 700
+# a disk or a network may fail briefly; a missing or broken file stays so
+_TRIES = 3
 
 
 class ParsedFiles:
@@ -75,29 +96,6 @@ class ParsedFiles:
 
 # for callers that read each file once
 NOTHING_KEPT = ParsedFiles(0)
-
-
-_LIST = StructType(
-    NestedField(500, "manifest_path", StringType(), required=True),
-    NestedField(501, "manifest_length", LongType(), required=True),
-    NestedField(517, "content", IntegerType(), required=False),
-    NestedField(504, "added_files_count", IntegerType(), required=False),
-    NestedField(505, "existing_files_count", IntegerType(), required=False),
-    NestedField(506, "deleted_files_count", IntegerType(), required=False),
-)
-_FILE = StructType(
-    NestedField(100, "file_path", StringType(), required=True),
-    NestedField(104, "file_size_in_bytes", LongType(), required=True),
-)
-_MANIFEST = StructType(
-    NestedField(0, "status", IntegerType(), required=True),
-    NestedField(2, "data_file", _FILE, required=True),
-)
-_HEADER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
-# bytes of memory per entry of a manifest or list, with its texts
-_MEMORY = 700
-# a disk or a network may fail briefly; a missing or broken file stays so
-_TRIES = 3
 
 
 class Unreadable(Exception):

@@ -54,15 +54,15 @@ _NO_TIME = "Rows of the table {table} do not have the time that was set: the dat
 _NO_NOTE = "It was not there when the sweep was planned, so it is another one of the same key."
 
 Statement = Callable[[TableRows, Sequence[str]], Delete | Update]
+# made once: for each note it would take as long as the note
+_NOTE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# columns without fractions round a time, in MySQL to the next second
+_ROUNDED = timedelta(seconds=1)
 
 
 def note_of(row: Row[Any]) -> str:
     values = {name: value for name, value in zip(row._fields, row, strict=True) if name in NOTED}
     return _NOTE.encode(values)
-
-
-# made once: for each note it would take as long as the note
-_NOTE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def reason_changed(note: str | None, present: str) -> str | None:
@@ -238,10 +238,6 @@ class UnitRun(GuardedDelete[Target, str]):
             # returned open
             stack.pop_all()
         return connection
-
-
-# columns without fractions round a time, in MySQL to the next second
-_ROUNDED = timedelta(seconds=1)
 
 
 def delete_rows(tables: RecordTables) -> RowAction:

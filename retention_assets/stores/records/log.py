@@ -25,6 +25,10 @@ from retention_assets.sql.foreign import ForeignDatabase
 from retention_assets.sql.streams import are_datetimes
 from retention_assets.stores.records.tables import ATTRIBUTE_COLUMNS, TIMES, RecordTables, attribute_text
 
+# units of work read at once: in key order, and by name
+PAGE, NAMED = 200_000, 5_000
+_HASH = "retention_crc32"
+
 
 @dataclass(frozen=True)
 class KeyPaging:
@@ -61,11 +65,6 @@ def read_pages(database: ForeignDatabase, tables: RecordTables, query: Select[An
         if len(rows) < paging.size:
             return
         after = rows[-1][0]
-
-
-# units of work read at once: in key order, and by name
-PAGE, NAMED = 200_000, 5_000
-_HASH = "retention_crc32"
 
 
 def lines_of(

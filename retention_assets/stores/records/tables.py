@@ -63,6 +63,12 @@ from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.settings import RealmColumn
 
 _INTEGER = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
+TIMES = ("opened_at", "closed_at", "archived_at")
+LOG_COLUMNS = (*TIMES, "type")
+# root columns that become attributes, by name
+ATTRIBUTE_COLUMNS = ("type", "realm")
+# what a note says of a root row
+NOTED = (*TIMES, *ATTRIBUTE_COLUMNS)
 
 
 class _AnyLength(UserDefinedType[str]):
@@ -191,14 +197,6 @@ def _as_number(text: str) -> int | None:
         return _integer(text)
     except ValueError:
         return None
-
-
-TIMES = ("opened_at", "closed_at", "archived_at")
-LOG_COLUMNS = (*TIMES, "type")
-# root columns that become attributes, by name
-ATTRIBUTE_COLUMNS = ("type", "realm")
-# what a note says of a root row
-NOTED = (*TIMES, *ATTRIBUTE_COLUMNS)
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,7 @@ def test_small_files_are_read_together_and_say_the_same(tmp_path: Path, monkeypa
     names = ["lake/a", "lake/c"]
     together = lake.store().read(names)
     with monkeypatch.context() as alone:
-        alone.setattr(log_files, "_SMALL", 0)
+        alone.setattr(log_files, "SMALL", 0)
         assert together.equals(lake.store().read(names))
     assert together["transaction"].to_pylist() == ["T1", "T2", "T3", "T1", "T4", "T5", "T6"]
     assert together["fault"].to_pylist()[5] == "opened_at is not a time: yesterday"
