@@ -73,6 +73,13 @@ def test_the_command_line_starts_without_dagster_and_spark(tree: Mapping[str, st
     assert "click" in loaded, "the walk has not even found what the command line does import"
 
 
+def test_definitions_load_without_what_takes_longer_than_they_do(tree: Mapping[str, str]) -> None:
+    """A daemon loads them anew for every run."""
+    loaded = {name.partition(".")[0] for name in loaded_by("retention_assets.definitions", tree)}
+    assert loaded & {"boto3", "duckdb", "fsspec", "pandas", "polars", "pyiceberg", "s3fs"} == set()
+    assert "pyarrow" in loaded
+
+
 def test_the_tree_was_found(tree: Mapping[str, str]) -> None:
     assert {"retention_assets.__init__", "retention_assets.errors", __name__} <= tree.keys()
 

@@ -6,7 +6,7 @@ No rule of retention is decided here.
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pyarrow as pa
@@ -55,7 +55,6 @@ from retention_assets.pipeline.read_tokens import (
     write_begun,
     write_tokens,
 )
-from retention_assets.pipeline.scans import RunScans, SparkScanner, scan_stores
 from retention_assets.pipeline.stage import (
     OutputParts,
     Source,
@@ -100,6 +99,9 @@ from retention_assets.render.summaries import (
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, outside_times
+
+if TYPE_CHECKING:
+    from retention_assets.pipeline.scans import RunScans
 
 
 def counted_realms(ledger: Ledger) -> tuple[str, ...]:
@@ -186,6 +188,9 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     A dataset whose log is not sound is refused whole, with its fault in the table below. Nothing of it is judged; the other
     datasets go on.
     """
+    # imported here: with scans come DuckDB, pandas and fsspec, and each takes longer to import than the definitions to load
+    from retention_assets.pipeline.scans import SparkScanner, scan_stores
+
     stores = run.retention.stores()
     if not stores:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
@@ -201,7 +206,7 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
         return _read(run, ledger, [*present.values()], scans, elsewhere)
 
 
-def _read(run: Step, ledger: Ledger, stores: list[Store], scans: RunScans, elsewhere: list[ChosenDatasets]) -> Metadata:
+def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", elsewhere: list[ChosenDatasets]) -> Metadata:
     begun = run.retention.present()
     plain = choose_datasets(stores, run.datasets)
     chosen = [*plain, *scans.chosen, *elsewhere]

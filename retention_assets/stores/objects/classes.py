@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from retention_assets.exchange.attributes import attribute_map
 from retention_assets.frames.arrays import NEVER, Bools, Small, as_micros, integers, join_chunks
 from retention_assets.frames.log import ATTRIBUTES, LINES, holds_dataset
 from retention_assets.policy.durations import micros
@@ -153,9 +154,6 @@ def dataset_lines(realms: Mapping[str, str | None]) -> pa.Table:
 
 def object_lines(rows: pa.Table) -> pa.Table:
     """Lines of objects (rows of `KEPT` and `class`), with their witnesses if there is a column of these."""
-    # imported here: with it come DuckDB and pandas, which loading definitions does not need
-    from retention_assets.exchange.attributes import attribute_map
-
     columns = {name: join_chunks(rows[name]) for name in rows.column_names}
     words, created = columns["class"].dictionary_decode().cast(pa.string()), columns["created_at"]
     number = pc.index_in(words, pa.array([str(name) for name in CLASSES]))

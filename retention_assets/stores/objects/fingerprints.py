@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.util import hash_array  # type: ignore[import-untyped]  # it has no types
 
 from retention_assets.frames.arrays import Bools, Ints, flags, integers
 
@@ -47,9 +48,6 @@ class Fingerprints:
             codes = codes + folders * len(names)
         begins = pa.array(prefixes, pa.large_binary())
         out = np.empty(len(keys), dtype=np.uint64)
-        # imported here: pandas takes longer to import than all of Dagster's definitions
-        from pandas.util import hash_array  # type: ignore[import-untyped]  # it has no types
-
         for at in range(0, len(keys), _BLOCK):
             texts = keys.slice(at, _BLOCK).cast(pa.large_binary())
             if len(prefixes) > 1:
