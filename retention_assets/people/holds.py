@@ -107,8 +107,7 @@ def _with_any_signs(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-def hold_row(hold: Hold, source: str) -> dict[str, Any]:
-    """`scope` shows in globs what the hold covers."""
+def _hold_row(hold: Hold, source: str) -> dict[str, Any]:
     datasets = hold.datasets.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {
         "name": hold.name,
@@ -159,7 +158,7 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
         next=f"`retention release {shlex.quote(placed.name or '')} --reason …` ends it.",
         notes=notes,
         failures=empty,
-        data={**hold_row(placed, "ledger"), **counts},
+        data={**_hold_row(placed, "ledger"), **counts},
     )
 
 
@@ -222,9 +221,9 @@ def list_holds(request: Request, environment: Environment) -> Result:
     with environment.ledger_if_any() as ledger:
         # Other folders of policies have brought more.
         of_files += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in of_files]
-        rows = [hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
+        rows = [_hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
         notes = what_is_missing(environment, ledger, policies=True)
-    rows += [hold_row(each, "file") for each in of_files if each.is_live(at)]
+    rows += [_hold_row(each, "file") for each in of_files if each.is_live(at)]
     return Result(data=rows, tables=lambda: [hold_table(rows)], notes=notes)
 
 

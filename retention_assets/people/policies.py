@@ -74,8 +74,7 @@ def rules_of(policies: Policies, log: Log, settings: Settings) -> tuple[RulesInF
     return rules, (note,)
 
 
-def read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[str, ...]]:
-    """Read the log of a path, or of all stores of the settings; and say why a store can't be read."""
+def _read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[str, ...]]:
     if path is not None:
         # DuckDB takes longer to import than all of this, and only a file needs it.
         from retention_assets.exchange import read_log
@@ -87,7 +86,7 @@ def read_all(path: Path | None, environment: Environment) -> tuple[Log, tuple[st
     lines, away = [LINES.empty_table()], list[str]()
     for settings in environment.settings.stores:
         try:
-            lines += [_lines_of(store) for store in environment.stores([settings.name]).values()]
+            lines.append(_lines_of(environment.stores([settings.name])[settings.name]))
         except Refused as fault:
             away.append(str(fault))
     if len(lines) == 1:
@@ -128,7 +127,7 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
         return Result(bad_input=fault.first_problems(), data={"valid": False, "problems": problems})
     warnings = _without_branches(policies, settings)
     if of_settings:
-        warnings = [*store_warnings(environment), *_heads_warning(settings), *_unknown_words(policies, environment), *warnings]
+        warnings = [*_store_warnings(environment), *_heads_warning(settings), *_unknown_words(policies, environment), *warnings]
     idle = _idle_rules(policies, environment) if of_settings else []
     rules = [(policy.name, sentence(policy)) for policy in policies.policies]
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
@@ -156,8 +155,7 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
 validate = command(validate_policies, "validate")
 
 
-def store_warnings(environment: Environment) -> list[tuple[str, str]]:
-    """Warnings of each store before it is used. One that can't be asked says why."""
+def _store_warnings(environment: Environment) -> list[tuple[str, str]]:
     warnings = []
     for name, store in environment.stores().items():
         try:
@@ -201,11 +199,14 @@ def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str,
 
 
 def _unknown_words(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
-    aspects = [store.name for store in environment.settings.stores if store.kind == "aspects"]
-    if not policies.entries or not aspects:
+    if not policies.entries or not (aspects := _aspects(environment.settings)):
         return []
     names = list_datasets(environment).names
     return [(" and ".join(aspects), text) for text in warn_of_unknown(policies.entries, names, environment)]
+
+
+def _aspects(settings: Settings) -> list[str]:
+    return [store.name for store in settings.stores if store.kind == "aspects"]
 
 
 @examples("retention schema > policies/schema.json")
@@ -238,7 +239,7 @@ def policy_overwrite(request: EntryRequest, environment: Environment) -> Result:
     """Take what the files say of an entry into the policy book, as a person's decision; this ends a drift."""
     items = {item.name: item for item in items_of(read_policies(environment.settings))}
     if request.name not in items:
-        raise unknown_entry(request.name, "the policy files", list(items))
+        raise _unknown_entry(request.name, "the policy files", list(items))
     with environment.ledger() as ledger:
         written = ledger.policy_book.write(items[request.name], request.actor, request.reason)
     return _written(written, "no mark was touched. The next evaluation judges by it.")
@@ -262,14 +263,8 @@ def policy_revoke(request: EntryRequest, environment: Environment) -> Result:
     return _written(written, next_, orphaned_marks=orphaned)
 
 
-def unknown_entry(name: str, where: str, known: Sequence[str]) -> BadInput:
+def _unknown_entry(name: str, where: str, known: Sequence[str]) -> BadInput:
     return BadInput(Problem(f"'{name}' is not in {where}", key="name", remedy=suggest(name, known)))
-
-
-def _compare_with_files(stored: Sequence[Stored], files: Policies, settings: Settings) -> list[BookDecision]:
-    loaded = [as_loaded(item) for item in items_of(files)]
-    aspects = [store.name for store in settings.stores if store.kind == "aspects"]
-    return compare(stored, loaded, settings.overwrite_user_policies, aspects)
 
 
 @operation(Kind.LOOK, "retention policies", "retention policies show raw-30-days")
@@ -281,8 +276,11 @@ def show_book(request: Request, environment: Environment) -> Result:
         stored = ledger.policy_book.newest() if ledger else []
         orphaned = ledger.policy_book.orphaned() if ledger else []
         notes = what_is_missing(environment, ledger, policies=True)
+    decisions: list[BookDecision] = []
     # Without a book there is nothing that files could differ from.
-    decisions = _compare_with_files(stored, files, settings) if ledger and files else []
+    if ledger and files:
+        loaded, aspects = [as_loaded(item) for item in items_of(files)], _aspects(settings)
+        decisions = compare(stored, loaded, settings.overwrite_user_policies, aspects)
     rows = _book_rows(stored, decisions, orphaned)
     return Result(
         data={"entries": rows, "orphaned": [vars(each) for each in orphaned]},
@@ -320,7 +318,7 @@ def show_versions(request: VersionsRequest, environment: Environment) -> Result:
     with environment.existing_ledger() as ledger:
         versions = ledger.policy_book.versions(request.name)
         if not versions:
-            raise unknown_entry(request.name, "the policy book", [entry.name for entry in ledger.policy_book.newest()])
+            raise _unknown_entry(request.name, "the policy book", [entry.name for entry in ledger.policy_book.newest()])
     rows = []
     for version in versions:
         item = item_of(request.name, version.content)
@@ -398,9 +396,9 @@ def make_preview(request: PreviewRequest, environment: Environment) -> Result:
     """Show what policies would decide about a log. Writes nothing, deletes nothing."""
     settings = environment.settings
     policies = policies_of(request.policies, settings)
-    log, away = read_all(request.log, environment)
+    log, away = _read_all(request.log, environment)
     rules, notes = rules_of(policies, log, settings)
-    warnings = () if request.log else store_warnings(environment)
+    warnings = () if request.log else _store_warnings(environment)
     found = evaluation.preview(log, rules, request.as_of or now())
     return Result(
         tables=lambda: preview_tables(found, request.most),
@@ -445,7 +443,7 @@ def make_comparison(request: CompareRequest, environment: Environment) -> Result
     """Show what another set of policies would newly mark and no longer mark."""
     settings, at = environment.settings, request.as_of or now()
     before, after = (policies_of((path,), settings) for path in request.policies)
-    log, away = read_all(request.log, environment)
+    log, away = _read_all(request.log, environment)
     (old, notes), (new, more) = rules_of(before, log, settings), rules_of(after, log, settings)
     changes, rows = evaluation.compare(log, old, new, at)
     data: dict[str, Any] = {"changes": [vars(change) for change in changes]}

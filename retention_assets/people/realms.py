@@ -106,8 +106,7 @@ def reported_realms(ledger: Ledger) -> tuple[ReportedRealm, ...]:
     return tuple(ReportedRealm(one.realm.name, one.realm.status, one.words) for one in realm_states(ledger) if one.left)
 
 
-def purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:
-    """Warn of what purging a realm does, and when."""
+def _purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:
     _check_grace(grace, environment)
     if grace is None:
         with environment.ledger_if_any() as ledger:
@@ -134,12 +133,12 @@ def _check_grace(grace: Duration | None, environment: Environment) -> None:
         )
 
 
-def refuse_unknown(name: str, environment: Environment) -> None:
-    """Refuse to purge a realm in which no store has anything: it is probably misspelt."""
+def _refuse_unknown(name: str, environment: Environment) -> None:
+    # a realm in which no store has anything is probably misspelt
     if not is_realm_name(name):
         # the ledger refuses it with its own sentence
         return
-    known, away = known_realms(environment)
+    known, away = _known_realms(environment)
     if any(is_within(one, name) for one in known):
         return
     guess = suggest(name, sorted(known))
@@ -151,11 +150,8 @@ def refuse_unknown(name: str, environment: Environment) -> None:
     )
 
 
-def known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Realms in which a store had something when its logs were read last, and the stores that can't be asked.
-
-    Where no run has read any log yet, the stores are asked.
-    """
+def _known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str, str]]:
+    # by the logs as they were read last; where no run has read any yet, the stores are asked
     with environment.ledger_if_any() as ledger:
         folders = ledger.publications.named("transaction_log") if ledger else {}
     found = set[str]()
@@ -184,9 +180,9 @@ def change_realm(request: RealmRequest, environment: Environment) -> Result:
     _check_grace(request.grace, environment)
     purges = request.status is Status.PURGING
     if purges and not request.anyway:
-        refuse_unknown(request.name, environment)
+        _refuse_unknown(request.name, environment)
     if purges and not request.yes:
-        warning = purge_warning(request.name, request.grace, environment)
+        warning = _purge_warning(request.name, request.grace, environment)
         raise Refused(f"Nothing was changed. {warning} If that is meant, say --yes, or set `yes: true` in a launchpad.")
     with environment.ledger() as ledger:
         grace = request.grace
@@ -247,8 +243,8 @@ def realm_command(format_: str, actor: str, **given: Any) -> ExitCode:
     if status == PURGING and (yes or sys.stdin.isatty()):
         request, environment = RealmRequest(actor=actor, **given_fields(given)), find_environment()
         if not anyway:
-            refuse_unknown(name, environment)
-        say(purge_warning(name, request.grace, environment))
+            _refuse_unknown(name, environment)
+        say(_purge_warning(name, request.grace, environment))
         if not yes and not confirm(f"Purge {name}?", err=True):
             raise Refused("Nothing was changed.")
         # unknown names were refused above

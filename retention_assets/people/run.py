@@ -1,7 +1,6 @@
 """`retention run`: the job `cycle` without a UI, through Dagster. At a terminal a person first sees what it would delete."""
 
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
@@ -108,7 +107,9 @@ def run(format_: str, **given: Any) -> ExitCode:
             accept_large, confirmed = True, write_confirmed(plan.deleted, folder / "confirmed.parquet")
             if len(plan.deleted):
                 with environment.ledger() as ledger:
-                    ledger.confirm(request.actor, _amounts(plan))
+                    sizes, datasets = plan.deleted["bytes"].to_pylist(), plan.deleted["dataset"].unique().to_pylist()
+                    amounts = {"datasets": sorted(datasets), "transactions": len(sizes)}
+                    ledger.confirm(request.actor, {**amounts, "bytes": sum(size or 0 for size in sizes)})
         if "dagster" not in sys.modules:
             # Loading it takes as long as starting Spark does.
             environment.start_spark()
@@ -169,8 +170,3 @@ def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
         return confirm(f"{plan.deletions} Go on?", err=True)
     print_parts((plan.deletions, *plan.sentences, *plan.deletion_tables()))
     return confirm("Go on?")
-
-
-def _amounts(plan: RetentionPlan) -> Mapping[str, Any]:
-    sizes, datasets = plan.deleted["bytes"].to_pylist(), plan.deleted["dataset"].unique().to_pylist()
-    return {"datasets": sorted(datasets), "transactions": len(sizes), "bytes": sum(size or 0 for size in sizes)}

@@ -63,8 +63,7 @@ class ExportRequest(Request):
     everything: bool = False
 
 
-def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
-    """Render a scan, with all its counts where the result is at hand."""
+def _scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
     return {**asdict(scan), "status": scan.status.value, **({"result": json.loads(result)} if result else {})}
 
 
@@ -72,14 +71,16 @@ def scan_dict(scan: ScanRecord, result: str | None = None) -> dict[str, Any]:
 @contextmanager
 def list_scans(request: ScansRequest, environment: Environment) -> Iterator[Result]:
     """List the newest scans of a store or of all, as many of each as its settings keep, the newest first."""
-    stores = scanned_stores(environment) if request.store is None else [_store(environment, request.store)]
+    stores = _scanned_stores(environment) if request.store is None else [_store(environment, request.store)]
     with environment.ledger_if_any() as ledger:
         scans = [scan for store in stores if ledger for scan in ledger.scans.newest(store.name, store.scans_kept)]
         scans.sort(key=lambda scan: -scan.id)
         yield Result(
             tables=lambda: [scan_table(scans)],
             # with all their counts by realm, kind and class, which are read one by one
-            pieces=lambda: json_rows(scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id)) for scan in scans if ledger),
+            pieces=lambda: json_rows(
+                _scan_dict(scan, ledger.scans.results([scan.id]).get(scan.id)) for scan in scans if ledger
+            ),
             next="\nNext: ".join(
                 f"`retention scans {quote(scan.store)} accept {scan.id} -r …` lets it mark." for scan in _waiting(scans)
             ),
@@ -107,7 +108,7 @@ def scan_accept(request: AcceptScanRequest, environment: Environment) -> Result:
     return Result(
         headline=f"Scan {scan.id} of {scan.store} is accepted, though {scan.reason}.",
         next="the next `retention run` judges it, and marks what its policies select.",
-        data=scan_dict(scan),
+        data=_scan_dict(scan),
     )
 
 
@@ -163,12 +164,12 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
     )
 
 
-def scanned_stores(environment: Environment) -> list[ObjectsSettings]:
+def _scanned_stores(environment: Environment) -> list[ObjectsSettings]:
     return [one for one in environment.settings.stores if isinstance(one, ObjectsSettings)]
 
 
 def _store(environment: Environment, name: str) -> ObjectsSettings:
-    stores = {one.name: one for one in scanned_stores(environment)}
+    stores = {one.name: one for one in _scanned_stores(environment)}
     if name in stores:
         return stores[name]
     expected = f"one of {', '.join(stores)}" if stores else "a store of kind objects in the settings; there is none"
