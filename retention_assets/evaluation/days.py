@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import NEVER, Bools, Ints, as_micros, flags, integers, join_chunks, keys_of
-from retention_assets.frames.log import LOG, Log, bounds_of, is_in_log
+from retention_assets.frames.log import LOG, Log, attribute_of, bounds_of, is_in_log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.policy.durations import from_micros, micros, text_of
@@ -421,7 +421,7 @@ def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
     classes: list[str | None] = [None]
     which = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:
-        words = pc.map_lookup(join_chunks(log["attributes"]), pa.scalar(_CLASS), "first").dictionary_encode()
+        words = attribute_of(log, _CLASS).dictionary_encode()
         classes = [*words.dictionary.to_pylist(), None]
         which = integers(words.indices, len(classes) - 1).astype(np.int64)
     by_class = [terms.prices.of(terms.store, name) for name in classes]

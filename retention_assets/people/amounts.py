@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from retention_assets.datasets import store_of
-from retention_assets.frames.arrays import join_chunks, keys_of
-from retention_assets.frames.log import SUMMED
+from retention_assets.frames.arrays import keys_of
+from retention_assets.frames.log import SUMMED, attribute_of
 from retention_assets.settings.sections import Prices
 
 _DAY = timedelta(days=1)
@@ -64,7 +64,7 @@ class PriceFacts:
         if not self.prices.are_set or not len(log):
             return
         mine = log.filter(pc.is_in(keys_of(log), value_set=keys))
-        classes = pc.map_lookup(join_chunks(mine["attributes"]), pa.scalar("storage_class"), "first")
+        classes = attribute_of(mine, "storage_class")
         names = zip(mine["dataset"].to_pylist(), mine["transaction"].to_pylist(), strict=True)
         values = zip(mine["files"].to_pylist(), classes.to_pylist(), strict=True)
         self.of_transactions.update(zip(names, values, strict=True))
