@@ -158,14 +158,6 @@ def test_members_of_an_act_fit_its_digest_in_whatever_order_they_come(marked: Le
     assert marked.verify().faults == ()
 
 
-def test_what_failed_is_swept_the_next_time(marked: Ledger) -> None:
-    for _ in range(2):
-        marked.leases.give_up([swept(marked, outcomes=dict.fromkeys(("T1", "T2", "T3"), Outcome.FAILED))])
-    rows = marked.marks.table().to_pylist()
-    assert {(row["attempts"], row["last_error"]) for row in rows} == {(2, "no")}
-    assert marked.verify().faults == ()
-
-
 def test_what_is_spared_says_why_and_can_be_marked_again(marked: Ledger) -> None:
     lease = take_lease(marked)
     first, second = ids(marked, "T1", "T2")

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -14,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.log import DATASETS, INSTANT, LINES, LOG, Log
+from retention_assets.frames.log import DATASETS, INSTANT, LOG, Log
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.model import Policy, Sweep
 from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
-from retention_assets.stores.protocol import Capabilities, Only, PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget, Target
 from retention_assets.sweep import opening
 from retention_assets.sweep.engine import stop_on_signals
 from retention_assets.sweep.execute import cut_batches, pause
@@ -28,101 +29,58 @@ from retention_assets.sweep.opening import classes_of, opening_of
 from retention_assets.sweep.read import StoreReading
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
+from retention_assets_tests.sweep.lakes import FIVE, Lake
 
 DAY = timedelta(days=1)
 EMPTY = Log(LOG.empty_table(), DATASETS.empty_table())
 
 
-class Store:
-    """A store that answers each question in its own way, and lets nobody delete or expire anything."""
-
-    name = "lake"
-    capabilities = Capabilities(expiry=True, guards=True)
-
-    def __init__(self) -> None:
-        self.token = "1"
-
-    def datasets(self) -> list[str]:
-        return ["lake/a", "lake/b"]
-
-    def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        return [(name,) for name in datasets]
-
-    def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:
-        self.only = only
-        row = {"transaction": "T1", "type": "APPEND", "status": "OPEN", "opened_at": AS_OF}
-        return pa.Table.from_pylist([{**row, "dataset": name} for name in datasets], LINES)
-
-    def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        return {name: self.token for name in datasets if name != "lake/gone"}
-
-    def warnings(self) -> list[str]:
-        return ["an index is missing"]
-
-    def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
-        return [PreparedTarget(name, len(dataset) * 10, f"note of {name}") for name in transactions]
-
-    def sweep(self, *_: object) -> list[SweptTarget]:
-        raise AssertionError("it was told to delete")
-
-    def expire(self, *_: object) -> list[SweptTarget]:
-        raise AssertionError("it was told to expire")
-
-
 # --- the dry run's store ---
 
 
-def test_a_recording_store_writes_down_what_would_be_deleted_and_deletes_nothing() -> None:
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake").has(FIVE).has("main: S1:SNAPSHOT@9d", "lake/e")
+
+
+def test_a_recording_store_writes_down_what_would_be_deleted_and_deletes_nothing(lake: Lake) -> None:
     """Transactions of one name in two datasets are two; of one that was not prepared nobody knows the size."""
-    recording = RecordingStore(Store())
-    for dataset in ("lake/a", "lake/other"):
-        recording.prepare(dataset, ["T1"])
-    targets = [Target("T1"), Target("T2")]
-    assert recording.sweep("lake/a", targets, 1) == [
-        SweptTarget("T1", Outcome.DELETED, 60),
-        SweptTarget("T2", Outcome.DELETED, 0),
-    ]
-    assert recording.sweep("lake/other", targets[:1], 1) == [SweptTarget("T1", Outcome.DELETED, 100)]
+    before, recording = lake.left(), RecordingStore(lake.stores["lake"])
+    (one,), (other,) = (recording.prepare(dataset, ["S1"]) for dataset in ("lake/d", "lake/e"))
+    assert one.bytes
+    targets = [Target("S1"), Target("S2")]
+    assert recording.sweep("lake/d", targets, 1) == [
+        SweptTarget("S1", Outcome.DELETED, one.bytes), SweptTarget("S2", Outcome.DELETED, 0),
+    ]  # fmt: skip
+    assert recording.sweep("lake/e", targets[:1], 1) == [SweptTarget("S1", Outcome.DELETED, other.bytes or 0)]
     assert recording.recorded == [
-        RecordedDeletion("lake/a", "T1", 60),
-        RecordedDeletion("lake/a", "T2", None),
-        RecordedDeletion("lake/other", "T1", 100),
-    ]
+        RecordedDeletion("lake/d", "S1", one.bytes), RecordedDeletion("lake/d", "S2", None),
+        RecordedDeletion("lake/e", "S1", other.bytes),
+    ]  # fmt: skip
+    assert lake.left() == before
 
 
-def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_would_be_taken_back() -> None:
-    recording = RecordingStore(Store())
-    recording.prepare("lake/a", ["T1"])
-    targets = [Target("T1"), Target("T2")]
-    expected = [SweptTarget("T1", Outcome.EXPIRING), SweptTarget("T2", Outcome.EXPIRING)]
-    assert recording.expire("lake/a", targets, None, 1) == expected
+def test_a_recording_store_writes_down_times_that_would_be_given_and_none_that_would_be_taken_back(lake: Lake) -> None:
+    recording = RecordingStore(lake.stores["lake"])
+    (prepared,) = recording.prepare("lake/d", ["S1"])
+    targets = [Target("S1"), Target("S2")]
+    expected = [SweptTarget("S1", Outcome.EXPIRING), SweptTarget("S2", Outcome.EXPIRING)]
+    assert recording.expire("lake/d", targets, None, 1) == expected
     assert recording.recorded == []
-    assert recording.expire("lake/a", targets, AS_OF, 1) == expected
+    assert recording.expire("lake/d", targets, AS_OF, 1) == expected
     assert recording.recorded == [
-        RecordedDeletion("lake/a", "T1", 60, expires=True),
-        RecordedDeletion("lake/a", "T2", None, expires=True),
-    ]
+        RecordedDeletion("lake/d", "S1", prepared.bytes, expires=True), RecordedDeletion("lake/d", "S2", None, expires=True),
+    ]  # fmt: skip
 
 
-class Postponing(Store):
-    def postpone(self, *_: object) -> list[SweptTarget]:
-        raise AssertionError("it was told to postpone")
-
-
-def test_a_recording_store_reads_only_some_transactions_where_it_is_asked_to() -> None:
-    store = Store()
-    rows = RecordingStore(store).read(["lake/a"], Only({"lake/a": ["T1"]}))
-    assert (store.only, rows) == (Only({"lake/a": ["T1"]}), store.read(["lake/a"]))
-
-
-def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or_record() -> None:
-    """`sweep` and `expire` of the store behind raise; all others that it passes on change nothing."""
+def test_a_recording_store_has_no_method_of_the_protocols_but_those_that_read_or_record(lake: Lake) -> None:
     protocols = [kind for kind in vars(protocol).values() if getattr(kind, "_is_runtime_protocol", False)]
     names = {name for kind in protocols for name in vars(kind) if not name.startswith("_")}
     assert {"sweep", "expire", "postpone", "look"} <= names
     passed_on = {"name", "capabilities", "datasets", "shares", "read", "tokens", "warnings"}
     passed_on |= {"prepare", "present", "place", "remains"}
-    assert {name for name in names if hasattr(RecordingStore(Postponing()), name)} == {*passed_on, "sweep", "expire"}
+    recording = RecordingStore(lake.stores["lake"])
+    assert {name for name in names if hasattr(recording, name)} == {*passed_on, "sweep", "expire"}
 
 
 # --- what was read ---
