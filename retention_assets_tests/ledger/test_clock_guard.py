@@ -274,16 +274,6 @@ def test_in_a_simulated_ledger_the_present_is_what_a_run_says(url: str) -> None:
             ledger.clock.check(T0, None)
 
 
-def test_a_simulated_ledger_sweeps_on_the_day_that_a_run_says(url: str) -> None:
-    with open_simulated(url) as ledger:
-        far = T0 + 10_000 * DAY
-        ledger.marks.mark(candidates(["T1"]), far, "evaluation")
-        lease = take_lease(ledger)
-        plan = plan_of(ledger, lease, ids(ledger), far + WEEK)
-        assert sorted(ledger.sweeps.begin([lease], [plan], ids(ledger)).marks) == ids(ledger)
-        assert ledger.verify().faults == ()
-
-
 def test_a_real_ledger_is_refused_to_a_simulated_clock(url: str) -> None:
     with open_ledger(url, simulated=False) as ledger:
         ledger.marks.mark(candidates(["T1"]), T0, "evaluation")

@@ -217,37 +217,31 @@ def test_an_accepted_scan_whose_listing_is_gone_gives_way_to_a_new_one(place: Pl
 
 
 @pytest.mark.parametrize(
-    ("more", "purged_before", "is_used"),
+    ("more", "realm", "is_used"),
     [
-        ({}, False, True),
-        ({"brakes": {"unreferenced_fraction": 0.1}, "rates": {"delete": 1}, "scans_kept": 3}, False, True),
-        ({"realm": "{0}"}, False, False),
-        ({"known_kinds": ["a"]}, False, False),
-        ({"references": [{"lines": "/elsewhere/*.jsonl"}]}, False, False),
-        ({}, True, False),
+        ({}, "ACTIVE ACTIVE", True),
+        ({"brakes": {"unreferenced_fraction": 0.1}, "rates": {"delete": 1}, "scans_kept": 3}, "ACTIVE ACTIVE", True),
+        ({"realm": "{0}"}, "ACTIVE ACTIVE", False),
+        ({"known_kinds": ["a"]}, "ACTIVE ACTIVE", False),
+        ({"references": [{"lines": "/elsewhere/*.jsonl"}]}, "ACTIVE ACTIVE", False),
+        ({}, "PURGING ACTIVE", False),
+        # Nothing that the scan has found is untrue of it; it is looked for by the next one.
+        ({}, "ACTIVE PURGING", True),
     ],
-    ids=("the same", "how, and not what", "realms", "kinds", "references", "a realm that is purged no longer"),
+    ids=("the same", "how, and not what", "realms", "kinds", "references", "a realm that is purged no longer", "purged since"),
 )
 def test_an_accepted_scan_that_would_be_judged_otherwise_by_now_gives_way_to_a_new_one(
-    place: Place, more: dict[str, Any], purged_before: bool, is_used: bool
+    place: Place, more: dict[str, Any], realm: str, is_used: bool
 ) -> None:
-    if purged_before:
-        place.ledger.realms.change("a", "PURGING", "ann", "r")
+    before, since = realm.split()
+    if before != "ACTIVE":
+        place.ledger.realms.change("a", before, "ann", "r")
     place.run(ODD)
     place.ledger.scans.accept("blobs", 1, "ann", "the prefix moved")
-    if purged_before:
-        place.ledger.realms.change("a", "ACTIVE", "ann", "r")
+    if since != before:
+        place.ledger.realms.change("a", since, "ann", "r")
     place.run(USUAL, **more)
     assert (place.newest().id, place.ledger.scans.of("blobs", 1).used_at is not None) == (1 if is_used else 2, is_used)
-
-
-def test_a_realm_that_is_purged_since_does_not_void_an_acceptance(place: Place) -> None:
-    """Nothing that the scan has found is untrue of it; it is looked for by the next one."""
-    place.run(ODD)
-    place.ledger.scans.accept("blobs", 1, "ann", "the prefix moved")
-    place.ledger.realms.change("a", "PURGING", "ann", "r")
-    place.run()
-    assert place.ledger.scans.of("blobs", 1).used_at
 
 
 def test_a_scan_covers_the_whole_store_whatever_datasets_a_run_is_about(place: Place) -> None:

@@ -562,23 +562,6 @@ def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow
     assert units.expires("b") == {SOON}
 
 
-def test_the_job_asks_the_named_stores_alone_keeps_what_files_hold_and_may_only_tell(beside: tuple[Cycle, Units]) -> None:
-    """The other store is away, which would fail the job."""
-    cycle, units = beside
-    units.has("b", closed="2023-01-01", expires=SOON)
-    file = cycle.folder / "policies" / "p.yaml"
-    held = [{"name": "legal", "datasets": ["ods/*"], "transactions": ["b"], "reason": "case 7"}]
-    file.write_text(json.dumps({**json.loads(file.read_text()), "holds": held}))
-    told = []
-    with dg.DagsterInstance.ephemeral() as instance:
-        for dry_run in (True, False):
-            config = {"as_of": AS_OF.isoformat(), "actor": "ann", "stores": ["ods"], "dry_run": dry_run}
-            ran = run(cycle.settings, instance, "housekeeping", config)
-            (event,) = [event for event in ran.all_events if event.is_successful_output]
-            told.append((event.step_output_data.metadata["postponed"].value, units.expires("b")))
-    assert told == [(2, {SOON}), (2, {PUT_OFF})]
-
-
 def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(beside: tuple[Cycle, Units]) -> None:
     cycle, units = beside
     with dg.DagsterInstance.ephemeral() as instance:

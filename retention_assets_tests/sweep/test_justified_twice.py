@@ -56,12 +56,16 @@ def test_another_policy_that_selects_it_keeps_it_going(lake: Lake) -> None:
     assert (lake.there(), result.outcomes[Outcome.SPARED]) == ({"S5", "S6"}, 1)
 
 
-def test_what_differs_in_the_files_has_to_select_as_well(lake: Lake) -> None:
-    """A person wrote the version of the book, so the narrower file is drift."""
-    lake.says(OLD.replace("30d", "20d"))
+def ann_writes(lake: Lake) -> None:
     with lake.opened() as ledger:
         policy = {"name": "old", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "30d"}}
         ledger.policy_book.write(Policy.model_validate(policy), "ann", "as agreed")
+
+
+def test_what_differs_in_the_files_has_to_select_as_well(lake: Lake) -> None:
+    """A person wrote the version of the book, so the narrower file is drift."""
+    lake.says(OLD.replace("30d", "20d"))
+    ann_writes(lake)
     lake.has(FIVE).marks()
     lake.says(OLD.replace("30d", "60d"))
     lake.sweeps()
@@ -70,18 +74,22 @@ def test_what_differs_in_the_files_has_to_select_as_well(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policies", "last"),
+    ("writes", "policies", "last"),
     [
-        pytest.param(OLD[:-1] + ", grace: 20d}", 20, id="of the same policy"),
-        pytest.param(OLD[:-1] + ", grace: 3d}", 7, id="the grace of the mark is longer"),
+        pytest.param(False, OLD[:-1] + ", grace: 20d}", 20, id="of the same policy"),
+        pytest.param(False, OLD[:-1] + ", grace: 3d}", 7, id="the grace of the mark is longer"),
         pytest.param(
+            False,
             OLD[:-1] + ", grace: 20d}, {name: other, datasets: {include: ['*']}, select: {older_than: 30d}, grace: 12d}",
             12,
             id="of several the shortest",
         ),
+        pytest.param(True, OLD[:-1] + ", grace: 20d}", 20, id="of what differs in the files"),
     ],
 )
-def test_the_longer_grace_counts(lake: Lake, policies: str, last: int) -> None:
+def test_the_longer_grace_counts(lake: Lake, writes: bool, policies: str, last: int) -> None:
+    if writes:
+        ann_writes(lake)
     lake.has(FIVE).marks()
     lake.says(policies)
     before = MARKED + timedelta(days=last) - timedelta(seconds=1)
@@ -91,18 +99,6 @@ def test_the_longer_grace_counts(lake: Lake, policies: str, last: int) -> None:
     lake.sweeps(MARKED + timedelta(days=last))
     assert lake.there() == {"S6"}
     assert lake.verified() == ()
-
-
-def test_of_what_differs_in_the_files_the_longer_grace_counts(lake: Lake) -> None:
-    with lake.opened() as ledger:
-        policy = {"name": "old", "datasets": {"include": ["lake/*"]}, "select": {"older_than": "30d"}}
-        ledger.policy_book.write(Policy.model_validate(policy), "ann", "as agreed")
-    lake.has(FIVE).marks()
-    lake.says(OLD[:-1] + ", grace: 20d}")
-    lake.sweeps(MARKED + timedelta(days=19))
-    assert lake.there() == ALL
-    lake.sweeps(MARKED + timedelta(days=20))
-    assert lake.there() == {"S6"}
 
 
 def test_a_sweep_goes_as_the_policy_in_force_says(lake: Lake) -> None:
