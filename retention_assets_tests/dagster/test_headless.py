@@ -20,10 +20,7 @@ def row(dataset: str, refused: str = "", failed: int = 0) -> dict[str, object]:
     ("swept", "said"),
     [
         ({"by_dataset": [row("lake/d")], "refused": 0, "failed": 0}, []),
-        (
-            {"by_dataset": [row("lake/d", "held by another")], "refused": 1, "failed": 0},
-            ["lake/d was not swept: held by another"],
-        ),
+        ({"by_dataset": [row("lake/d", "by another")], "refused": 1, "failed": 0}, ["lake/d was not swept: by another"]),
         (
             {"by_dataset": [row("lake/d", failed=2)], "refused": 0, "failed": 2},
             ["lake/d: 2 could not be deleted and are tried again by the next run: disk on fire"],

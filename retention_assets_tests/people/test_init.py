@@ -69,13 +69,10 @@ def test_nothing_that_is_there_is_written_over(name: str, empty: Run) -> None:
     assert out.count("was there already") == 1
 
 
-def test_a_link_to_somewhere_else_is_not_written_through(empty: Run, tmp_path: Path) -> None:
+def test_a_link_is_not_written_through_and_a_gitignore_that_lacks_the_ledger_is_named(empty: Run, tmp_path: Path) -> None:
     Path("retention.yaml").symlink_to(tmp_path / "elsewhere")
     assert empty("init")[0] == 0
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_gitignore_that_lacks_the_ledger_is_named(empty: Run) -> None:
     Path(".gitignore").write_text("*.pyc\n")
     assert "Add /.retention/ to .gitignore" in empty("init")[2]
     Path(".gitignore").write_text("*.pyc\n.retention\n")
@@ -103,27 +100,19 @@ def test_a_sample_is_written_whole_or_not_at_all(there: str, empty: Run) -> None
 def test_in_the_sample_something_may_go_today_and_something_is_kept_for_each_reason(empty: Run, found: Json) -> None:
     code, out, err = empty("init", "--sample")
     assert (code, "the data of 18 transactions" in out, "`retention preview`" in err) == (0, True, True)
+    # Its log says how large its data is.
+    lines = [json.loads(line) for line in Path("lake/log/log.jsonl").read_text().splitlines()]
+    sizes = {(one["dataset"].partition("/")[2], one["transaction"]): one["bytes"] for one in lines if "transaction" in one}
+    data = [file for file in Path("lake/data").rglob("*") if file.is_file()]
+    assert sizes == {(file.parts[-3], file.parts[-2]): file.stat().st_size for file in data}
     judged: list[dict[str, Any]] = found("preview")["transactions"]
     marked = {(row["dataset"], row["transaction"]) for row in judged if row["verdict"] == "mark"}
-    assert {
-        ("lake/raw.orders", "T1"),
-        ("lake/raw.orders", "T2"),
-        ("lake/raw.orders", "X1"),
-        ("lake/raw.models", "T1"),
-    } <= marked
+    assert {*(("lake/raw.orders", name) for name in ("T1", "T2", "X1")), ("lake/raw.models", "T1")} <= marked
     codes = {reason["code"] for row in judged if row["verdict"] == "spare" for reason in row["reasons"]}
     assert {"TAG", "HOLD"} <= codes
     assert not any(row["dataset"] == "lake/raw.clicks" for row in judged if row["verdict"] == "mark")
     shared = found("explain", "lake/raw.clicks", "T1")
     assert {branch["branch"] for branch in shared["branches"]} == {"main", "year-end"}
-
-
-def test_the_log_of_the_sample_says_how_large_its_data_is(empty: Run) -> None:
-    empty("init", "--sample")
-    lines = [json.loads(line) for line in Path("lake/log/log.jsonl").read_text().splitlines()]
-    sizes = {(one["dataset"].partition("/")[2], one["transaction"]): one["bytes"] for one in lines if "transaction" in one}
-    data = Path("lake/data")
-    assert sizes == {(file.parts[-3], file.parts[-2]): file.stat().st_size for file in data.rglob("*") if file.is_file()}
 
 
 def test_two_who_begin_at_once_do_not_write_over_each_other(tmp_path: Path) -> None:
