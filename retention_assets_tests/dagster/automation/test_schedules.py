@@ -33,20 +33,11 @@ def requested(at: datetime, schedule: dg.ScheduleDefinition = SCHEDULE) -> dg.Ru
 
 
 @pytest.mark.parametrize(
-    ("at", "day"),
-    [
-        pytest.param(datetime(2026, 3, 2, tzinfo=UTC), "2026-03-01", id="the usual night"),
-        pytest.param(datetime(2026, 1, 1, tzinfo=UTC), "2025-12-31", id="over the year"),
-        pytest.param(datetime(2024, 3, 1, tzinfo=UTC), "2024-02-29", id="a leap day"),
-    ],
+    ("at", "day"), [("2026-03-02", "2026-03-01"), ("2026-01-01", "2025-12-31"), ("2024-03-01", "2024-02-29")]
 )
-def test_the_report_is_of_the_day_that_has_just_ended(at: datetime, day: str) -> None:
-    request = requested(at)
-    assert request.run_config == {"as_of": f"{day}T23:59:59.999999Z"}
-
-
-def test_it_is_at_midnight_of_utc_wherever_the_daemon_runs() -> None:
+def test_the_report_is_of_the_day_that_has_just_ended_in_utc(at: str, day: str) -> None:
     assert (SCHEDULE.cron_schedule, SCHEDULE.execution_timezone, SCHEDULE.job_name) == ("0 0 * * *", "UTC", "report")
+    assert requested(datetime.fromisoformat(f"{at}T00:00Z")).run_config == {"as_of": f"{day}T23:59:59.999999Z"}
 
 
 def test_the_job_writes_the_page_of_that_day_and_nothing_else(tmp_path: Path) -> None:
@@ -72,18 +63,11 @@ def test_the_job_asks_for_nothing_that_it_would_not_look_at() -> None:
         dg.validate_run_config(build_defs().resolve_job_def("report"), {"datasets": ["lake/a"]})
 
 
-def test_housekeeping_is_once_a_day_and_asks_for_nothing_but_its_usual_work() -> None:
-    request = requested(datetime(2026, 3, 2, 0, 10, tzinfo=UTC), KEEPING)
-    assert (request.run_config, KEEPING.job_name) == ({}, "housekeeping")
-    assert KEEPING.default_status is dg.DefaultScheduleStatus.STOPPED
-
-
-def test_the_record_is_verified_once_a_day_where_that_is_asked_for_and_a_fault_fails_the_run(tmp_path: Path) -> None:
-    request = requested(datetime(2026, 3, 2, 0, 20, tzinfo=UTC), VERIFYING)
+def test_housekeeping_and_verification_ask_for_nothing_but_their_usual_work_and_a_fault_fails_the_run(tmp_path: Path) -> None:
+    night = datetime(2026, 3, 2, 0, 20, tzinfo=UTC)
+    request = requested(night, VERIFYING)
     assert (request.run_config, VERIFYING.job_name) == ({}, "audit_verify")
-    assert VERIFYING.default_status is dg.DefaultScheduleStatus.STOPPED
-    on = build_defs(Settings(automation=AutomationSettings(verify=True))).get_repository_def()
-    assert on.get_schedule_def("daily_verification").default_status is dg.DefaultScheduleStatus.RUNNING
+    assert (requested(night, KEEPING).run_config, KEEPING.job_name) == ({}, "housekeeping")
     lake = Lake(tmp_path / "lake").has(SOME)
     lake.marks()
     with dg.DagsterInstance.ephemeral() as instance:

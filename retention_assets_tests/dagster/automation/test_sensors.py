@@ -250,9 +250,9 @@ def test_broken_files_fail_every_tick_until_they_are_mended(
     lake.marks()
     first = ticks("policy_files")
     breaks(lake)
-    for _ in range(2):
+    for sensor in ("policy_files", "evaluation_loop", "policy_files"):
         with pytest.raises(Exception, match=words):
-            ticks("policy_files", first.cursor)
+            ticks(sensor, first.cursor if sensor == "policy_files" else None)
     with lake.opened() as ledger:
         assert [entry.name for entry in ledger.policy_book.in_force()] == ["old"]
     lake.says(OLD)
