@@ -177,10 +177,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_290,
     "dagster": 3_310,
     "demo": 740,
-    "retention_assets_tests": 61_960,
+    "retention_assets_tests": 61_860,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 16, 1_222
+OPENINGS, ARROWS = 16, 1_219
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 
