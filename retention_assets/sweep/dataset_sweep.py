@@ -234,21 +234,17 @@ class DatasetSweep:
             said += words[: max(0, MOST_ERRORS - len(said))]
 
     def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
-        """Have the store expire targets. Targets that it spared or failed at may still have a time, from now or from an earlier
-        sweep: that is taken back before any outcome is reported.
-        """
+        # what it spared or failed at may still have a time, from now or from an earlier sweep: taken back before it is reported
         answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
         unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
         back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
         return [*(one for one in answers if one.mark not in unsure), *back]
 
     def _find_place(self, claim: bool = False) -> str | None:
-        """Where the store has the data now, if it can tell. `claim` leaves an identity there."""
         store = self.store
         return call_store(store, lambda: store.place(self.dataset, claim) if isinstance(store, LocatedStore) else None)
 
     def _remains_of(self, begun: pa.Table) -> dict[int, Remains]:
-        """Ask what is left of each mark on which a sweep had begun (rows of `Sweeps.left`)."""
         rows, store = begun.to_pylist(), self.store
         present = self._find_place() if rows else None
         here = [row for row in rows if row["place"] is None or (present is not None and is_same_place(row["place"], present))]
@@ -262,14 +258,11 @@ class DatasetSweep:
         return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | known
 
     def _may_have_time(self, one: Settlement) -> bool:
-        """A mark that this sweep has begun has no time from a sweep yet; a time of its own is not ours to take."""
+        # a mark that this sweep has begun has no time from a sweep yet; a time of its own is not ours to take
         return one.outcome is Outcome.SPARED and one.mark in self.begun_earlier
 
     def _clear_expiry(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
-        """Take times back and return the settlements that are true once that is done.
-
-        A target that still has its time gets none: its mark stays begun, so that nobody believes that it is safe.
-        """
+        # a target that still has its time gets no settlement: its mark stays begun, so that nobody believes that it is safe
         said: list[Settlement] = []
         for one in execute_expiry(self.store, self.dataset, targets, None, _PARALLELISM, self.permit) if targets else ():
             if one.outcome is Outcome.FAILED:

@@ -88,10 +88,6 @@ class Sweeper:
                 yield from _refusals(names, fault)
 
     def _sweep_store(self, store: Store, datasets: Sequence[str], part: DatasetPart | None) -> Iterator[SweepResult]:
-        """Reads by shares of the store, sweeps by shares of the ledger: many small datasets, or a large one.
-
-        For a part the log is read whole, unless the store need not be read whole.
-        """
         at, names = self._recheck.as_of, ALL_NAMES if part is None else part.names
         # a single dataset is a share, whatever there is to do
         amounts = self.ledger.sweeps.amounts(datasets, at) if len(datasets) > 1 else {}
@@ -117,7 +113,6 @@ class Sweeper:
         yield from self._sweep_share(store, waiting, part)
 
     def _check_clock(self, reading: StoreReading) -> None:
-        """Refuse a clock that contradicts what the ledger and the logs of this run have seen."""
         present, clock = self.ledger.clock.present(self.as_of), self.rulebook.settings.clock
         seen = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
         self._newest = max(seen, default=None)
@@ -129,7 +124,7 @@ class Sweeper:
         yield from outside_times(self.stores.values())
 
     def _context(self, part: DatasetPart | None) -> SweepContext:
-        """The context once a lease is taken: by then more may be due, and holds and tags may be over."""
+        # once a lease is taken more may be due, and holds and tags may be over
         at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
         recheck, check = replace(self._recheck, as_of=at), self._independent_check
         return SweepContext(
@@ -234,9 +229,8 @@ def cut_datasets(
 
 
 def _may_be_shared(ledger: Ledger, store: Store, dataset: str, as_of: datetime) -> bool:
-    """False if a policy of its due marks may take anything out of a latest view: readers are told of that in the log, by one
-    sweep after the other. A store that guards its deletions has no readers to tell.
-    """
+    # false if a policy of its due marks may take anything out of a latest view: readers are told of that in the log, by one
+    # sweep after the other. A store that guards its deletions has no readers to tell.
     if store.capabilities.guards:
         return True
     for name, version in ledger.parts.policies(dataset, as_of):

@@ -94,7 +94,7 @@ def _execute(
     if thread:
 
         def asked() -> None:
-            """Asking for a permit counts as a sign of life; after a time-out no permit is given."""
+            # asking for a permit counts as a sign of life; after a time-out no permit is given
             thread.beat()
             permit()
 

@@ -143,7 +143,6 @@ def hold_part(ledger: Ledger, part: DatasetPart, stop: threading.Event, seconds:
 
 @contextmanager
 def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Collection[SweepPermit]) -> Iterator[None]:
-    """Heartbeat until the block ends or `beat` ends it. Then all permits end."""
     over = threading.Event()
 
     def beats() -> None:
@@ -167,7 +166,7 @@ def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Colle
 
 
 def _done(write: Callable[[], object]) -> bool:
-    """False if it could not be written; leases then end by themselves."""
+    # leases that could not be given up end by themselves
     for _ in range(2):
         try:
             write()

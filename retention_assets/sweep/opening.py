@@ -83,7 +83,7 @@ def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table) -> Mapping[s
 
 
 def _places_of(names: pa.ChunkedArray, marked: pa.ChunkedArray) -> Ints:
-    """First mark of each name, -1 without one. In pieces, because hashes take memory."""
+    # the first mark of each name, -1 without one; in pieces, because hashes take memory
     found = np.full(len(names), -1, dtype=np.int64)
     size = max(_HASHED, -(-len(marked) // 4))
     for first in range(0, len(marked), size):
@@ -105,7 +105,7 @@ def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table) -> Mapping[s
 
 
 def _classes_of_marks(marks: pa.Table, at: Ints) -> Counter[str]:
-    """A place may occur more than once."""
+    # a place may occur more than once
     swept, sweeping = (flags(pc.equal(marks["status"], status)) for status in ("SWEPT", "SWEEPING"))
     place = np.select([swept, sweeping, np.asarray(marks["is_due"]) == 1], range(3), 3).astype(np.int8)
     return Counter(dict(zip(CLASSES, np.bincount(place[at], minlength=4).tolist(), strict=False)))

@@ -72,7 +72,7 @@ class SweepPermit:
         return f"the ledger's file {fault}, so that nothing could be recorded" if fault else None
 
     def _late(self) -> str | None:
-        """Why the lease may be lost by now, by either clock: one that was set back could hide how late it is."""
+        # by either clock: one that was set back could hide how late it is
         if self._lease is None:
             return "no lease is held"
         present = self.clocks()

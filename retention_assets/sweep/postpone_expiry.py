@@ -90,7 +90,6 @@ class _Postponing:
         return [one for name, store in sorted(stores.items()) for one in self._of_store(name, store)]
 
     def _of_store(self, name: str, store: Store) -> Iterator[PostponementResult]:
-        """One result for each dataset, or one if the store can't be asked."""
         try:
             is_able = call_store(store, lambda: store.capabilities.expiry and isinstance(store, PostponingStore))
             datasets = call_store(store, store.datasets) if is_able else []
@@ -128,7 +127,6 @@ class _Postponing:
     def _postpone(
         self, store: PostponingStore, result: PostponementResult, targets: list[Target], permit: Permit
     ) -> PostponementResult:
-        """Return the result so far with the outcome of these."""
         names = [one.transaction for one in targets]
         permit()
         self.ledger.sweeps.postpone(result.dataset, names, result.within, result.until, self.actor)
@@ -157,7 +155,6 @@ class _Counting(_Postponing):
 
 
 def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str]) -> tuple[str, ...]:
-    """Types that have to be archived before they go, by the policies in force about the dataset."""
     kinds: set[str] = set()
     for stored in ledger.policy_book.in_force():
         item = item_of(stored.name, stored.content)
@@ -172,7 +169,6 @@ def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str])
 def _is_held(
     holds: Sequence[Hold], dataset: str, attributes: Mapping[str, str], as_of: datetime
 ) -> Callable[[str], bool] | None:
-    """None if nothing of the dataset can be held."""
     about = [hold for hold in holds if hold.is_live(as_of) and holds_dataset(hold, dataset, attributes)]
     if not about:
         return None

@@ -117,7 +117,7 @@ class JudgedRows:
         return self._keys_of(self.rows)
 
     def _keys_of(self, table: pa.Table) -> pa.Array:
-        """Within one dataset the transaction is the key, without a copy."""
+        # within one dataset the transaction is the key, without a copy
         return join_chunks(table["transaction"]) if len(self.datasets) == 1 else keys_of(table)
 
 
@@ -167,7 +167,6 @@ class Recheck:
         return replace(result, go=result.go & self._confirmed(marks))
 
     def _confirmed(self, marks: pa.Table) -> frozenset[int]:
-        """Marks that were shown to a person who said yes; all where nobody was asked."""
         shown = marks if self.confirmed is None else marks.filter(pa.array(is_in_log(marks, self.confirmed)))
         return frozenset(shown["id"].to_pylist())
 
@@ -290,7 +289,6 @@ class Recheck:
         return replace(part, go=part.go - frozenset(ids[waits].tolist()), spared={**part.spared, **spared})
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
-        """Marks without a transaction in a log that are spared, and why."""
         attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
         spared = {}
         for row in marks.to_pylist():
@@ -303,7 +301,7 @@ class Recheck:
         return spared
 
     def _rows_about(self, log: Log, marks: pa.Table) -> JudgedRows:
-        """Cached by identity: a log is immutable."""
+        # cached by identity: a log is immutable
         if self._judged is not None and self._judged[0] is not log:
             self._judged = None
         about = pc.unique(join_chunks(marks["dataset"]))
@@ -346,7 +344,6 @@ class Recheck:
 
 
 def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int, str]:
-    """Return the marks made while their store's data was elsewhere, each with why it is spared."""
     by_store: dict[str, list[StorePlace]] = {}
     for row in places:
         by_store.setdefault(row.store, []).append(row)
@@ -363,7 +360,7 @@ def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int
 
 
 def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ...]:
-    """Without limits, which bound what is marked; for a store that can't drop refs, refs that are over still keep."""
+    # limits bound what is marked; for a store that can't drop refs, refs that are over still keep
     kept = {} if drops_refs else {"expired_refs": None}
     return tuple(one.model_copy(update={"limits": None, "select": one.select.model_copy(update=kept)}) for one in policies)
 
@@ -373,7 +370,7 @@ def _are(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
 
 
 def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
-    """End of the longest grace, in microseconds. Computed once per distinct time."""
+    # computed once per distinct time
     times = pc.unique(marked_at)
     ends = pa.array([max(micros(one.grace.after(time)) for one in policies) for time in times.to_pylist()], pa.int64())
     found: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
@@ -381,7 +378,6 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
 
 
 def _is_begun(marks: pa.Table) -> Bools:
-    """A begun sweep may have left less than what was marked."""
     return flags(pc.or_(pc.equal(marks["status"], "SWEEPING"), pc.greater(marks["attempts"], 0)))
 
 
@@ -399,7 +395,6 @@ def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
 
 
 def _witnesses(rows: pa.Table) -> list[str]:
-    """Referrers of each object, where its store has found them, as one more sentence."""
     is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
     found = pc.if_else(is_object, pc.map_lookup(rows["attributes"], WITNESS, "first"), None).to_pylist()
     return [f" It is referenced by {', '.join(one.splitlines())}." if one else "" for one in found]

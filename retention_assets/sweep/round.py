@@ -155,7 +155,6 @@ class _Round:
             self._check_reading(one, "nothing of {} is swept")
 
     def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
-        """Read the same again, or datasets as a `whole`."""
         if self.store.capabilities.reads_some:
             self._read_selected_again(self._active(datasets))
             return
@@ -167,7 +166,6 @@ class _Round:
                     one.take_reading(read_fresh(self.store, [one.dataset]).datasets[0])
 
     def _read_selected_again(self, datasets: Sequence[DatasetSweep]) -> None:
-        """Re-read the same transactions, all with one look."""
         asked = {one.dataset: one.reading.asked for one in datasets if one.reading.asked is not None}
         if not asked:
             return
@@ -197,7 +195,6 @@ class _Round:
             self._take_out(one, Refused(f"{words.format(one.dataset)}: {fault}"))
 
     def _stale(self, datasets: Collection[str]) -> set[str]:
-        """Datasets whose token changed since they were read."""
         asked = self._active(datasets)
         self._asked = moment().running
         try:
@@ -213,7 +210,6 @@ class _Round:
         return moment().running - self._asked < ASKED_LATELY
 
     def _log_of(self, datasets: Collection[str]) -> Log:
-        """Join the readings to one log."""
         readings = [one.reading for one in self._active(datasets)]
         joint = self._log[0] if self._log else []
         if self._log is None or len(joint) != len(readings) or any(a is not b for a, b in zip(joint, readings, strict=True)):
@@ -268,7 +264,6 @@ class _Round:
             self._finish_plans((*self.active.values(), *self.again))
 
     def _sweepable(self, rows: pa.Table) -> pa.Table:
-        """Marks on which anything can be done and is not done yet."""
         rows = among_asked(self._undone(rows), [one.reading for one in self._active()])
         parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
         waits = {mark for name, mine in parts.items() for mark in self.active[name].waiting_without_ttl(mine)}
@@ -277,7 +272,7 @@ class _Round:
     # --- the re-check: what may still go ---
 
     def _protections(self) -> tuple[object, ...]:
-        """The re-check stands as long as these holds and realms and the log are the same."""
+        # the re-check stands as long as these and the log are the same
         return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
 
     def _recheck(self, rows: pa.Table) -> None:
@@ -357,7 +352,6 @@ class _Round:
         return rows.append_column("note", pa.array([planned[mark].note for mark in rows["id"].to_pylist()], pa.string()))
 
     def _finish_plans(self, datasets: Iterable[DatasetSweep]) -> None:
-        """Finish the plans of datasets that are done, or whose unbegun marks go into another plan."""
         plans = [(one.lease, one.plan) for one in datasets if one.plan is not None]
         if plans:
             self._lose(self.context.ledger.sweeps.finish([lease for lease, _ in plans], [plan for _, plan in plans]))
@@ -431,7 +425,6 @@ class _Round:
         }
 
     def _hide(self, rows: pa.Table, targets: Targets) -> None:
-        """Tell readers what goes by the last re-check, once for each."""
         names = {name for name, mine in targets.items() if mine and name in self.active} - self.hidden
         if not names:
             return
@@ -505,7 +498,6 @@ class _Round:
                 one.tell([answer for answer in over[one.dataset] if answer.mark in moved.marks])
 
     def _open_reports(self, rows: pa.Table) -> None:
-        """Open the day's reports where this is the day's first sweep that concerns a dataset."""
         ledger, as_of = self.context.ledger, self.context.as_of
         new = _datasets_of(rows) - self.opened
         self.opened |= new
@@ -517,7 +509,6 @@ class _Round:
     # --- the datasets of the round ---
 
     def _active(self, datasets: Collection[str] | None = None) -> list[DatasetSweep]:
-        """Datasets still in this round, or those of `datasets` that are."""
         return [one for name, one in self.active.items() if datasets is None or name in datasets]
 
     def _leases(self, datasets: Collection[str]) -> list[Lease]:
@@ -529,7 +520,6 @@ class _Round:
 
     @contextmanager
     def _alone(self, one: DatasetSweep) -> Iterator[None]:
-        """A fault in the block takes out this dataset alone."""
         try:
             yield
         except ProtectionsChanged:
@@ -552,12 +542,10 @@ class _Round:
             self.again.append(one)
 
     def _rows_of_active(self, rows: pa.Table, marks: Collection[int] | None = None) -> pa.Table:
-        """Rows of datasets still in this round, or of these those of `marks`."""
         rows = _rows_of(rows, self.active)
         return rows if marks is None else rows.filter(among(rows, marks))
 
     def _undone(self, rows: pa.Table) -> pa.Table:
-        """Drop marks that this sweep has finished, and those of datasets that left the round."""
         rows = _rows_of(rows, self.active)
         done = pa.chunked_array([one.everything_done() for one in self._active()], pa.int64())
         return rows.filter(pc.invert(pc.is_in(rows["id"], done))) if len(done) else rows
