@@ -126,7 +126,7 @@ class Due:
         with self.ledger() as ledger:
             rules = load_rulebook(ledger, self.settings, _RUN)
             due = {one.dataset: one.marks for one in ledger.marks.to_sweep(self.as_of)}
-            task = SweepTask(self.settings, rules.files, ledger.id, self.as_of, _RUN)
+            task = SweepTask(self.settings, rules.files, ledger.id, self.as_of, _RUN, str(self.folder / "run"))
             return sweep_in_tasks(spark, task, due, SweepWatch(ledger, rules, _RUN, threading.Event()))
 
 

@@ -72,7 +72,7 @@ class Environment:
         from retention_assets.pipeline.head_file import remembered_files
 
         files = remembered_files(ledger.database, self.head_files())
-        return {file.key: faults[0] for file in files if (faults := file.faults(ledger.database))}
+        return {file.key: fault for file in files if (fault := file.fault(ledger.database))}
 
     def check_heads(self, ledger: "Ledger") -> None:
         """Refuse a ledger that any head proves outdated."""

@@ -27,7 +27,7 @@ from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import candidate_table
 from retention_assets.people.idle_rules import idle_rules
-from retention_assets.pipeline.head_file import is_away, place_faults
+from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import (
     COUNTS,
     ENDS,
@@ -98,7 +98,7 @@ from retention_assets.render.summaries import (
 )
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import Store, outside_times
+from retention_assets.stores.protocol import Store, StoreFailed, outside_times
 
 if TYPE_CHECKING:
     from retention_assets.pipeline.scans import RunScans
@@ -196,7 +196,11 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
     scanner = SparkScanner(lambda: run.spark)
-    faults = {name: fault for name, fault in place_faults(ledger, stores.values(), run.actor).items() if not is_away(fault)}
+    faults = {
+        name: fault
+        for name, fault in place_faults(ledger, stores.values(), run.actor).items()
+        if not isinstance(fault, StoreFailed)
+    }
     elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
     present = {name: store for name, store in stores.items() if name not in faults}
     objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
@@ -391,7 +395,7 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
     places = ledger.places.newest()
     stores = run.retention.stores(by_store(names))
     for fault in place_faults(ledger, stores.values()).values():
-        if not is_away(fault):
+        if not isinstance(fault, StoreFailed):
             raise fault
     unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
     for warning in (*loaded.unreadable.values(), *rulebook.drifted, *unknown):

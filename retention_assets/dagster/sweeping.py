@@ -25,9 +25,9 @@ from retention_assets.ledger.states import Waiting
 from retention_assets.outcomes import Outcome
 from retention_assets.people.realms import reported_realms
 from retention_assets.pipeline.file_systems import inside
-from retention_assets.pipeline.head_file import is_away, place_faults
+from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.stage import write_text
-from retention_assets.pipeline.sweep_stage import Confirmed, SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
+from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_tasks, share_confirmed, sweep_in_tasks
 from retention_assets.render.dagster import (
     DATA,
     MOST_SHOWN,
@@ -43,7 +43,7 @@ from retention_assets.render.summaries import report_summary, sweep_summary, swe
 from retention_assets.render.svg import plots_of
 from retention_assets.render.terminal import console, status_text
 from retention_assets.report import day_report
-from retention_assets.stores.protocol import Store, call_store
+from retention_assets.stores.protocol import Store, StoreFailed, call_store
 from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
 from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
@@ -138,7 +138,7 @@ def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, P
     why |= {name: str(fault) for store, fault in places.items() for name in by_name[store]}
     if not run.accept_large:
         why |= braked(ledger, run.retention.settings.brake, list(due.values()), run.as_of.date())
-    away = {store for store, fault in places.items() if is_away(fault)}
+    away = {store for store, fault in places.items() if isinstance(fault, StoreFailed)}
     return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in why.items()}
 
 
@@ -170,12 +170,10 @@ def _not_shown_yet(run: Step, datasets: Sequence[str]) -> Sequence[str]:
 
 
 def _task(run: Step, ledger: Ledger, rulebook: Rulebook, confirmed: pa.Table | None) -> SweepTask:
-    # Also removes stores' lists and large confirmed plans that earlier runs left.
+    # Also removes stores' lists and confirmed plans that earlier runs left.
     run.clean_warehouse(ledger, [run.key.path[-1]])
-    bound = None if confirmed is None else Confirmed.of(confirmed, run.folder)
-    return SweepTask(
-        run.retention.settings, rulebook.files, ledger.id, run.given_as_of, run.actor, confirmed=bound, folder=run.folder
-    )
+    file = None if confirmed is None else share_confirmed(confirmed, run.folder)
+    return SweepTask(run.retention.settings, rulebook.files, ledger.id, run.given_as_of, run.actor, run.folder, file)
 
 
 @retention_asset(kinds={"python"}, deps=["candidate_marks"], pages=_pages_of_sweeps)

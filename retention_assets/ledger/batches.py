@@ -205,7 +205,7 @@ class Sweeps(LedgerPart):
         return {mark: note for mark, (note, *_) in self._plans(marks).items() if note is not None}
 
     def _plans(self, marks: Iterable[int]) -> dict[int, tuple[str | None, str | None, int | None]]:
-        """Newest note of each planned mark, and place and bytes in its newest plan."""
+        # the newest note of each mark, with place and bytes of its newest plan
         query = select(PLANNED.c.mark, PLANNED.c.note, PLANS.c.place, PLANNED.c.bytes).join(PLANS, PLANS.c.id == PLANNED.c.plan)
         found: dict[int, tuple[str | None, str | None, int | None]] = {}
         with self.database.reading() as connection:
@@ -383,7 +383,7 @@ class Sweeps(LedgerPart):
 
 @cache
 def _may_begin(name: str) -> ColumnElement[bool]:
-    """Condition: due as of the plan and by the ledger's own clock; the caller's word is not enough."""
+    # due as of the plan and by the ledger's own clock; the caller's word is not enough
     # All plans of a share have one instant.
     as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(bindparam("plans", expanding=True))).scalar_subquery()
     present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
@@ -397,11 +397,8 @@ def _of_plan(name: str) -> Select[int]:
 
 
 def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -> Sequence[int]:
-    """Marks that are in the plans.
-
-    Queried first: as a condition of the update PostgreSQL may read the whole plan for each batch. Nearly always all are in it,
-    so one plan's marks are counted first.
-    """
+    # Queried first: as a condition of the update PostgreSQL may read the whole plan for each batch. Nearly always all are in
+    # it, so one plan's marks are counted first.
     found: list[int] = []
     for some in portions(marks):
         asked = {"plan": plans[0], "ids": some}

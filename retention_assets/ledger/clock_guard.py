@@ -156,7 +156,7 @@ def _is_simulated(connection: Connection) -> bool:
 
 
 def _simulate(tx: WriteTransaction) -> bool:
-    """Make an unused ledger simulated. If two programs open a new one at once, the first to record an act decides."""
+    # if two programs open a new one at once, the first to record an act decides
     unused = CLOCK.c.simulated.is_(None) & ~exists(select(AUDIT.c.position))
     if tx.connection.execute(select(CLOCK.c.id).where(unused).with_for_update()).one_or_none():
         _change(tx, Act(ActType.CLOCK, SYSTEM, detail={"simulated": True}), simulated=True)
@@ -189,11 +189,8 @@ _SIMULATED_BACK = "Nothing is marked or swept. Go on from a later as_of, or say,
 
 
 def _newest_witness(known: Row[Any], latest: datetime, newest_in_logs: datetime | None) -> datetime | None:
-    """Newest time that supports the clock; None if there is nothing to compare with.
-
-    Before the first run there is nothing, however old the logs are: a lake may be quiet. A future time supports nothing, and in
-    a simulated ledger no time is real.
-    """
+    # Before the first run there is nothing to compare with, however old the logs are: a lake may be quiet. A future time
+    # supports nothing, and in a simulated ledger no time is real.
     if known.simulated or known.newest_seen_at is None:
         return None
     return max((time for time in (known.newest_seen_at, newest_in_logs) if time and time <= latest), default=None)

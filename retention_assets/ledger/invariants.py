@@ -111,7 +111,7 @@ def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
 
 
 def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tuple[int, _TimeGroup]]:
-    """In the order of the audit: ids are reserved early, so ids of concurrent markers may be out of order."""
+    # in the order of the audit: ids are reserved early, so ids of concurrent markers may be out of order
     columns = [MARKS.c[name] for name in _TimeGroup._fields]
     query = (
         select(AUDIT.c.position, *columns)
@@ -209,7 +209,7 @@ def swept_without_mark(
 
 
 def _is_swept(marks: FromClause, some: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
-    """Condition: swept marks of these datasets; with `since`, only those that moved after that audit position."""
+    # with `since`: only those that moved after that audit position
     here = _is_in(marks.c.dataset, some)
     if since is None:
         return and_(text(f"marks.{SWEPT}"), here)
@@ -219,9 +219,8 @@ def _is_swept(marks: FromClause, some: Sequence[str] | None, since: int | None) 
 
 
 def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int | None) -> Iterator[Violation]:
-    """Nothing is swept twice unless it was only hidden. An id may be reused by another transaction; without known times it
-    counts as the same.
-    """
+    # Nothing is swept twice unless it was only hidden. An id may be reused by another transaction; without known times it
+    # counts as the same.
     if since is None:
         # Usually there is none. A PostgreSQL without statistics may compare each mark with all of its dataset.
         ids = (MARKS.c.dataset, MARKS.c.transaction)
@@ -269,7 +268,6 @@ def open_over_limits(
 def _rows_over_limits(
     connection: Connection, marks: ColumnElement[bool], known: Mapping[tuple[str, int], Policy], sizes: Mapping[str, int]
 ) -> Iterator[tuple[Row[Any], str]]:
-    """Marks of one act, dataset and policy that are over its limits, and how many they are in words."""
     columns = (MARKS.c.act, MARKS.c.dataset, MARKS.c.policy, MARKS.c.policy_version)
     amounts = (func.count().label("amount"), ByteSum(MARKS.c.bytes).label("taken"))
     for row in connection.execute(select(*columns, *amounts).where(marks).group_by(*columns).order_by(*columns)).all():

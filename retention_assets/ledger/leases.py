@@ -181,7 +181,7 @@ def _seen(connection: Connection, leases: Iterable[Lease]) -> dict[str, Lease]:
 
 
 def _protections(connection: Connection) -> str:
-    """Digest of unreleased holds, file holds and realms from their rows, so that it changes whoever wrote them."""
+    # from their rows, so that it changes whoever wrote them
     holds = select(HOLDS.c.id, HOLDS.c.content, HOLDS.c.until).where(HOLDS.c.released_at.is_(None)).order_by(HOLDS.c.id)
     files = (
         select(FILE_HOLDS.c.digest, FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
@@ -192,7 +192,7 @@ def _protections(connection: Connection) -> str:
 
 
 def _locked(connection: Connection, datasets: Sequence[str]) -> Iterator[Row[Any]]:
-    """Locked in one order, so that two takers of the same leases can't deadlock."""
+    # in one order, so that two takers of the same leases can't deadlock
     for some in portions(datasets):
         yield from connection.execute(_LOCKED, {"datasets": some})
 
@@ -233,10 +233,8 @@ def with_rest(connection: Connection, lease: Lease) -> tuple[Lease, float]:
 
 
 def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
-    """The lease's row, unlocked, and True if its locked part was not begun by another attempt.
-
-    In this order: a taker of the lease waits for the part, and whoever comes next sees that it was taken.
-    """
+    # The lease's row is read after the part is locked: a taker of the lease waits for the part, and whoever comes next sees
+    # that it was taken.
     this = (LEASE_PARTS.c.dataset == lease.dataset) & (LEASE_PARTS.c.part == lease.part)
     part = connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
     query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)

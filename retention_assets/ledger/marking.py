@@ -474,7 +474,7 @@ def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bo
 
 
 def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
-    """Conditions of which one swept mark must meet any for a row to be the same transaction (frames/log.py)."""
+    # one swept mark must meet any of these for a row to be the same transaction (frames/log.py)
 
     def has_same_times(known: FromClause) -> ColumnElement[bool]:
         return and_(*(_even_if_none(known.c[name]) == _even_if_none(staged.c[name]) for name in TIMES))
@@ -490,5 +490,5 @@ def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
 
 
 def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:
-    """A time as a number, equal to another missing time too, so that it can be hashed."""
+    # as a number, equal to another missing time too, so that it can be hashed
     return func.coalesce(type_coerce(time, BigInteger), literal_column(str(-(2**62))))

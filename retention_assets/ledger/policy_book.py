@@ -136,7 +136,7 @@ def _newest(connection: Connection) -> list[Stored]:
 
 
 def _lock_newest(tx: WriteTransaction) -> list[Stored]:
-    """Lock the book so that nobody adds a version before this transaction ends."""
+    # nobody adds a version before this transaction ends
     tx.lock_chain()
     return _newest(tx.connection)
 

@@ -222,12 +222,12 @@ def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_opened() -> ColumnElement[bool]:
-    """A row without a set holds counts for a day that has not begun."""
+    # a row without a set holds counts for a day that has not begun
     return REPORTS.c.due_by.is_not(None)
 
 
 def _is_shown() -> ColumnElement[bool]:
-    """Visible reports: also late work of the day before if the day itself never begins."""
+    # also late work of the day before if the day itself never begins
     return or_(_has_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 

@@ -196,7 +196,7 @@ class Scans(LedgerPart):
 
 
 def _store_of(tx: WriteTransaction, lease: Lease) -> str:
-    """Check and lock the store of a lease: nobody else writes its scans before this transaction ends."""
+    # nobody else writes its scans before this transaction ends
     fence(tx, lease)
     # Ids are counted over all stores, and people accept scans without a lease.
     tx.lock_chain()
@@ -214,7 +214,7 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
 
 
 def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str) -> None:
-    """Drop the full results of older scans, but keep that of the last complete one: the next scan is compared with it."""
+    # that of the last complete one is kept: the next scan is compared with it
     if kept is None:
         return
     mine = select(SCANS.c.id).where(SCANS.c.store == store)
@@ -251,7 +251,7 @@ def _usable(newest: ScanRecord | None) -> ScanRecord | None:
 
 
 def _query(*where: ColumnElement[bool]) -> Select[Any]:
-    """Newest first, without the possibly long result."""
+    # newest first, without the possibly long result
     columns = (SCANS.c[field.name] for field in fields(ScanRecord))
     return select(*columns).where(*where).order_by(SCANS.c.id.desc())
 

@@ -69,12 +69,12 @@ def _table(name: str, *parts: SchemaItem) -> Table:
 
 
 def _decision(name: str, *parts: SchemaItem) -> Table:
-    """A table whose rows are sealed in the act that wrote them last (audit/rows.py)."""
+    # rows are sealed in the act that wrote them last (audit/rows.py)
     return _table(name, *parts, *_set(ACT, "act"))
 
 
 def _state(name: str, *parts: SchemaItem) -> Table:
-    """A table whose rows change too often for an act each: each holds its own seal (audit/rows.py)."""
+    # rows change too often for an act each: each holds its own seal (audit/rows.py)
     return _table(name, *parts, Column("seal", Text))
 
 

@@ -163,7 +163,7 @@ class PendingMarks(LedgerPart):
 
 
 def _deleted(since: datetime) -> Subquery:
-    """Deleted marks with their bytes. A mark that failed once is in two plans; the newest deleted it."""
+    # a mark that failed once is in two plans; the newest deleted it
     mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
     mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
     return mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()

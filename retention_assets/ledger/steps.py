@@ -143,7 +143,7 @@ def _locking_ids(name: str, also: ColumnElement[bool]) -> Select[int]:
 
 
 def _locking(mine: ColumnElement[bool]) -> Select[int]:
-    """Lock rows by id against deadlocks. A statement of its own: joined to the update, PostgreSQL may scan all marks."""
+    # by id, against deadlocks; a statement of its own: joined to the update, PostgreSQL may scan all marks
     locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
     return select(func.count()).select_from(locked)
 

@@ -174,7 +174,7 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
 
 
 def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
-    """Place a hold unless an equal one is in force; return its name, and True if it was placed."""
+    # unless an equal one is in force; True if it was placed
     # Locks all holds: no name is taken and no hold released in between.
     tx.lock_chain()
     live = [Hold.model_validate_json(content) for content in tx.connection.execute(contents_in_force(DatabaseTime())).scalars()]

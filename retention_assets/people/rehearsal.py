@@ -25,7 +25,7 @@ from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.ledger import copy_due_marks
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
-from retention_assets.pipeline.head_file import is_away, place_faults
+from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings
@@ -33,7 +33,7 @@ from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.protocol import CascadingStore, Store, call_store, error_text
+from retention_assets.stores.protocol import CascadingStore, Store, StoreFailed, call_store, error_text
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper, store_fault
 from retention_assets.sweep.preconditions import braked, ledger_faults
@@ -218,7 +218,7 @@ def rehearse(
         scanned, unread = _scan(environment, source, wanted, as_of, stack) if scans else ({}, {})
         stores, away = _open(environment, scanned)
         for name, fault in place_faults(source, environment.stores(stores).values()).items() if source else ():
-            if not is_away(fault):
+            if not isinstance(fault, StoreFailed):
                 away[name] = str(fault)
                 del stores[name]
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)

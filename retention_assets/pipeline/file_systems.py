@@ -38,6 +38,6 @@ def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
 
 @lru_cache(maxsize=16)
 def _bucket(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Cached: a client looks up its credentials, and the bucket's region where the query names none."""
+    # cached: a client looks up its credentials, and the bucket's region where the query names none
     files, bucket = pafs.FileSystem.from_uri(uri)
     return files, bucket

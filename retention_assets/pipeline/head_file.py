@@ -36,7 +36,7 @@ from retention_assets.ledger.places import (
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.places import mask_secrets, mask_text
 from retention_assets.stores.places import IDENTITY
-from retention_assets.stores.protocol import KNOWN_BY, PlacedStore, Store, StoreFailed, call_store, is_same_place
+from retention_assets.stores.protocol import KNOWN_BY, PlacedStore, Store, call_store, is_same_place
 
 NAME = "HEAD.json"
 _LOG = logging.getLogger(__name__)
@@ -68,7 +68,6 @@ class HeadFile:
         return inside(self.root, NAME)
 
     def read_text(self) -> str | None:
-        """Return its lines; None where it does not exist."""
         files, place = place_of(self.path)
         if files.get_file_info(place).type is pafs.FileType.NotFound:
             return None
@@ -112,11 +111,7 @@ class HeadFile:
             f"{self.path} is damaged: it names no end of a record, so nobody knows whether this ledger is the newest. {REMEDY}"
         )
 
-    def read(self) -> LedgerHead | None:
-        return next(iter(self.heads()[::-1]), None)
-
     def write(self, *heads: LedgerHead) -> bool:
-        """Replace what was noted; False where there is no place for it."""
         return self.write_text("".join(f"{json.dumps(asdict(head))}\n" for head in heads))
 
     def note(self, database: LedgerDatabase) -> None:
@@ -131,7 +126,8 @@ class HeadFile:
         with database.reading() as connection:
             before = noted_places(connection).get(self.key)
         if fault:
-            _LOG.warning("The end of the record was not noted in %s: %s What was recorded stands.", self.key, _ended(fault))
+            end = "" if fault.endswith((".", "…")) else "."
+            _LOG.warning("The end of the record was not noted in %s: %s%s What was recorded stands.", self.key, fault, end)
         elif not is_noted:
             return
         after = NotedPlace(self.key, self.store, is_noted or (before is not None and before.noted), fault)
@@ -162,21 +158,21 @@ class HeadFile:
     def key(self) -> str:
         return mask_secrets(self.path)
 
-    def faults(self, database: LedgerDatabase) -> list[str]:
+    def fault(self, database: LedgerDatabase) -> str | None:
         """Say why a ledger is not the newest by this file: it lacks a noted head, or the file lacks a head that it noted."""
         try:
             noted = self.heads()
         except _Unreadable as fault:
             # a store that is away is refused by itself; a warehouse stops every sweep
-            return [] if self.store else [str(fault)]
+            return None if self.store else str(fault)
         except Refused as fault:
-            return [str(fault)]
+            return str(fault)
         if not noted:
-            return [missing] if (missing := self._missing(database)) else []
+            return self._missing(database)
         with database.reading() as connection:
             # data with another ledger's head is refused store by store
             mine = [head for head in noted if self.store is None or head.ledger == head_of(connection).ledger]
-            return [why for head in mine if (why := head_fault(connection, head, self.key))]
+            return next((why for head in mine if (why := head_fault(connection, head, self.key))), None)
 
     def _missing(self, database: LedgerDatabase) -> str | None:
         with database.reading() as connection:
@@ -190,8 +186,8 @@ class HeadFile:
 
     def check(self, database: LedgerDatabase) -> None:
         """Raise Refused for a ledger that lacks a noted head."""
-        if faults := self.faults(database):
-            raise Refused(faults[0])
+        if fault := self.fault(database):
+            raise Refused(fault)
 
     def check_owner(self, database: LedgerDatabase) -> None:
         """Raise Refused for a warehouse that belongs to another ledger."""
@@ -264,10 +260,6 @@ def stores_of(act: Act) -> DatasetFilter:
     return DatasetFilter(tuple(f"{store}/*" for store in by_store(names)) if names else ("*",))
 
 
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith((".", "…")) else f"{sentence}."
-
-
 def place_of_store(store: Store, claim: bool = False) -> str | None:
     """Return the place of all data of a store, if it can tell. `claim` leaves an identity there."""
     return call_store(store, lambda: store.store_place(claim) if isinstance(store, PlacedStore) else None)
@@ -276,11 +268,6 @@ def place_of_store(store: Store, claim: bool = False) -> str | None:
 def head_file_of(store: Store) -> StoreHeadFile | None:
     root = getattr(getattr(store, "settings", None), "data_root", None)
     return StoreHeadFile(root, store.name) if root else None
-
-
-def is_away(fault: Refused) -> bool:
-    """Tell whether the store could not even be asked; reading it says more."""
-    return isinstance(fault, StoreFailed)
 
 
 def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:

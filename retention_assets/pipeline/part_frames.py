@@ -96,9 +96,7 @@ def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collecti
 
 
 def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
-    """Swept transactions come with their times, because another one may have their id since. An open mark keeps its id to
-    itself.
-    """
+    # swept ones come with their times, because another transaction may have their id since; an open mark keeps its id
     swept = pc.equal(marks["status"], "SWEPT")
     times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
     return pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)

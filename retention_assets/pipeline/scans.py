@@ -294,7 +294,6 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
 
 
 def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
-    """Ends a failed scan with what it had counted by then."""
     reason = why_failed(fault)
     if found:
         return ScanEnd(ScanStatus.FAILED, reason, scan_totals(found), found.as_json())
@@ -333,7 +332,7 @@ def _names(result: ScanResult) -> list[str]:
 
 
 def _tokens(store: Store, names: Sequence[str]) -> dict[str, str]:
-    """A store that can't say has none."""
+    # a store that can't say has none
     with suppress(Exception):
         return dict(ask_store(store, lambda: store.tokens(names)))
     return {}
@@ -397,7 +396,6 @@ class _WriteLog:
     first: int
 
     def __call__(self, number: int) -> int:
-        """Returns the number of parts written."""
         datasets = self.shares[number]
         log = sound_log(log_lines(self.scan, self.result, self.settings, datasets))
         empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))

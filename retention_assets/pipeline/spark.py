@@ -114,7 +114,7 @@ def _all_java_options(conf: Mapping[str, str]) -> str:
 
 
 def _archive_options(conf: Mapping[str, str]) -> str:
-    """For a class archive that Java creates and renews itself, which halves its later starts; empty before Java 19."""
+    # Java creates and renews an archive itself, which halves its later starts; older releases can't
     if ARCHIVES not in conf or _CHOSEN_ARCHIVE.search(_all_java_options(conf)) or _java_version() < _ARCHIVING_JAVA:
         return ""
     folder = Path(conf[ARCHIVES])
@@ -130,7 +130,7 @@ def _archive_options(conf: Mapping[str, str]) -> str:
 
 
 def _java_version() -> int:
-    """Read the version of the Java that Spark will start, without starting it; 0 where its `release` file names none."""
+    # without starting it; 0 where its `release` file names none
     home = os.environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else which("java")
     try:
@@ -210,7 +210,7 @@ def _session_on(gateway: "Future[Any]", conf: Mapping[str, str]) -> "SparkSessio
 
 
 def _take(conf: Mapping[str, str]) -> None:
-    """Wait for an early session. One of another configuration is stopped."""
+    # an early session of another configuration is stopped
     global _early
     early, _early = _early, None
     if early is None:
@@ -224,7 +224,7 @@ def _take(conf: Mapping[str, str]) -> None:
 
 
 def _gateway(conf: Mapping[str, str]) -> Any:
-    """Start Java and forward its stderr while it starts, apart from some lines."""
+    # forwards Java's stderr while it starts, apart from some lines
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
@@ -244,9 +244,8 @@ def _gateway(conf: Mapping[str, str]) -> Any:
 
 @contextmanager
 def _submitting(conf: Mapping[str, str]) -> Iterator[None]:
-    """Pass the configuration to spark-submit in a file of this user alone: everybody can read a command line, which is
-    PySpark's way, and its only other one is an environment variable.
-    """
+    # in a file of this user alone: everybody can read a command line, which is PySpark's way, and its only other one is an
+    # environment variable
     arguments = os.environ.get(_ARGUMENTS)
     with NamedTemporaryFile("w", encoding="utf-8", prefix="retention-spark-", suffix=".conf") as file:
         file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in conf.items())

@@ -240,7 +240,7 @@ def write_text(text: str, path: str) -> None:
 
 
 def _words(path: str, kind: pa.DataType) -> Iterator[str]:
-    """Leaves of a column that hold text, as Parquet names them."""
+    # leaves of a column that hold text, as Parquet names them
     if pa.types.is_list(kind):
         yield from _words(f"{path}.list.element", kind.value_type)
     elif pa.types.is_map(kind):

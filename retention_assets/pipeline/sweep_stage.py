@@ -12,14 +12,13 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
@@ -59,8 +58,6 @@ _DATASET = 10
 _WORTH_TASKS = 10_000
 # seconds between a task's checks for a stop, and between its run's looks at the files
 _SECONDS = 2.0
-# up to this size, confirmed transactions travel inside the task
-_SMALL_BYTES = 1 << 20
 # datasets that go together, or a part of one
 Share = tuple[str, ...] | DatasetPart
 _RESULT = TypeAdapter(SweepResult)
@@ -95,68 +92,21 @@ class DueInLedger:
 
 
 @dataclass
-class StopFile:
-    """A stop signal as a file that every task reaches. Looks at most every other second."""
+class StopRequest:
+    """The ledger's word on whether a run has to stop, asked at most every other second, in any program."""
 
-    folder: str
+    settings: Settings
+    run: str
     _asked: float | None = field(default=None, compare=False)
-    _said: bool = field(default=False, compare=False)
+    _stops: bool = field(default=False, compare=False)
 
     def __call__(self) -> bool:
         running = moment().running
-        if not self._said and (self._asked is None or running - self._asked >= _SECONDS):
+        if not self._stops and (self._asked is None or running - self._asked >= _SECONDS):
             self._asked = running
-            files, place = place_of(self.folder)
-            self._said = files.get_file_info(f"{place}/stop").type is pafs.FileType.File
-        return self._said
-
-    def say(self) -> None:
-        if self._said:
-            return
-        files, place = place_of(self.folder)
-        files.create_dir(place, recursive=True)
-        with files.open_output_stream(f"{place}/stop") as stream:
-            stream.write(b"stop")
-        self._said = True
-
-
-@contextmanager
-def looks_in_tasks(
-    spark: "SparkSession",
-    settings: Settings,
-    ledger: "Ledger",
-    as_of: datetime | None,
-    marks: Mapping[str, int],
-    folder: str,
-    stop: threading.Event,
-) -> Iterator[dict[str, object]]:
-    """Take the look of each store that needs one before anything of it is swept. The folder lasts as long as the block."""
-    at = ledger.clock.due_by(as_of)
-    looks: dict[str, object] = {}
-    mine = by_store(sorted(marks))
-    root = inside(folder, "looks")
-    try:
-        for name, store in Environment(settings).stores(mine).items():
-            if isinstance(store, LookingStore) and not stop.is_set():
-                due = DueInLedger(settings, ledger.id, at, tuple(cut(mine[name], marks, _MARKS)))
-                # a store that can't be opened raises in the tasks as well
-                with suppress(StoreFailed), _stop_file(inside(root, name), stop) as stop_file:
-                    tasks = SparkTasks(spark)
-                    looks[name] = take_look(store, due, ledger, at, tasks, stop_file.folder, place_of, stop_file)
-        yield looks
-    finally:
-        try:
-            remove_folder(root)
-        except OSError as fault:
-            _LOG.warning("The folder of a look is left to a later run to remove: %s", fault)
-
-
-@contextmanager
-def _stop_file(folder: str, stop: threading.Event) -> Iterator[StopFile]:
-    """Passes the run's stop on to tasks at work."""
-    stop_file = StopFile(folder)
-    with repeated("the stop of a look", _SECONDS / 4, lambda: stop_file.say() if stop.is_set() else None):
-        yield stop_file
+            with Environment(self.settings).ledger() as ledger:
+                self._stops = ledger.sweep_runs.stop_requested(self.run) is not None
+        return self._stops
 
 
 def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
@@ -192,35 +142,21 @@ def names_of(share: Share) -> tuple[str, ...]:
     return (share.dataset,) if isinstance(share, DatasetPart) else share
 
 
-@dataclass(frozen=True)
-class Confirmed:
-    """Confirmed transactions, in memory or in a file that all tasks reach. Nothing else is deleted then."""
+def share_confirmed(confirmed: pa.Table, folder: str) -> str:
+    """Write what was confirmed for a run into a folder that all tasks reach; return the file."""
+    file = f"{folder}/confirmed.parquet"
+    files, place = place_of(file)
+    files.create_dir(place.rpartition("/")[0], recursive=True)
+    pq.write_table(confirmed, place, filesystem=files)
+    return file
 
-    table: pa.Table | None = None
-    file: str | None = None
 
-    @classmethod
-    def of(cls, table: pa.Table, folder: str, most: int = _SMALL_BYTES) -> "Confirmed":
-        """Make it ready to travel; a large table is written into the folder."""
-        if table.nbytes <= most:
-            return cls(table)
-        file = f"{folder}/confirmed.parquet"
+def _confirmed_of(file: str, datasets: Sequence[str]) -> pa.Table:
+    try:
         files, place = place_of(file)
-        files.create_dir(place.rpartition("/")[0], recursive=True)
-        pq.write_table(table, place, filesystem=files)
-        return cls(file=file)
-
-    def about(self, datasets: Sequence[str]) -> pa.Table:
-        """Return what was confirmed of the datasets."""
-        mine = pc.field("dataset").isin(list(datasets))
-        if self.table is not None:
-            return self.table.filter(mine)
-        assert self.file is not None
-        try:
-            files, place = place_of(self.file)
-            return pq.read_table(place, filesystem=files, filters=mine)
-        except (OSError, pa.ArrowException) as fault:
-            raise Refused(f"Nothing is swept: what was confirmed for this run can't be read any more ({fault}).") from None
+        return pq.read_table(place, filesystem=files, filters=pc.field("dataset").isin(list(datasets)))
+    except (OSError, pa.ArrowException) as fault:
+        raise Refused(f"Nothing is swept: what was confirmed for this run can't be read any more ({fault}).") from None
 
 
 @dataclass(frozen=True)
@@ -235,16 +171,17 @@ class SweepTask:
     as_of: datetime | None
     # name in the leases and the record, and name of the run in the ledger
     holder: str
-    confirmed: Confirmed | None = None
+    # folder for what tasks need of each other, and looks taken there, by store
+    folder: str
+    # file of confirmed transactions, if a person was asked: nothing else is deleted
+    confirmed: str | None = None
     hands: tuple[tuple[Share, ...], ...] = ()
     # tasks at work at a time
     tasks: int = 1
-    # folder for what tasks need of each other, and looks taken there, by store
-    folder: str | None = None
     looks: Mapping[str, object] = field(default_factory=dict)
 
     def __call__(self, number: int) -> Iterator[SweepResult | str]:
-        """Sweep; a sentence ends it. Raised, Spark would start the task once more to hear it again."""
+        # a sentence ends it: raised, Spark would start the task once more to hear it again
         try:
             yield from self.results_of(number)
         except (Refused, BadInput) as fault:
@@ -257,7 +194,7 @@ class SweepTask:
                 raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
             rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
             datasets = sorted({one for share in self.hands[number] for one in names_of(share)})
-            confirmed = self.confirmed.about(datasets) if self.confirmed else None
+            confirmed = _confirmed_of(self.confirmed, datasets) if self.confirmed else None
             with (
                 Environment(self.settings).stores_of_run(self.holder, by_store(datasets)) as stores,
                 _reported(ledger, self.holder, number) as (stop, tell),
@@ -274,7 +211,6 @@ class SweepTask:
 
 @contextmanager
 def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading.Event, OnProgress]]:
-    """The stop event of a task, and its report of progress, both through the ledger."""
     stop = threading.Event()
     # a dataset has several where it is swept in parts
     results: dict[int, SweepResult] = {}
@@ -388,7 +324,7 @@ def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, i
     What a task lost with its executor has left is swept once more, as soon as its lease is over.
     """
     results: list[SweepResult] = []
-    with watch.watching(), _looks(spark, task, marks, watch) as looks:
+    with watch.watching(), _looks_in_tasks(spark, task, marks, watch) as looks:
         task = replace(task, looks=looks)
         for wanted in (marks, None):
             now = marks if wanted else {one: marks[one] for one in watch.ledger.sweep_runs.abandoned(watch.run) if one in marks}
@@ -397,13 +333,31 @@ def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, i
     return list(one_of_each(results).values())
 
 
-def _looks(
+@contextmanager
+def _looks_in_tasks(
     spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch
-) -> AbstractContextManager[Mapping[str, object]]:
-    """Looks for the whole run; empty where it has no folder for that, and each task looks by itself."""
-    if task.folder is None:
-        return nullcontext({})
-    return looks_in_tasks(spark, task.settings, watch.ledger, task.as_of, marks, task.folder, watch.stop)
+) -> Iterator[dict[str, object]]:
+    # the look of each store that needs one before anything of it is swept; its folder lasts as long as the block
+    at = watch.ledger.clock.due_by(task.as_of)
+    looks: dict[str, object] = {}
+    mine = by_store(sorted(marks))
+    root = inside(task.folder, "looks")
+    try:
+        for name, store in Environment(task.settings).stores(mine).items():
+            if isinstance(store, LookingStore) and not watch.stop.is_set():
+                due = DueInLedger(task.settings, task.ledger, at, tuple(cut(mine[name], marks, _MARKS)))
+                is_stopped = StopRequest(task.settings, watch.run)
+                # a store that can't be opened raises in the tasks as well
+                with suppress(StoreFailed):
+                    looks[name] = take_look(
+                        store, due, watch.ledger, at, SparkTasks(spark), inside(root, name), place_of, is_stopped
+                    )
+        yield looks
+    finally:
+        try:
+            remove_folder(root)
+        except OSError as fault:
+            _LOG.warning("The folder of a look is left to a later run to remove: %s", fault)
 
 
 def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], ledger: Ledger) -> Iterator[SweepResult]:

@@ -87,13 +87,13 @@ class UnrecordedScans:
             raise Refused(is_running(ledger, store, f"it is being scanned by {lease.holder}"))
 
     def _folder(self, store: str) -> AbstractContextManager[str]:
-        """A local folder; where tasks run elsewhere, one that they reach."""
+        # a local one; where tasks run elsewhere, one that they reach
         if is_local_master(self.master):
             return temporary_folder("scan")
         return self.warehouse.passing_scan_folder(store)
 
     def _scanned(self, order: ScanOrder, folder: str) -> ScanResult:
-        """In tasks where that is faster, or where only the cluster reaches the store; otherwise in this process."""
+        # in tasks where that is faster, or where only the cluster reaches the store
         is_large = order.last is not None and order.last.scanned + order.last.distinct_references >= _WORTH_TASKS
         if is_large or not is_local_master(self.master):
             return SparkScanner(lambda: spark_session(self.master, self.conf, self.warehouse.root)).scan(order, folder)

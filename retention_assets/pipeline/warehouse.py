@@ -124,17 +124,16 @@ def remove_folder(folder: str) -> None:
 
 
 def _spot(folder: str) -> str:
-    """Normalizes a folder: query and repeated slashes don't make another one."""
+    # query and repeated slashes don't make another folder
     return re.sub(r"(?<!:)/+", "/", without_query(folder)[0])
 
 
 def _is_left(written: datetime | None) -> bool:
-    """Old enough that its program must be dead."""
     return written is not None and written < now() - _LEFT
 
 
 def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
-    """From the newest file, because folders that are only key prefixes have no time."""
+    # by its newest file: folders that are only key prefixes have no time
     infos = files.get_file_info(pafs.FileSelector(place, recursive=True))
     return max((info.mtime for info in infos if info.type is pafs.FileType.File and info.mtime), default=None)
 

@@ -91,7 +91,7 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
         }
         (verdicts,) = (folder for folder in folders if "candidate_marks" in folder)
         assert len(read_output(verdicts, "candidate_marks")) == 6
-        assert Environment(lake.settings).head_file.read() is not None
+        assert Environment(lake.settings).head_file.heads()
         assert "ware/house/HEAD.json" in s3_server.objects()
         second = run(lake.settings, instance, "cycle", config)
         assert second.success

@@ -44,7 +44,7 @@ def lake(tmp_path: Path, url: str) -> Lake:
 
 
 def noted(lake: Lake) -> LedgerHead | None:
-    return Environment(lake.settings).head_file.read()
+    return next(iter(Environment(lake.settings).head_file.heads()), None)
 
 
 def hold(lake: Lake, name: str = "h") -> None:
@@ -224,16 +224,16 @@ def test_two_ledgers_with_one_warehouse_remove_nothing_of_each_other(lake: Lake,
 def test_what_is_no_note_is_never_taken_for_one(tmp_path: Path, text: str) -> None:
     (tmp_path / "HEAD.json").write_text(text)
     with pytest.raises(Refused, match="is damaged"):
-        HeadFile(str(tmp_path)).read()
+        HeadFile(str(tmp_path)).heads()
 
 
 @pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
 def test_the_note_is_read_as_it_was_written_wherever_the_warehouse_is(tmp_path: Path, form: str) -> None:
     file = HeadFile(form.format(tmp_path / "w"))
-    assert file.read() is None
+    assert file.heads() == []
     head = LedgerHead("a" * 32, 3, "b" * 64)
     file.write(LedgerHead("x", 1, "c" * 64))
     file.write(head)
-    assert file.read() == head
+    assert file.heads() == [head]
     assert json.loads((tmp_path / "w" / "HEAD.json").read_text()) == asdict(head)
     assert [one.name for one in (tmp_path / "w").iterdir()] == ["HEAD.json"]

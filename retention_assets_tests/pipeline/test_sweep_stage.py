@@ -30,16 +30,15 @@ from retention_assets.ledger.schema import LEASES
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.sweep_stage import (
-    Confirmed,
     DueInLedger,
-    StopFile,
+    StopRequest,
     SweepTask,
     SweepWatch,
     deal,
     is_for_tasks,
-    looks_in_tasks,
     names_of,
     one_of_each,
+    share_confirmed,
     sweep_in_tasks,
 )
 from retention_assets.pipeline.warehouse import Warehouse
@@ -135,14 +134,14 @@ class Stage:
     ledger: Ledger
     stop: threading.Event = field(default_factory=threading.Event)
     told: list[SweepResult] = field(default_factory=list)
-    confirmed: Confirmed | None = None
+    confirmed: str | None = None
 
     def __post_init__(self) -> None:
         rulebook = load_rulebook(self.ledger, self.lake.settings, RUN)
         self.watch = SweepWatch(self.ledger, rulebook, RUN, self.stop, self.told.append)
         # Where tasks run there are no policy files.
         elsewhere = self.lake.settings.model_copy(update={"policies": (self.lake.folder / "elsewhere",)})
-        self.task = SweepTask(elsewhere, rulebook.files, self.ledger.id, DUE, RUN, self.confirmed)
+        self.task = SweepTask(elsewhere, rulebook.files, self.ledger.id, DUE, RUN, f"{self.lake.folder}/run", self.confirmed)
 
     def run(self) -> dict[str, SweepResult]:
         marks = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(DUE)}
@@ -406,19 +405,18 @@ def test_a_task_that_finds_another_ledger_sweeps_nothing(lake: Lake) -> None:
     with staged(lake) as stage:
         shutil.move(lake.folder / "ledger.db", lake.folder / "away.db")
         elsewhere = lake.settings.model_copy(update={"ledger": f"sqlite:///{lake.folder}/other.db"})
-        stage.task = SweepTask(elsewhere, stage.task.policies, stage.task.ledger, DUE, RUN)
+        stage.task = SweepTask(elsewhere, stage.task.policies, stage.task.ledger, DUE, RUN, stage.task.folder)
         shutil.move(lake.folder / "away.db", lake.folder / "ledger.db")
         with pytest.raises(Refused, match="another ledger"):
             stage.run()
     assert lake.there() == ALL
 
 
-@pytest.mark.parametrize("most", [1 << 20, 0], ids=["in hand", "in a file"])
-def test_tasks_delete_nothing_that_was_not_confirmed(lake: Lake, tmp_path: Path, most: int) -> None:
+def test_tasks_delete_nothing_that_was_not_confirmed(lake: Lake) -> None:
     with staged(lake) as stage:
         marked = stage.ledger.marks.table(["lake/d"]).select(["dataset", "transaction", *TIMES])
         shown = marked.filter(pa.array([name in ("S1", "S3") for name in marked["transaction"].to_pylist()]))
-        stage.confirmed = Confirmed.of(shown, f"{tmp_path}/run", most)
+        stage.confirmed = share_confirmed(shown, f"{lake.folder}/run")
         stage.__post_init__()
         stage.run()
     assert (lake.there("lake/d"), lake.there("lake/e")) == (ALL - {"S1", "S3"}, ALL)
@@ -485,7 +483,7 @@ def run(cycle: ObjectsCycle, spark: "SparkSession" = HERE, stop: threading.Event
     with cycle.ledger() as ledger:
         rulebook = load_rulebook(ledger, cycle.settings, RUN)
         watch = SweepWatch(ledger, rulebook, RUN, stop or threading.Event())
-        task = SweepTask(cycle.settings, rulebook.files, ledger.id, OBJECTS_DUE, RUN, folder=folder_of(cycle))
+        task = SweepTask(cycle.settings, rulebook.files, ledger.id, OBJECTS_DUE, RUN, folder_of(cycle))
         return {one.dataset: one for one in sweep_in_tasks(spark, task, due(ledger), watch)}
 
 
@@ -600,10 +598,12 @@ def test_who_is_asked_to_end_while_it_looks_sweeps_nothing(cycle: ObjectsCycle, 
     assert set(cycle.statuses().values()) == {"MARKED"}
 
 
-def test_the_word_to_stop_reaches_tasks_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = StopFile(str(tmp_path / "look"))
-    assert not asked()
-    StopFile(asked.folder).say()
+def test_the_word_to_stop_reaches_tasks_by_the_ledger(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = StopRequest(cycle.settings, RUN)
+    with cycle.ledger() as ledger:
+        ledger.sweep_runs.beat(RUN)
+        assert not asked()
+        ledger.sweep_runs.stop(RUN, "Somebody said so.")
     # Asked again at once it does not look.
     assert not asked()
     monkeypatch.setattr(sweep_stage, "_SECONDS", 0.0)
@@ -629,14 +629,19 @@ def test_what_a_killed_look_has_left_is_removed_by_the_next_run(cycle: ObjectsCy
 
 
 @pytest.mark.spark
-def test_tasks_of_spark_find_what_is_found_here(cycle: ObjectsCycle, spark: "SparkSession") -> None:
+def test_tasks_of_spark_find_what_is_found_here(
+    cycle: ObjectsCycle, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
     wanted = {name: [key for key in KEYS if key.startswith(name[-1])] for name in cycle.objects.datasets}
     store = cycle.objects.store(**cycle.changes)
     here = read_some(store, wanted)
-    with cycle.ledger() as ledger:
-        arguments = (cycle.settings, ledger, OBJECTS_DUE, due(ledger), folder_of(cycle), threading.Event())
-        with looks_in_tasks(spark, *arguments) as looks:
-            store.answer_by(looks["blobs"])
-            assert store.was_looked_at(pa.array(KEYS), ()).to_pylist() == [True] * len(KEYS)
-            assert read_some(store, wanted).equals(here)
+
+    def compare(*arguments: Any) -> list[SweepResult]:
+        store.answer_by(arguments[1].looks["blobs"])
+        assert store.was_looked_at(pa.array(KEYS), ()).to_pylist() == [True] * len(KEYS)
+        assert read_some(store, wanted).equals(here)
+        return []
+
+    monkeypatch.setattr(sweep_stage, "_run", compare)
+    assert run(cycle, spark) == {}
     assert left(cycle) == []

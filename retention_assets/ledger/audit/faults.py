@@ -91,7 +91,6 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
 
 
 def _newest_steps(where: ColumnElement[bool] | None, *these: ColumnElement[bool]) -> Subquery:
-    """The newest of these steps of each mark, with the number of them."""
     amounts = (func.count().label("times"), func.max(AUDIT.c.position).label("position"))
     steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(*these).group_by(STEPS.c.mark)
     newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
@@ -117,7 +116,7 @@ def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
 
 
 def _next_mark(connection: Connection) -> int:
-    """Next mark id by the newest marking act, or by a later act in which a person vouched for another one."""
+    # by the newest marking act, or by a later act in which a person vouched for another one
     marked, vouched = (
         connection.execute(
             select(AUDIT.c.position, AUDIT.c.detail)

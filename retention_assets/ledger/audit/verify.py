@@ -103,7 +103,7 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
 
 
 def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
-    """Pass faults on; if rows can't be read, name the unreadable values instead."""
+    # if rows can't be read, the unreadable values are named instead
     try:
         yield from faults
     except _UNREADABLE as error:
@@ -250,7 +250,7 @@ def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: date
 
 
 def _unmade_marks(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """Due marks that no marking act reserved an id for."""
+    # no marking act reserved their ids
     ends = (func.min(MARKS.c.id).label("first"), func.max(MARKS.c.id).label("last"), func.min(MARKS.c.dataset).label("dataset"))
     groups = select(MARKS.c.act, *ends).where(*due).group_by(MARKS.c.act).subquery()
     query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)
