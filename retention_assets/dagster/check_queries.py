@@ -208,7 +208,9 @@ def _unsound_logs(scope: CheckScope) -> Iterator[Violation]:
 def _marks_in_latest_views(scope: CheckScope) -> Iterator[Violation]:
     run, looked = scope.run, scope.judged
     with scope.ledger.database.reading() as connection:
-        allowed, dropping = hold.may_mark_latest_views(connection), hold.may_drop_refs(connection)
+        policies = hold.policies(connection)
+    allowed = frozenset(version for version, policy in policies.items() if policy.latest_view)
+    dropping = frozenset(version for version, policy in policies.items() if policy.drops_refs)
     target = inside(run.folder, "checks")
     needed_marks = NeededMarks(looked.verdicts, allowed, dropping, run.as_of, CANDIDATES)
     run_stage(run.spark, looked.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)

@@ -290,14 +290,6 @@ def _is_over(limits: Limits, count: int, taken: int, size: int) -> bool:
     return limits.fraction is not None and count > Fraction(str(limits.fraction)) * size
 
 
-def may_mark_latest_views(connection: Connection) -> frozenset[tuple[str, int]]:
-    return frozenset(version for version, policy in policies(connection).items() if policy.latest_view)
-
-
-def may_drop_refs(connection: Connection) -> frozenset[tuple[str, int]]:
-    return frozenset(version for version, policy in policies(connection).items() if policy.drops_refs)
-
-
 def published_since(connection: Connection, asset: str, than: str) -> frozenset[str]:
     """Datasets in which `asset` was published after `than`, which is derived from it."""
     older = PUBLISHED.alias()

@@ -224,14 +224,6 @@ def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]
     return lost
 
 
-def with_rest(connection: Connection, lease: Lease) -> tuple[Lease, float]:
-    """The lease as last extended, with current protections, and the seconds that it has left."""
-    query = select(LEASES.c.expires_at, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
-    row = connection.execute(query).one()
-    known = _seen(connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
-    return known, (row.expires_at - row.present).total_seconds()
-
-
 def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
     # The lease's row is read after the part is locked: a taker of the lease waits for the part, and whoever comes next sees
     # that it was taken.
@@ -367,10 +359,11 @@ def _this(lease: Lease) -> ColumnElement[bool]:
 
 def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
     fence(tx, lease)
-    known, seconds = with_rest(tx.connection, lease)
-    this = _this(lease)
-    change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=known.expires_at), this)
-    return JoinedPart(known, seconds)
+    query = select(LEASES.c.expires_at, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
+    row, this = tx.connection.execute(query).one(), _this(lease)
+    change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=row.expires_at), this)
+    known = _seen(tx.connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
+    return JoinedPart(known, (row.expires_at - row.present).total_seconds())
 
 
 class SweepRuns(LedgerPart):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.ledger.steps import to_sweep_by
 from retention_assets.policy.durations import parse_duration, text_of
-from retention_assets.sql.columns import ByteSum, InstantColumn
+from retention_assets.sql.columns import ByteSum, InstantColumn, MicrosColumn
 from retention_assets.sql.staging import STAGED, SharedTable, shared_table
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import insert_counted
@@ -89,29 +90,9 @@ STAGED_ROWS = pa.schema(
 )
 # rows staged per batch; larger batches only need more memory
 _PORTION = 100_000
+_ARROW = {BigInteger: pa.int64(), Integer: pa.int32(), InstantColumn: _INSTANT, MicrosColumn: _INSTANT}
 MARK_ROWS = pa.schema(
-    [
-        pa.field("id", pa.int64()),
-        pa.field("dataset", pa.string()),
-        pa.field("transaction", pa.string()),
-        pa.field("policy", pa.string()),
-        pa.field("policy_version", pa.int32()),
-        pa.field("reason", pa.string()),
-        pa.field("bytes", pa.int64()),
-        pa.field("opened_at", _INSTANT),
-        pa.field("closed_at", _INSTANT),
-        pa.field("grace", pa.string()),
-        pa.field("marked_at", _INSTANT),
-        pa.field("due_at", _INSTANT),
-        pa.field("act", pa.int64()),
-        pa.field("seal", pa.string()),
-        pa.field("status", pa.string()),
-        pa.field("attempts", pa.int32()),
-        pa.field("last_error", pa.string()),
-        pa.field("why", pa.string()),
-        pa.field("changed_at", _INSTANT),
-        pa.field("changed_by", pa.string()),
-    ]
+    [(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns if column.name != "changed_act"]
 )
 # So many new marks make old query plans bad: update the statistics.
 _MANY = 10_000
@@ -410,7 +391,9 @@ class _Marking:
         rows = staged.outerjoin(groups, staged.c.common == groups.c.number)
         before: ColumnElement[int] = literal(first, BigInteger)
         if len(self.candidates.loads) > 1:
-            loads = values(*_LOADS, name="mark_loads").data(list(self._loads(first))).cte()
+            begins = accumulate((load.rows for load in self.candidates.loads), initial=first)
+            numbers = [(load.number, begin) for load, begin in zip(self.candidates.loads, begins, strict=False)]
+            loads = values(*_LOADS, name="mark_loads").data(numbers).cte()
             rows, before = rows.join(loads, staged.c.load == loads.c.number), loads.c.first
         number = before + staged.c.place
         seal = MarkSeal(number, *(staged.c[name] for name in _SEALED), groups.c.seal, *(staged.c[name] for name in TIMES))
@@ -434,11 +417,6 @@ class _Marking:
         for number, group in self.candidates.groups.items():
             due_at = parse_duration(group.grace).after(marked_at)
             yield number, *group, due_at, common_hash((*group, marked_at, due_at))
-
-    def _loads(self, first: int) -> Iterator[tuple[int, int]]:
-        for load in self.candidates.loads:
-            yield load.number, first
-            first += load.rows
 
     def _act(self, tx: WriteTransaction, act: int, new: int, ids: tuple[int, int], marked_at: datetime) -> Act:
         first, last = ids

@@ -199,13 +199,6 @@ def test_limits_are_of_an_evaluation_and_a_dataset(ledger: Ledger, limits: dict[
     assert over(ledger, ["run two"], {"lake/d": 1}) == []
 
 
-def test_who_may_mark_latest_views_is_asked_of_the_version(ledger: Ledger) -> None:
-    ledger.policy_book.write(Policy.model_validate(POLICY), "ann")
-    ledger.policy_book.write(Policy.model_validate({**POLICY, "latest_view": "allow"}), "ann")
-    with ledger.database.reading() as connection:
-        assert hold.may_mark_latest_views(connection) == {("p", 2)}
-
-
 HOUR_LATER = AS_OF + timedelta(hours=1)
 CHECK = "log_is_sound"
 

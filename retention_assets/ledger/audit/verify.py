@@ -186,7 +186,8 @@ class _Chain:
         if position > self.last.position + 1:
             yield _missing(self.last.position + 1, position - 1)
         if hash_of(row) != row["hash"]:
-            was = _written_as(row)
+            near = range(max(1, position - _AROUND), position + _AROUND)
+            was = next((place for place in near if hash_of({**row, "position": place}) == row["hash"]), None)
             end = f"moved: it was written as row {was}." if was else "changed: it has not the hash of what it says."
             yield f"Row {position} of the audit ({row['deed']}) was {end}"
         elif position == self.last.position + 1 and row["previous"] != self.last.hash:
@@ -212,11 +213,6 @@ class _Chain:
 
 def _missing(first: int, last: int) -> str:
     return f"Row {first} of the audit is missing." if first == last else f"Rows {first} to {last} of the audit are missing."
-
-
-def _written_as(row: Mapping[str, Any]) -> int | None:
-    near = range(max(1, row["position"] - _AROUND), row["position"] + _AROUND)
-    return next((place for place in near if hash_of({**row, "position": place}) == row["hash"]), None)
 
 
 def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
