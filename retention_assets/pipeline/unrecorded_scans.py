@@ -4,9 +4,10 @@ The ledger is read and never written; no lease is taken, and the folder is remov
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,7 +63,8 @@ class UnrecordedScans:
         The folder lasts as long as the block.
         """
         if self.ledger is not None:
-            self._refuse_while_another_scans(self.ledger, settings.name)
+            if lease := self.ledger.leases.holder_of(scan_lease(settings.name)):
+                raise Refused(is_running(self.ledger, settings.name, f"it is being scanned by {lease.holder}"))
             if accepted := accepted_scan(self.ledger, self.warehouse, settings):
                 record, result = accepted
                 yield UnrecordedScan(self.warehouse.scan_folder(settings.name, record.id), result)
@@ -70,41 +72,30 @@ class UnrecordedScans:
         order = ScanOrder(settings, holds=tuple(self.file_holds), as_of=self.as_of)
         if self.ledger is not None:
             order = ScanOrder.by(self.ledger, settings, self.as_of, self.file_holds)
+        is_local = is_local_master(self.master)
+        # tasks elsewhere need a folder that they reach, and only they may reach the store; here tasks are for large scans
+        folders = temporary_folder("scan") if is_local else self.warehouse.passing_scan_folder(settings.name)
+        is_large = order.last is not None and order.last.scanned + order.last.distinct_references >= _WORTH_TASKS
         with ExitStack() as stack:
             try:
-                folder = stack.enter_context(self._folder(settings.name))
-                result = self._scanned(order, folder)
+                folder = stack.enter_context(folders)
+                if is_large or not is_local:
+                    session = partial(spark_session, self.master, self.conf, self.warehouse.root)
+                    result = SparkScanner(session).scan(order, folder)
+                else:
+                    result = order.run(TasksHere(), folder)
                 if faults := find_source_faults(settings.brakes, result, order.last):
                     raise ScanFailed(settings.name, "; ".join(faults))
             except Exception as fault:
                 # foreign sources may raise anything
                 raise Refused(f"its scan would fail: {why_failed(fault)}") from fault
-            brakes = find_brakes(settings.brakes, result, order.last)
-            yield UnrecordedScan(folder, result, _braked(settings.name, brakes) if brakes else None)
-
-    def _refuse_while_another_scans(self, ledger: Ledger, store: str) -> None:
-        if lease := ledger.leases.holder_of(scan_lease(store)):
-            raise Refused(is_running(ledger, store, f"it is being scanned by {lease.holder}"))
-
-    def _folder(self, store: str) -> AbstractContextManager[str]:
-        # a local one; where tasks run elsewhere, one that they reach
-        if is_local_master(self.master):
-            return temporary_folder("scan")
-        return self.warehouse.passing_scan_folder(store)
-
-    def _scanned(self, order: ScanOrder, folder: str) -> ScanResult:
-        # in tasks where that is faster, or where only the cluster reaches the store
-        is_large = order.last is not None and order.last.scanned + order.last.distinct_references >= _WORTH_TASKS
-        if is_large or not is_local_master(self.master):
-            return SparkScanner(lambda: spark_session(self.master, self.conf, self.warehouse.root)).scan(order, folder)
-        return order.run(TasksHere(), folder)
-
-
-def _braked(store: str, brakes: Sequence[str]) -> str:
-    return (
-        f"its scan would be braked: {'; '.join(brakes)}. A run keeps the scan, and `retention scans {store} accept SCAN"
-        " --reason …` lets it mark then"
-    )
+            braked = None
+            if brakes := find_brakes(settings.brakes, result, order.last):
+                braked = (
+                    f"its scan would be braked: {'; '.join(brakes)}. A run keeps the scan, and `retention scans"
+                    f" {settings.name} accept SCAN --reason …` lets it mark then"
+                )
+            yield UnrecordedScan(folder, result, braked)
 
 
 class ScannedObjects(ObjectsStore):

@@ -26,7 +26,6 @@ from retention_assets.errors import Refused, Withheld
 from retention_assets.frames.arrays import flags, join_chunks, keys_of
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.branch_views import view_ends
-from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Moved, Planned, Settlement
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.ledger.protections import Raise
@@ -39,7 +38,6 @@ from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_dataset, current, joined, read_fresh
 from retention_assets.sweep.recheck import RecheckResult
 
-_WHY = "what was current before is swept"
 _LOG = logging.getLogger(__name__)
 # a wait between batches is reported from here on
 _SAID_FROM = timedelta(seconds=5)
@@ -54,35 +52,6 @@ ASKED_LATELY = 1.0
 # seconds after which a reading is checked before anything is planned by it, although it is checked before anything goes
 READ_LATELY = 60.0
 Targets = Mapping[str, Mapping[int, Target]]
-
-
-def hide_swept(ledger: Ledger, holder: str, rows: pa.Table, going: pa.Table, as_of: datetime) -> None:
-    """Raise the marks of datasets past every instant that needs some of these transactions, before any of them goes."""
-    whole = oldest_whole_instants(rows, view_ends(rows, as_of), going)
-    if whole:
-        ledger.visibility.raise_to({name: Raise(at, _WHY) for name, at in whole.items()}, holder)
-
-
-def oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
-    """Return, by dataset, the instant from which nothing current needs any of the transactions; without those that no state
-    ever needed.
-
-    `views` are the `view_ends` of the rows. For what is in a latest view, which only a policy that says so may take, the newest
-    transaction of its dataset is the bound: what is current is always visible.
-    """
-    if views["view"].null_count == len(views):
-        return {}
-    mine = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
-    if not mine.any():
-        return {}
-    names = rows["dataset"].cast(pa.string())
-    bounds = [pa.table({"dataset": names, "at": views["superseded_at"]}).filter(pa.array(mine))]
-    if (latest := mine & flags(pc.equal(views["view"], 0))).any():
-        here = pc.is_in(names, value_set=pc.unique(names.filter(pa.array(latest))))
-        committed = pc.and_(here, pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
-        bounds.append(pa.table({"dataset": names, "at": rows["closed_at"]}).filter(committed))
-    newest = pa.concat_tables(bounds).group_by("dataset").aggregate([("at", "max")])
-    return {row["dataset"]: row["at_max"] for row in newest.to_pylist() if row["at_max"] is not None}
 
 
 def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSweep], is_first: bool = True) -> None:
@@ -430,7 +399,11 @@ class _Round:
             return
         going = _rows_of(rows, names)
         going = going.filter(among(going, self.checked.go))
-        hide_swept(self.context.ledger, self._holder, self._log_of(names).transactions, going, self.context.as_of)
+        rows, why = self._log_of(names).transactions, "what was current before is swept"
+        # past every instant that needs some of what goes, before any of it goes
+        whole = _oldest_whole_instants(rows, view_ends(rows, self.context.as_of), going)
+        if whole:
+            self.context.ledger.visibility.raise_to({name: Raise(at, why) for name, at in whole.items()}, self._holder)
         self.hidden |= names
 
     def _begin(self, targets: Targets) -> Targets:
@@ -564,3 +537,21 @@ def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.i
         return
     for begin, end in pairwise([0, *range(first, len(ids), SLICE), len(ids)]):
         yield ids[begin:end]
+
+
+def _oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
+    # By dataset, the instant from which nothing current needs what goes. For what is in a latest view, which only a policy that
+    # says so may take, the newest transaction of its dataset is the bound: what is current is always visible.
+    if views["view"].null_count == len(views):
+        return {}
+    mine = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
+    if not mine.any():
+        return {}
+    names = rows["dataset"].cast(pa.string())
+    bounds = [pa.table({"dataset": names, "at": views["superseded_at"]}).filter(pa.array(mine))]
+    if (latest := mine & flags(pc.equal(views["view"], 0))).any():
+        here = pc.is_in(names, value_set=pc.unique(names.filter(pa.array(latest))))
+        committed = pc.and_(here, pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
+        bounds.append(pa.table({"dataset": names, "at": rows["closed_at"]}).filter(committed))
+    newest = pa.concat_tables(bounds).group_by("dataset").aggregate([("at", "max")])
+    return {row["dataset"]: row["at_max"] for row in newest.to_pylist() if row["at_max"] is not None}
