@@ -33,7 +33,6 @@ from retention_assets.ledger.steps import (
     among,
     by_id,
     move_ids,
-    move_marks,
     record_steps,
     report_columns,
     same_steps,
@@ -128,9 +127,6 @@ class _Share:
         parts = {one.dataset: {"part": one.part, "attempt": one.attempt} for one in leases if one.part is not None}
         return cls(next((one.holder for one in leases), ""), mine, lost, parts)
 
-    def has(self, column: ColumnElement[str]) -> ColumnElement[bool]:
-        return column.in_(sorted(self.tokens))
-
     def describe(self, act: Act, datasets: Collection[str], plans: Iterable[Plan] = ()) -> Act:
         names, ids = sorted(datasets), sorted(plan.id for plan in plans)
         act.dataset = only_one(names)
@@ -201,7 +197,7 @@ class Sweeps(LedgerPart):
         return pa.Table.from_batches(batches, CLASSED_ROWS).unify_dictionaries()
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
-        """Newest note of each mark in any plan: the store needs it to find the transaction again."""
+        # the store needs it to find the transaction again
         return {mark: note for mark, (note, *_) in self._plans(marks).items() if note is not None}
 
     def _plans(self, marks: Iterable[int]) -> dict[int, tuple[str | None, str | None, int | None]]:
@@ -236,18 +232,17 @@ class Sweeps(LedgerPart):
         """Spare unjustified marks unless they were unmarked."""
         share = _Share.fenced(tx, leases)
         act = Act(ActType.SPARE, share.holder)
-        moved: dict[int, str] = {}
+        steps: list[MarkStep] = []
         # One statement per reason: few reasons occur.
         for reason in sorted(set(reasons.values())) if share.tokens else ():
-            for where in by_id(
-                tx.connection, (mark for mark in reasons if reasons[mark] == reason), share.has(MARKS.c.dataset)
-            ):
-                moved |= move_marks(tx, act, "MARKED", "SPARED", where, {"why": reason})
+            marks = [mark for mark in reasons if reasons[mark] == reason]
+            moves = move_ids(tx, act, "MARKED", "SPARED", marks, _HERE, {"datasets": sorted(share.tokens)}, {"why": reason})
+            steps += same_steps(moves, "SPARED", reason)
+        moved = _datasets(tx, [step[0] for step in steps], share.tokens)
         if moved:
-            datasets = set(moved.values())
-            request_evaluations(tx, datasets)
-            share.describe(act, datasets)
-        if record_steps(tx, act, [(mark, "SPARED", None, None, reasons[mark]) for mark in moved]) and execution_date:
+            request_evaluations(tx, set(moved.values()))
+            share.describe(act, set(moved.values()))
+        if record_steps(tx, act, steps) and execution_date:
             counted: dict[str, list[ReportCounts]] = {}
             for row in report_columns(tx, moved):
                 counted.setdefault(row.dataset, []).append(ReportCounts(row.id, row.due_at, "spared", row.bytes))
@@ -368,8 +363,9 @@ class Sweeps(LedgerPart):
         """Finish plans: each of their marks was begun, or will not be. Returns why leases are lost, by dataset."""
         share = _Share.fenced(tx, leases)
         mine = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
-        here = PLANS.c.id.in_(sorted(mine)) & share.has(PLANS.c.dataset) & PLANS.c.finished_at.is_(None)
-        found = tx.connection.execute(select(PLANS.c.id).where(here).order_by(PLANS.c.id).with_for_update()).scalars().all()
+        is_mine = PLANS.c.id.in_(sorted(mine)) & PLANS.c.dataset.in_(sorted(share.tokens))
+        query = select(PLANS.c.id).where(is_mine, PLANS.c.finished_at.is_(None)).order_by(PLANS.c.id)
+        found = tx.connection.execute(query.with_for_update()).scalars().all()
         if found:
             over = [mine[plan] for plan in found]
             act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, over)

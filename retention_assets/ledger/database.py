@@ -78,13 +78,11 @@ class WriteTransaction:
         self._to_seal.append((table, where))
 
     def change(self, act: Act, table: Table, where: ColumnElement[bool], **values: Any) -> None:
-        """Update rows, seal them in an act and record it."""
         self.seal(table, where, act)
         self.connection.execute(update(table).where(where).values(**values, act=act.id))
         self.record(act)
 
     def add(self, act: Act, table: Table, **values: Any) -> None:
-        """Insert a row, seal it in an act and record it."""
         self._write(act, table, insert(table), values)
 
     def put(self, act: Act, table: Table, **values: Any) -> None:
@@ -176,7 +174,6 @@ class LedgerPart:
                     yield from stream(connection, query if part is None else query.where(column.in_(part)), schema)
 
     def rows_among(self, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]) -> list[Any]:
-        """Rows whose column has one of these values, however many they are."""
         with self.database.reading() as connection:
             parts = portions(sorted(set(values)))
             return [row for part in parts for row in connection.execute(query.where(column.in_(part)))]

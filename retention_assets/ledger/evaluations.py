@@ -134,7 +134,7 @@ class Publications(LedgerPart):
         return [dataset for (dataset,) in self.rows(query)]
 
     def named(self, name: str) -> dict[str, str]:
-        """Newest folder by dataset of an asset of that name, whatever the prefix of its key."""
+        # whatever the prefix of its key
         last = or_(PUBLISHED.c.asset == name, PUBLISHED.c.asset.endswith(f"/{name}", autoescape=True))
         query = select(PUBLISHED.c.dataset, PUBLISHED.c.folder).where(last).order_by(PUBLISHED.c.published_at)
         return {row.dataset: row.folder for row in self.rows(query)}

@@ -129,7 +129,7 @@ class TransactionLife:
         return None if newest and newest.status == "SWEPT" and self.is_another_than(newest) else newest
 
     def is_another_than(self, mark: MarkHistory) -> bool:
-        """The log has another transaction under this id than the marked one (frames/log.py)."""
+        # under this id (frames/log.py)
         marked = (mark.opened_at, mark.closed_at)
         return self.in_log and marked != (None, None) and marked != (self.opened_at, self.closed_at)
 

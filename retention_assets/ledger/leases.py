@@ -326,14 +326,13 @@ class Parts(LedgerPart):
         return _beat(tx, mine)._replace(older_until=older)
 
     def may_begin(self, joined: JoinedPart) -> bool:
-        """No older attempt can be at work any more."""
+        # no older attempt can be at work any more
         if joined.older_until is None:
             return True
         is_over = or_(LEASE_PARTS.c.ended >= joined.lease.attempt - 1, DatabaseTime() > joined.older_until)
         return bool(self.rows(select(LEASE_PARTS.c.part).where(_this(joined.lease), is_over)))
 
     def is_newest(self, lease: Lease) -> bool:
-        """No other attempt has joined the part since, under this lease or another."""
         this = _this(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
         return bool(self.rows(select(LEASE_PARTS.c.part).where(this)))
 

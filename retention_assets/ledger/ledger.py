@@ -176,7 +176,6 @@ class Ledger(LedgerPart):
 
     @property
     def id(self) -> str:
-        """Random id of the ledger, constant for its lifetime."""
         return str(self.rows(select(AUDIT_HEAD.c.ledger))[0][0])
 
     def audit_lines(self, after: int = 0) -> Iterator[str]:

@@ -171,7 +171,6 @@ class Scans(LedgerPart):
         return self.results([scan.id]).get(scan.id) if scan else None
 
     def swept_since(self, scan: ScanRecord) -> int:
-        """Objects of a store that sweeps have deleted since a scan ended."""
         mine = MARKS.c.dataset.startswith(f"{scan.store}/", autoescape=True)
         query = select(func.count()).where(text(SWEPT), mine, MARKS.c.changed_at > scan.ended_at)
         with self.database.reading() as connection:

@@ -43,7 +43,7 @@ class PendingGroup:
         return not (self.held or self.spared)
 
     def is_due(self, as_of: datetime) -> bool:
-        """They go and their grace is over. What a sweep has begun is due."""
+        # what a sweep has begun is due
         return self.goes and (self.sweeping or self.due_at <= as_of)
 
 

@@ -24,7 +24,6 @@ def without_query(folder: str) -> tuple[str, str]:
 
 
 def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a path or URI, and the path on it."""
     if "://" not in folder:
         return pafs.LocalFileSystem(), folder
     if not folder.startswith("s3://"):

@@ -185,12 +185,10 @@ class HeadFile:
         )
 
     def check(self, database: LedgerDatabase) -> None:
-        """Raise Refused for a ledger that lacks a noted head."""
         if fault := self.fault(database):
             raise Refused(fault)
 
     def check_owner(self, database: LedgerDatabase) -> None:
-        """Raise Refused for a warehouse that belongs to another ledger."""
         if fault := self.other_owner(database):
             raise Refused(f"Nothing is written or removed there: {fault}")
 

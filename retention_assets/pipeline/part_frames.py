@@ -52,7 +52,6 @@ class AlreadyMarked:
     path: str | None = None
 
     def of(self, datasets: pa.Table) -> pa.Table | None:
-        """Read what is known of the datasets of a part."""
         if self.path is None:
             return None
         files, path = place_of(self.path)
@@ -126,7 +125,6 @@ class LeftOfRealm:
 
 
 def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
-    """Add up what is left of each realm, by reason, largest first."""
     rows = pa.concat_tables([REALM_COUNTS.empty_table(), *(part.cast(REALM_COUNTS) for part in parts)])
     sums = rows.group_by(_GROUPS).aggregate([("transactions", "sum"), ("bytes", "sum")])
     found: dict[str, list[LeftOfRealm]] = {}
@@ -153,7 +151,6 @@ class Views:
     as_of: datetime
 
     def __call__(self, transactions: pa.Table, _: pa.Table) -> dict[str, pa.Table]:
-        """Branch views, branch ends, and sums of transactions in latest views and protected."""
         views, ends = branch_views_and_ends(transactions, self.as_of)
         latest = pc.sum(pc.equal(views["view"], 0)).as_py() or 0
         protected = len(views) - views["protected_by"].null_count
@@ -173,7 +170,6 @@ class Verdicts:
     realms: tuple[str, ...] = ()
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
-        """Verdicts, candidates to mark, and sums by policy and by reason."""
         known = self.known.of(datasets)
         verdicts, looks = verdicts_and_reevaluation(transactions, datasets, self.policies, self.holds, self.as_of, known)
         plain = pa.table({name: verdicts[name].cast(pa.string()) for name in ("verdict", "policy")})

@@ -145,7 +145,6 @@ class StoreScan:
 
     @property
     def closing(self) -> ScanClosing:
-        """The record of its end for the ledger."""
         if self.is_accepted:
             return ScanClosing(self.lease, self.record, None)
         status = ScanStatus.BRAKED if self.brakes else ScanStatus.KEPT
@@ -172,12 +171,10 @@ class RunScans:
 
     @property
     def chosen(self) -> list[ChosenDatasets]:
-        """Datasets of the scans, and the fault of each store that could not be scanned."""
         return [*(ChosenDatasets(one.store, one.datasets) for one in self.done), *self.away]
 
     @property
     def tokens(self) -> dict[str, str]:
-        """Token of each log from before its scan."""
         return {name: token for one in self.done for name, token in one.tokens.items()}
 
     @property
@@ -208,7 +205,6 @@ class RunScans:
         return parts
 
     def publish(self, publications: Sequence[Publication]) -> None:
-        """Publish in one transaction all that the run has read, which ends its scans."""
         if not self.done:
             self.ledger.publications.publish(publications, self.actor)
             return

@@ -357,7 +357,6 @@ def by_folder(folders: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def read_datasets(sources: Sequence[Source]) -> pa.Table:
-    """Read the datasets of logs, without their transactions."""
     tables = [DATASETS.empty_table()]
     for source in sources:
         table = read_output(source.folder, "datasets").cast(DATASETS)

@@ -188,7 +188,6 @@ class SweepTask:
             yield str(fault)
 
     def results_of(self, number: int) -> Iterator[SweepResult]:
-        """Sweep what one task was dealt, until it is done or has to stop."""
         with Environment(self.settings).ledger() as ledger:
             if ledger.id != self.ledger:
                 raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
@@ -233,7 +232,6 @@ def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading
 
 
 def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
-    """Add up the counters of several results."""
     added = SweepResult(name)
     for one in results:
         added.planned += one.planned
@@ -284,7 +282,6 @@ class SweepWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look before tasks begin, repeatedly while they are at work, and once more when they are done."""
         self.look()
 
         def look_on() -> None:

@@ -73,7 +73,6 @@ class SweepResult:
 
     @property
     def is_touched(self) -> bool:
-        """Anything was done, or there is a reason why not."""
         return bool(self.planned or self.outcomes or self.refused or self.skipped or self.errors)
 
 
@@ -134,7 +133,6 @@ class DatasetSweep:
         self.reading, self.deleted = reading, 0
 
     def everything_done(self) -> pa.Array:
-        """Marks that this sweep has finished, of all slices."""
         here = np.fromiter(self.done, np.int64, len(self.done))
         return pa.array(np.concatenate([here, np.array(self.done_before, np.int64)]))
 
@@ -146,7 +144,6 @@ class DatasetSweep:
         self.result.refused, self.result.store_failed = str(fault), isinstance(fault, StoreFailed)
 
     def prepare(self, due: pa.Table) -> dict[int, Planned]:
-        """Prepare targets in the store, and find the place of the data."""
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
         self.permit()
@@ -216,7 +213,6 @@ class DatasetSweep:
         return expires
 
     def tell(self, settled: Sequence[Settlement]) -> None:
-        """Add recorded settlements to the result."""
         self.result.outcomes.update(one.outcome for one in settled)
         self.deleted += sum(one.outcome is Outcome.DELETED for one in settled)
         done = (Outcome.DELETED, Outcome.ALREADY_GONE)

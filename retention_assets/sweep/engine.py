@@ -71,7 +71,7 @@ class Sweeper:
         self._independent_check = IndependentCheck(self.ledger)
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
-        """Sweep what is due of datasets, or of a part of one, and what an earlier sweep left. Yields one result for each."""
+        # also what an earlier sweep left
         set_aside_what_is_loaded()
         # a sweep killed at its very end, or a mark taken back since, leaves a report that is done
         self.ledger.reports.finish_done(self.holder)

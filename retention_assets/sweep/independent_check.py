@@ -52,7 +52,6 @@ class CheckedLog:
 
     @cached_property
     def remaining(self) -> pa.Table:
-        """Transactions in a latest view once ended branches are dropped."""
         return rows_in_views(without_ended(self.log.transactions, self.log.datasets, self.as_of))
 
 

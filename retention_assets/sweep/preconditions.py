@@ -89,7 +89,6 @@ def _amount(taken: Taken) -> str:
 
 
 def write_confirmed(shown: pa.Table, file: Path) -> Path:
-    """Write the transactions that were shown, with the times that identify them."""
     pq.write_table(shown.select(_COLUMNS), file)
     return file
 

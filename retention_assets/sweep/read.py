@@ -53,7 +53,6 @@ class Wanted:
 
     @classmethod
     def of(cls, ledger: Ledger, transactions: Mapping[str, pa.Array], as_of: datetime | None = None) -> "Wanted":
-        """Build it for these very transactions, from the ledger's present state."""
         counts = ledger.evaluations.counts(transactions)
         return cls(
             transactions,
@@ -94,7 +93,6 @@ class DatasetReading:
 
     @property
     def fault(self) -> str | None:
-        """Why nothing of it can be judged, if so."""
         if self.token is None or not len(self.log.datasets):
             return "its store does not have it (any more)"
         row = self.log.datasets.slice(0, 1).to_pylist()[0]
@@ -205,7 +203,7 @@ def joined(readings: Sequence[DatasetReading]) -> Log:
 
 
 def by_dataset(table: pa.Table) -> dict[str, pa.Table]:
-    """Split rows by dataset; those of one dataset are contiguous."""
+    # those of one dataset are contiguous
     if not len(table):
         return {}
     column = table["dataset"].cast(pa.string()).dictionary_encode().unify_dictionaries()

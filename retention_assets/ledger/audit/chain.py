@@ -166,7 +166,6 @@ def groups_of(table: pa.Table, names: Sequence[str]) -> tuple[list[tuple[object,
 
 
 def mark_seals(table: pa.Table) -> list[str]:
-    """Seal each mark over everything in it that is set once."""
     groups, group = groups_of(table, _COMMON)
     # Common values enter each line as a hash: short lines make a million of them fast.
     texts = pa.array([common_hash(values) for values in groups], pa.string())

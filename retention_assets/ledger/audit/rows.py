@@ -159,7 +159,6 @@ def changed_past_ledger(connection: Connection, table: Table, where: ColumnEleme
 
 
 def rows_in(detail: Mapping[str, Any]) -> Iterator[tuple[RowKey, str | None]]:
-    """The seals that an act holds."""
     for table, key, seal in detail.get("rows", ()):
         yield (table, tuple(key)), seal
     if published := detail.get("published"):
@@ -281,7 +280,6 @@ def seal_rows(connection: Connection, table: Table) -> None:
 
 
 def state_faults(connection: Connection) -> Iterator[str]:
-    """Find rows that were changed, added or removed past the ledger."""
     teach_seals(connection)
     for table in (*STATE, ROW_COUNTS):
         texts = [text_in(connection, column).label(column.name) for column in table.columns]
