@@ -196,11 +196,8 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
         raise dg.Failure("The settings name no store. Add one to retention.yaml, then run again.")
     report_store_warnings(stores.values(), run.log)
     scanner = SparkScanner(lambda: run.spark)
-    faults = {
-        name: fault
-        for name, fault in place_faults(ledger, stores.values(), run.actor).items()
-        if not isinstance(fault, StoreFailed)
-    }
+    placed = place_faults(ledger, stores.values(), run.actor)
+    faults = {name: fault for name, fault in placed.items() if not isinstance(fault, StoreFailed)}
     elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
     present = {name: store for name, store in stores.items() if name not in faults}
     objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
