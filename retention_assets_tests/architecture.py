@@ -162,7 +162,7 @@ BUDGETS: Mapping[str, int] = {
     "frames": 3_530,
     "exchange": 660,
     "sql": 2_310,
-    "ledger": 6_570,
+    "ledger": 6_430,
     "stores": 1_200,
     "stores.places": 1_960,
     "stores.files": 1_400,

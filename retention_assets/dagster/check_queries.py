@@ -25,10 +25,10 @@ from retention_assets.frames.log import NAME, TIMES, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger
 from retention_assets.ledger import invariants as hold
+from retention_assets.ledger.book import kept_realms
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
-from retention_assets.ledger.protections import kept_realms
 from retention_assets.pipeline.file_systems import inside
 from retention_assets.pipeline.part_frames import NEEDED as NEEDED_MARKS
 from retention_assets.pipeline.part_frames import REALMS, VERDICTS, NeededMarks

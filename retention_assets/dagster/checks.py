@@ -27,7 +27,7 @@ from retention_assets.dagster.naming import Names
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter, store_of
 from retention_assets.evaluation.changes import Listing
-from retention_assets.ledger.findings import StandingViolation
+from retention_assets.ledger.evaluations import StandingViolation
 from retention_assets.ledger.invariants import Violation
 from retention_assets.policy.durations import text_of
 from retention_assets.render.dagster import MOST_SHOWN, table

@@ -12,7 +12,7 @@ from retention_assets.datasets import by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.frames.arrays import NEVER, as_micros
-from retention_assets.ledger.scans import ScanStatus
+from retention_assets.ledger.stores import ScanStatus
 from retention_assets.policy.datahub import escape_glob
 from retention_assets.policy.durations import EPOCH, micros, text_of
 from retention_assets.settings.sections import AutomationSettings

@@ -26,8 +26,8 @@ from retention_assets.frames.arrays import Bools, as_micros, flags, integers, jo
 from retention_assets.frames.log import LOG, Log, is_in_log, selects_dataset
 from retention_assets.frames.views.branch_views import branch_views
 from retention_assets.ledger import Ledger
+from retention_assets.ledger.book import Raise, raise_by
 from retention_assets.ledger.histories import TransactionLife, life_of
-from retention_assets.ledger.protections import Raise, raise_by
 from retention_assets.policy.book import Stored, item_of
 from retention_assets.policy.durations import Duration, micros, text_of
 from retention_assets.policy.globs import protecting

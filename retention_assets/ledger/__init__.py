@@ -3,18 +3,17 @@
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.audit.verify import ChainHead, due_mark_faults, rule_faults, verify
 from retention_assets.ledger.batches import Plan, Planned, Settlement
+from retention_assets.ledger.book import Raise, Realm, raise_by
 from retention_assets.ledger.clock_guard import LedgerTimes
 from retention_assets.ledger.evaluations import EVALUATION_ROWS, FOUND_ROWS, Publication, VerdictCount, counts_text
 from retention_assets.ledger.histories import MarkEvent, TransactionLife, life_of
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.leases import ALL_NAMES, SECONDS, SILENCE, DatasetPart, JoinedPart, Lease, LeaseLost, NameRange
-from retention_assets.ledger.ledger import Ledger, ledger_is_there, ledger_time, open_ledger
+from retention_assets.ledger.ledger import Ledger, NotedPlace, ledger_is_there, ledger_time, open_ledger, remember_places
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, candidate_table
-from retention_assets.ledger.places import NotedPlace, remember_places
-from retention_assets.ledger.protections import Raise, Realm, raise_by
 from retention_assets.ledger.reports import OpenedReport
-from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.ledger.states import FreedGroup, PendingGroup, SparedGroup, Waiting
+from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.ledger.unmarking import KeptMarks
 
 __all__ = [

@@ -1,4 +1,8 @@
-"""The open ledger: opens it by URL, creates the tables of a new one, and gives access to its parts."""
+"""The open ledger: opens it by URL, creates the tables of a new one, gives access to its parts, and compares noted heads.
+
+A ledger that lacks a noted head, the end of its chain as a warehouse or store keeps it, is an older copy that was put back, or
+another ledger in its place.
+"""
 
 import json
 import logging
@@ -8,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, Table, and_, insert, inspect, or_, select, text, update
 from sqlalchemy.exc import DBAPIError
@@ -19,19 +23,15 @@ from retention_assets.ledger.audit.chain import GENESIS, Act, ActType, as_line, 
 from retention_assets.ledger.audit.rows import seal_state, state_faults
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead, changed_rows_of, last_verified, verified_lately, verify
 from retention_assets.ledger.batches import Sweeps
+from retention_assets.ledger.book import Holds, PolicyBook, Realms, Visibility
 from retention_assets.ledger.clock_guard import ClockGuard, present_by
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction, audited
-from retention_assets.ledger.evaluations import Evaluations, Publications
-from retention_assets.ledger.findings import Objections, Violations
+from retention_assets.ledger.evaluations import Evaluations, Objections, Publications, Violations
 from retention_assets.ledger.histories import MarkHistories
 from retention_assets.ledger.invariants import SweptInvariant, Violation
 from retention_assets.ledger.leases import Leases, Parts, SweepRuns
 from retention_assets.ledger.marking import Marks
-from retention_assets.ledger.places import LedgerHead, NotedPlace, StorePlaces, head_of, remember_places
-from retention_assets.ledger.policy_book import PolicyBook
-from retention_assets.ledger.protections import Holds, Realms, Visibility
 from retention_assets.ledger.reports import Reports
-from retention_assets.ledger.scans import Scans
 from retention_assets.ledger.schema import (
     AUDIT,
     AUDIT_HEAD,
@@ -40,6 +40,7 @@ from retention_assets.ledger.schema import (
     LEDGER_REVISION,
     MARKS,
     METADATA,
+    NOTED_HEADS,
     OPEN,
     PLACES,
     PLANNED,
@@ -49,6 +50,7 @@ from retention_assets.ledger.schema import (
     REVISION,
 )
 from retention_assets.ledger.states import PendingMarks, States
+from retention_assets.ledger.stores import Scans, StorePlaces
 from retention_assets.ledger.unmarking import Keeping, Unmarking
 from retention_assets.settings.places import Url
 from retention_assets.sql.engines import OpenedFile, ledger_engine, sqlite_file, too_wide
@@ -56,13 +58,69 @@ from retention_assets.sql.errors import RETRY_CONFLICTS, driver_message
 from retention_assets.sql.retry import retry
 from retention_assets.sql.transactions import PORTION, portions, reading, writing
 
+REMEDY = (
+    "If that is meant, say `retention audit accept --head --reason …`: the record keeps who vouches for it. If not, put the"
+    " newest backup of the ledger back."
+)
 T = TypeVar("T")
-
 _LOG = logging.getLogger(__name__)
 # Warn once per program, which opens a ledger often.
 _WARNED: set[Path] = set()
 # Arbitrary advisory lock number, unlikely to clash in the same PostgreSQL database.
 _LOCK = 7_268_359_114
+
+
+class NotedPlace(NamedTuple):
+    """A file for heads; `fault` says why the newest could not be noted, `store` is None in a warehouse."""
+
+    place: str
+    store: str | None
+    noted: bool
+    fault: str | None = None
+
+
+def noted_places(connection: Connection) -> dict[str, NotedPlace]:
+    rows = connection.execute(select(*(NOTED_HEADS.c[name] for name in NotedPlace._fields)).order_by(NOTED_HEADS.c.place))
+    return {row.place: NotedPlace(*row) for row in rows}
+
+
+def remember_places(tx: WriteTransaction, places: Sequence[NotedPlace], actor: str) -> None:
+    before = noted_places(tx.connection)
+    for place in places:
+        if before.get(place.place) != place:
+            act = Act(ActType.HEAD, actor, place.fault, detail=place._asdict())
+            tx.put(act, NOTED_HEADS, **place._asdict(), changed_at=tx.present())
+
+
+@dataclass(frozen=True)
+class LedgerHead:
+    """A row of the chain: the ledger's id, its position and its hash."""
+
+    ledger: str
+    position: int
+    hash: str
+
+
+def head_of(connection: Connection) -> LedgerHead:
+    return LedgerHead(*connection.execute(select(AUDIT_HEAD.c.ledger, AUDIT_HEAD.c.position, AUDIT_HEAD.c.hash)).one())
+
+
+def head_fault(connection: Connection, noted: LedgerHead, where: str) -> str | None:
+    """Explain, with a remedy, why a ledger does not contain a noted head; None if it does."""
+    present = head_of(connection)
+    if noted.ledger != present.ledger:
+        return (
+            f"{where} belongs to ledger {noted.ledger}, and this is ledger {present.ledger}: another ledger writes there, or"
+            f" this one is new in its place. Give each ledger a warehouse of its own (the key warehouse). {REMEDY}"
+        )
+    there = connection.execute(select(AUDIT.c.hash).where(AUDIT.c.position == noted.position)).scalar_one_or_none()
+    if noted.position and there != noted.hash:
+        has = "has another row there" if there else f"ends with row {present.position}"
+        return (
+            f"{where} knows row {noted.position} of the record of ledger {noted.ledger}, which {has}: an older copy of the"
+            f" ledger was put back, so it does not know what was taken back or held since. {REMEDY}"
+        )
+    return None
 
 
 class Ledger(LedgerPart):

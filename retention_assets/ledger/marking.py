@@ -48,9 +48,9 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, MarkSeal, common_hash, groups_of, new_id, teach_seals
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
-from retention_assets.ledger.places import StorePlace, newest_places
 from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
 from retention_assets.ledger.steps import to_sweep_by
+from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import ByteSum, InstantColumn, MicrosColumn
 from retention_assets.sql.staging import STAGED, SharedTable, shared_table

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, Subquery, and_, func, or_, select, text
 
 from retention_assets.ledger.database import LedgerPart
-from retention_assets.ledger.evaluations import VerdictCount, counts_of
-from retention_assets.ledger.findings import Objections
+from retention_assets.ledger.evaluations import Objections, VerdictCount, counts_of
 from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS, STEPS
 from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
+from retention_assets.ledger.book import contents_in_force, place_in
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
-from retention_assets.ledger.protections import contents_in_force, place_in
 from retention_assets.ledger.reports import count_unmarked
 from retention_assets.ledger.schema import FILE_HOLDS, MARKS, OPEN, SWEPT
 from retention_assets.ledger.steps import by_id, lock_newest, move_marks, open_marks, record_steps, same_steps

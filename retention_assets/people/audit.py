@@ -22,7 +22,7 @@ from retention_assets.evaluation.rules_in_force import folders_of_policies, poli
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import GENESIS
 from retention_assets.ledger.audit.verify import AuditResult, ChainHead
-from retention_assets.ledger.places import LedgerHead, NotedPlace, head_of, noted_places, remember_places
+from retention_assets.ledger.ledger import LedgerHead, NotedPlace, head_of, noted_places, remember_places
 from retention_assets.people.command import command, examples, find_environment
 from retention_assets.people.operation import (
     Flags,

@@ -21,7 +21,7 @@ from retention_assets.evaluation.rules_in_force import RulesInForce
 from retention_assets.frames.arrays import keys_of
 from retention_assets.frames.log import faults_of
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.findings import Objection
+from retention_assets.ledger.evaluations import Objection
 from retention_assets.ledger.marking import CANDIDATES
 from retention_assets.people.amounts import NOTHING, Amount, PriceFacts, amounts_by
 from retention_assets.people.command import command

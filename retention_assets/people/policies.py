@@ -27,7 +27,7 @@ from retention_assets.evaluation.rules_in_force import (
 )
 from retention_assets.frames.log import LINES, Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.ledger.policy_book import Orphaned
+from retention_assets.ledger.book import Orphaned
 from retention_assets.people.command import command, examples, group
 from retention_assets.people.operation import (
     AsOf,

@@ -16,7 +16,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.frames.log import realms_of
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.protections import INITIAL, Realm
+from retention_assets.ledger.book import INITIAL, Realm
 from retention_assets.people.command import FORMAT, ask_and_show, examples, find_environment, given_fields, options
 from retention_assets.people.operation import (
     Flags,

@@ -20,7 +20,7 @@ from pydantic import Field
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.scans import ScanRecord, ScanStatus
+from retention_assets.ledger.stores import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
 from retention_assets.people.output import ExitCode

@@ -22,17 +22,8 @@ from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerDatabase
-from retention_assets.ledger.places import (
-    REMEDY,
-    LedgerHead,
-    NotedPlace,
-    StorePlace,
-    head_fault,
-    head_of,
-    newest_places,
-    noted_places,
-    remember_places,
-)
+from retention_assets.ledger.ledger import REMEDY, LedgerHead, NotedPlace, head_fault, head_of, noted_places, remember_places
+from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.pipeline.file_systems import inside, place_of, without_query
 from retention_assets.settings.places import mask_secrets, mask_text
 from retention_assets.stores.places import IDENTITY

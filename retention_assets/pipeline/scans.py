@@ -20,7 +20,7 @@ from retention_assets.frames.soundness import sound_log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.ledger.leases import Lease
-from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.stage import SparkTasks, cut
@@ -42,7 +42,7 @@ from retention_assets.stores.objects.scan_result import (
 )
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import Store, ask_store, error_text
-from retention_assets.sweep.lease import hold_leases
+from retention_assets.sweep.permit import hold_leases
 
 # rows of a log per task; a dataset is never split, so a giant one is a task of its own
 _LOG_ROWS = 500_000

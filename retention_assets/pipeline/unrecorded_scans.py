@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.scans import scan_lease
+from retention_assets.ledger.stores import scan_lease
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import ScanOrder, SparkScanner, accepted_scan, is_running, log_shares, why_failed
 from retention_assets.pipeline.spark import spark_session

@@ -15,8 +15,8 @@ from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.views.branch_views import BRANCH_VIEWS
 from retention_assets.ledger.evaluations import SWEPT_BEFORE, SweptBefore, VerdictCount
-from retention_assets.ledger.scans import ScanRecord
 from retention_assets.ledger.states import PendingGroup, SparedGroup, Totals, Waiting
+from retention_assets.ledger.stores import ScanRecord
 from retention_assets.policy.book import BookDecision, LoadOutcome, Stored, item_of, sentence_of
 from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.render.markdown import readable

@@ -16,9 +16,8 @@ from retention_assets.render.terminal import Count, Indented, Minute, Number, Ro
 from retention_assets.render.text import minute_in_utc, minute_of, sentence_case, share_of, size_of, until_of, visible_line
 
 if TYPE_CHECKING:
-    from retention_assets.ledger.policy_book import Orphaned
-    from retention_assets.ledger.protections import Realm
-    from retention_assets.ledger.scans import ScanRecord
+    from retention_assets.ledger.book import Orphaned, Realm
+    from retention_assets.ledger.stores import ScanRecord
     from retention_assets.policy.book import BookDecision
 
 # effect of loading the files on an entry, and whether the book lacks it

@@ -27,7 +27,7 @@ from retention_assets.stores.protocol import PacedStore, Store, StoreFailed, cal
 from retention_assets.sweep.dataset_sweep import DatasetSweep, OnProgress, SweepContext, SweepResult
 from retention_assets.sweep.execute import pause
 from retention_assets.sweep.independent_check import IndependentCheck
-from retention_assets.sweep.lease import HeldLeases, LedgerFailed, hold_leases, hold_part
+from retention_assets.sweep.permit import HeldLeases, LedgerFailed, hold_leases, hold_part
 from retention_assets.sweep.read import DatasetReading, DueHere, StoreReading, Wanted, among_looked_at, looking, read_fresh
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.round import SLICE, sweep_share

@@ -28,7 +28,7 @@ from retention_assets.stores.protocol import (
     call_store,
     error_text,
 )
-from retention_assets.sweep.lease import hold_lease
+from retention_assets.sweep.permit import hold_lease
 
 _DAY = timedelta(days=1)
 _MOST_ERRORS = 5

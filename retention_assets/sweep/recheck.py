@@ -23,7 +23,7 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.table_windows import ended_refs
 from retention_assets.ledger import Ledger
-from retention_assets.ledger.places import StorePlace
+from retention_assets.ledger.stores import StorePlace
 from retention_assets.policy.book import Loaded, Stored, as_loaded, item_of
 from retention_assets.policy.datahub import AspectEntry
 from retention_assets.policy.durations import micros

@@ -27,8 +27,8 @@ from retention_assets.frames.arrays import flags, join_chunks, keys_of
 from retention_assets.frames.log import Log
 from retention_assets.frames.views.branch_views import view_ends
 from retention_assets.ledger.batches import Moved, Planned, Settlement
+from retention_assets.ledger.book import Raise
 from retention_assets.ledger.leases import Lease, LeaseLost
-from retention_assets.ledger.protections import Raise
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, StoreFailed, Target
 from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among

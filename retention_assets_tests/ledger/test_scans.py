@@ -57,7 +57,7 @@ def test_what_cannot_be_published_is_not_kept_either(ledger: Ledger, monkeypatch
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("retention_assets.ledger.scans.publish", full)
+    monkeypatch.setattr("retention_assets.ledger.stores.publish", full)
     with pytest.raises(OSError, match="no space"):
         ledger.scans.publish([ScanClosing(lease, scan, KEPT)], LOG, "run 1")
     assert ledger.scans.of("blobs", scan.id).status == "running"

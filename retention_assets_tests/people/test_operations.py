@@ -20,7 +20,7 @@ from retention_assets.cli import retention
 from retention_assets.dagster import jobs
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput, Refused
-from retention_assets.ledger.scans import ScanEnd, ScanStatus, scan_lease
+from retention_assets.ledger.stores import ScanEnd, ScanStatus, scan_lease
 from retention_assets.people.operation import Kind, RecordedRequest, fields_of
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold

@@ -16,7 +16,7 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.scans import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
 from retention_assets.people import scans as operation
 from retention_assets.people.scans import ExportRequest, export_scan
 from retention_assets.pipeline.file_systems import place_of

@@ -15,8 +15,8 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, faults_of
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.scans import ScanRecord, scan_lease
 from retention_assets.ledger.schema import LEASES
+from retention_assets.ledger.stores import ScanRecord, scan_lease
 from retention_assets.pipeline import scans
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import RunScans, scan_stores, write_log

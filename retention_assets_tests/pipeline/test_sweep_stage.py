@@ -25,8 +25,8 @@ from retention_assets.frames.log import TIMES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Sweeps
 from retention_assets.ledger.leases import DatasetPart, Lease, NameRange
-from retention_assets.ledger.scans import Scans
 from retention_assets.ledger.schema import LEASES
+from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.sweep_stage import (
@@ -49,10 +49,10 @@ from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import ShareEnd, open_references
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.sweep import engine as cutting
-from retention_assets.sweep import lease
+from retention_assets.sweep import permit
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import cut_datasets
-from retention_assets.sweep.lease import PartBegunAnew
+from retention_assets.sweep.permit import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.histories import AS_OF
@@ -240,7 +240,7 @@ def test_a_large_dataset_that_another_sweeps_is_skipped(lake: Lake) -> None:
 def test_a_task_with_a_part_that_is_run_twice_at_once_deletes_everything_once(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_LOOK", 0.01)
+    monkeypatch.setattr(permit, "_LOOK", 0.01)
     second: list[SweepResult] = []
     lake.has(SEVEN, "lake/large")
     with staged(lake, ()) as stage, cut_datasets(stage.ledger, lake.stores, {"lake/large": 6}, 2, DUE, RUN) as found:

@@ -13,8 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from retention_assets.evaluation.preview import Change
-from retention_assets.ledger.policy_book import Orphaned
-from retention_assets.ledger.protections import Realm
+from retention_assets.ledger.book import Orphaned, Realm
 from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.durations import Duration
 from retention_assets.render import tables

@@ -21,7 +21,7 @@ from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.lease import hold_leases
+from retention_assets.sweep.permit import hold_leases
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.ledger.states import count_changes
 from retention_assets_tests.stores.contract import Environment

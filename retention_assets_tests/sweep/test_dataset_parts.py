@@ -13,8 +13,8 @@ import pytest
 from retention_assets.ledger.leases import DatasetPart, JoinedPart, NameRange, Parts
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
-from retention_assets.sweep import lease
-from retention_assets.sweep.lease import PartBegunAnew
+from retention_assets.sweep import permit
+from retention_assets.sweep.permit import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import change_leases, take_lease
@@ -124,7 +124,7 @@ def test_a_part_that_is_begun_anew_is_finished_by_the_newer_attempt_alone(
     parted: MarkedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older one has deleted a batch by then, and can't write down that it did."""
-    monkeypatch.setattr(lease, "_LOOK", 0.01)
+    monkeypatch.setattr(permit, "_LOOK", 0.01)
     newer, seen, waits, may_begin = list[Any](), list[Counter[str]](), threading.Event(), Parts.may_begin
 
     def asks(parts: Parts, joined: JoinedPart) -> bool:
@@ -173,7 +173,7 @@ def test_a_task_that_has_to_stop_does_not_wait_for_an_older_attempt(parted: Mark
         ledger.parts.join(first)
         stop = threading.Event()
         stop.set()
-        with lease.hold_part(ledger, first, stop) as held:
+        with permit.hold_part(ledger, first, stop) as held:
             assert held.leases == {}
 
 

@@ -29,13 +29,11 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import IDLE_SECONDS, STATEMENT_SECONDS
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
-from retention_assets.sweep import lease as lease_module
-from retention_assets.sweep import lease as module
+from retention_assets.sweep import permit as module
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.execute import execute_deletion
-from retention_assets.sweep.lease import LedgerFailed, hold_lease
-from retention_assets.sweep.permit import ProtectionsChanged, SweepPermit
+from retention_assets.sweep.permit import LedgerFailed, ProtectionsChanged, SweepPermit, hold_lease
 from retention_assets_tests.ledger.states import change_leases, take_lease, write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 
@@ -362,7 +360,7 @@ SOME = "A sweep had begun on it, and some of it is gone. "
 @pytest.fixture
 def pulse(monkeypatch: pytest.MonkeyPatch) -> Pulse:
     one = Pulse()
-    monkeypatch.setattr(lease_module, "threading", SimpleNamespace(Event=lambda: one, Thread=threading.Thread))
+    monkeypatch.setattr(module, "threading", SimpleNamespace(Event=lambda: one, Thread=threading.Thread))
     return one
 
 

@@ -3,32 +3,42 @@
 It can't detect that somebody rewrote the whole chain from some row on. To rule that out, keep `AuditResult.head` (or the
 exported lines) elsewhere and pass it as `known` next time; the warehouse keeps one too. The checks before a sweep compare rule
 rows and due marks with their newest acts, at a cost that does not grow with the chain.
+
+Anything that acts on the ledger's tables (trigger, rule, row filter) is a fault. In a SQLite file any other table, view or
+index is one too; in a shared PostgreSQL schema other tables are a remark.
 """
 
+import hashlib
 import json
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-from sqlalchemy import Boolean, Connection, and_, func, or_, select, text
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    Date,
+    Integer,
+    Select,
+    Subquery,
+    Text,
+    and_,
+    case,
+    func,
+    or_,
+    select,
+    text,
+    type_coerce,
+)
 from sqlalchemy.exc import DataError, OperationalError
 
-from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, rows
-from retention_assets.ledger.audit.faults import (
-    BulkAct,
-    Members,
-    acting_faults,
-    foreign_faults,
-    life_faults,
-    other_tables,
-    single_faults,
-    unreadable_values,
-    unsealed_marks,
-)
+from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, mark_seals, planned_seals, rows, step_seals
 from retention_assets.ledger.audit.rows import (
     INITIAL,
     SEALED,
@@ -36,16 +46,43 @@ from retention_assets.ledger.audit.rows import (
     RowFault,
     RowKey,
     detail_in,
+    name_of,
     row_faults,
     rows_in,
     state_faults,
+    text_in,
 )
 from retention_assets.ledger.marking import MARK_ROWS
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, MARKS, OPEN, STEPS
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS, METADATA, OPEN, PLANNED, STEPS
+from retention_assets.ledger.steps import NO_ERROR
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
 
+_TABLES = {*METADATA.tables}
+_INDEXES = {str(index.name) for table in METADATA.tables.values() for index in table.indexes}
+_FILE = text("SELECT type, name, tbl_name FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name")
+_OURS = "(SELECT to_regclass(quote_ident(name)) FROM unnest(cast(:names AS text[])) AS name)"
+_SERVER = text(
+    f"""
+    SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN {_OURS}
+    UNION ALL SELECT 'rule', rulename, ev_class::regclass::text
+      FROM pg_rewrite WHERE rulename <> '_RETURN' AND ev_class IN {_OURS}
+    UNION ALL SELECT 'row level security', relname, oid::regclass::text
+      FROM pg_class WHERE relrowsecurity AND oid IN {_OURS}
+    UNION ALL SELECT 'kind of relation', relkind::text, oid::regclass::text
+      FROM pg_class WHERE relkind <> 'r' AND oid IN {_OURS}
+    UNION ALL SELECT 'table that inherits', inhrelid::regclass::text, inhparent::regclass::text
+      FROM pg_inherits WHERE inhparent IN {_OURS}
+    ORDER BY 1, 2, 3
+    """
+).bindparams(names=sorted(_TABLES))
+_OTHERS = text(
+    "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'm', 'f', 'p')"
+    " AND relname <> ALL (:names) AND relname !~ '^staged_[a-z]+_[0-9]+_[0-9a-f]{16}$' ORDER BY relname"
+).bindparams(names=sorted(_TABLES))
+_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.PLAN, ActType.BEGIN, ActType.SETTLE})
+_SHOWN = 5
 # Runs continue from the last verification, but verify everything this often.
 WHOLE_EVERY = timedelta(days=1)
 # A ledger that was rewritten wholesale is not listed row by row.
@@ -56,6 +93,246 @@ _UNREADABLE = (ValueError, TypeError, AttributeError, OverflowError, KeyError, D
 # Each evaluation appends one of these acts; only the newest per dataset, or of all, matters.
 _NEWEST_BY_DATASET = (ActType.ADVANCE,)
 _NEWEST = (ActType.MARK, ActType.CLOCK)
+
+
+def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
+    """Find marks whose status columns, which no seal covers, don't follow from their steps, which are sealed."""
+    last, failed = _newest_steps(where), _newest_steps(where, STEPS.c.outcome == "FAILED")
+    should = {
+        "status": func.coalesce(last.c.status, "MARKED"),
+        "changed_act": last.c.act,
+        "attempts": func.coalesce(failed.c.times, 0),
+        "last_error": case((failed.c.mark.is_not(None), func.coalesce(failed.c.why, NO_ERROR))),
+        "why": case((last.c.status.in_(("UNMARKED", "SPARED")), func.coalesce(last.c.why, NO_ERROR))),
+        "changed_at": last.c.at,
+        "changed_by": last.c.actor,
+    }
+    query = select(MARKS, *(value.label(f"should_{name}") for name, value in should.items()))
+    query = query.outerjoin(last, last.c.mark == MARKS.c.id).outerjoin(failed, failed.c.mark == MARKS.c.id)
+    strays = or_(*(MARKS.c[name].is_distinct_from(value) for name, value in should.items()))
+    query = query.where(strays) if where is None else query.where(where, strays)
+    for row in connection.execute(query.order_by(MARKS.c.id)):
+        mark = f"Mark {row.id} ({row.transaction} of {row.dataset})"
+        if row.status != row.should_status or row.changed_act != row.should_changed_act:
+            led = f"its last step led to {row.should_status}"
+            yield f"{mark} is said to be {row.status}, and {led}: it was changed past the audit."
+        for column in [*should][2:]:
+            present, by_steps = getattr(row, column), getattr(row, f"should_{column}")
+            if present != by_steps:
+                yield f"{mark} was changed: its {column} is {present!s}, and its steps say {by_steps!s}."
+
+
+def _newest_steps(where: ColumnElement[bool] | None, *these: ColumnElement[bool]) -> Subquery:
+    amounts = (func.count().label("times"), func.max(AUDIT.c.position).label("position"))
+    steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(*these).group_by(STEPS.c.mark)
+    newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
+    columns = (newest.c.mark, newest.c.times, STEPS.c.status, STEPS.c.why, STEPS.c.act, AUDIT.c.actor, AUDIT.c.at)
+    taken = and_(STEPS.c.act == AUDIT.c.act, STEPS.c.mark == newest.c.mark)
+    return select(*columns).select_from(newest).join(AUDIT, AUDIT.c.position == newest.c.position).join(STEPS, taken).subquery()
+
+
+def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
+    """Check the two single values that no seal covers: the ledger's id and the next mark id."""
+    present = connection.execute(select(AUDIT_HEAD.c.ledger)).scalar_one()
+    if ledger is not None and ledger != present:
+        yield f"The head of the audit says that this is ledger {present}, and its first row is of ledger {ledger}."
+    newest = connection.execute(select(func.max(MARKS.c.id))).scalar_one()
+    following = connection.execute(select(CLOCK.c.next_mark)).scalar_one_or_none()
+    recorded = _next_mark(connection)
+    if following != recorded:
+        there = "no mark" if newest is None else f"a mark {newest}"
+        yield (
+            f"The clock says that the next mark is {following}, and there is {there}; by the record it is {recorded}: its"
+            " next_mark was changed."
+        )
+
+
+def _next_mark(connection: Connection) -> int:
+    # by the newest marking act, or by a later act in which a person vouched for another one
+    marked, vouched = (
+        connection.execute(
+            select(AUDIT.c.position, AUDIT.c.detail)
+            .where(AUDIT.c.deed == deed, AUDIT.c.dataset.is_(None))
+            .order_by(AUDIT.c.position.desc())
+            .limit(1)
+        ).one_or_none()
+        for deed in (ActType.MARK, ActType.ACCEPT)
+    )
+    if vouched and (not marked or vouched.position > marked.position):
+        following = detail_in(vouched.detail).get("next_mark")
+        if following is not None:
+            return int(following)
+    return int(detail_in(marked.detail).get("last", 0)) + 1 if marked else 1
+
+
+def unreadable_values(connection: Connection, of: type[object] = object) -> Iterator[str]:
+    """Find values of the wrong type, which SQLite allows; `of` limits the check to columns of a type."""
+    if connection.dialect.name != "sqlite":
+        return
+    for table in METADATA.sorted_tables:
+        keys = [text_in(connection, column) for column in table.primary_key]
+        for column in filter(lambda column: isinstance(column.type, of), table.columns):
+            is_text = isinstance(column.type, Text | Date)
+            wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
+            if isinstance(column.type, Boolean):
+                wrong |= type_coerce(column, Integer).not_in([0, 1])
+            elif isinstance(column.type, Date):
+                wrong |= func.date(column).is_distinct_from(type_coerce(column, Text))
+            for *key, kind in connection.execute(select(*keys, func.typeof(column)).where(wrong, column.is_not(None))):
+                name = name_of((table.name, tuple(map(str, key))))
+                yield f"{name} was changed past the ledger: its {column.name} can't be read, it is a value of type {kind}."
+
+
+def acting_faults(connection: Connection) -> Iterator[str]:
+    """Find triggers and other objects that act on the ledger's tables or replace one."""
+    if connection.dialect.name != "sqlite":
+        for kind, name, table in connection.execute(_SERVER):
+            yield _foreign(kind, name, table)
+        return
+    present = {(kind, name): table for kind, name, table in connection.execute(_FILE)}
+    for (kind, name), table in present.items():
+        if kind == "trigger" or (kind != "table" and name in _TABLES):
+            yield _foreign(kind, name, table)
+    for kind, names in (("table", _TABLES), ("index", _INDEXES)):
+        for name in sorted(names - {there for its_kind, there in present if its_kind == kind}):
+            yield f"The {kind} {name} of the ledger is missing: it was dropped past the ledger."
+
+
+def foreign_faults(connection: Connection) -> Iterator[str]:
+    """Find acting objects and, in a SQLite file, every table, view and index that is not the ledger's."""
+    yield from acting_faults(connection)
+    if connection.dialect.name == "sqlite":
+        for kind, name, table in connection.execute(_FILE):
+            if kind != "trigger" and name not in _TABLES | _INDEXES:
+                yield _foreign(kind, name, table)
+
+
+def _foreign(kind: str, name: str, table: str) -> str:
+    where = "in the ledger's file" if kind in ("table", "view") else f"on {table}"
+    return f"The {kind} {name} {where} is not the ledger's. Find out who made it and drop it."
+
+
+def other_tables(connection: Connection) -> list[str]:
+    if connection.dialect.name == "sqlite":
+        return []
+    return [f"The table {name} in the ledger's schema is not the ledger's." for name in connection.execute(_OTHERS).scalars()]
+
+
+class BulkAct(NamedTuple):
+    """A bulk act as the chain has it: `first` and `last` are mark ids, `plans` the plans that it made."""
+
+    position: int
+    deed: str
+    members: int
+    digest: str
+    first: int | None = None
+    last: int | None = None
+    plans: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return f"Row {self.position} of the audit ({self.deed})"
+
+
+class _Batch(NamedTuple):
+    """Members of bulk acts: the act of each (None: no act made its plan), its seal, and the faults among them."""
+
+    acts: Iterable[int | None]
+    seals: Iterable[str]
+    faults: Iterable[str]
+
+
+def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
+    """Marks whose seal does not match their content, as (dataset, sentence)."""
+    for row, (seal, right) in enumerate(zip(table["seal"].to_pylist(), mark_seals(table), strict=True)):
+        if seal != right:
+            dataset, transaction, mark = (table[name][row].as_py() for name in ("dataset", "transaction", "id"))
+            yield dataset, f"Mark {mark} ({transaction} of {dataset}) was changed: it has not the hash of what it says."
+
+
+class Members:
+    """Verifies members of acts; `only` limits it to these acts, otherwise all marks, steps and plans are read."""
+
+    def __init__(self, acts: Mapping[int, BulkAct], only: bool = False) -> None:
+        self.acts, self._only = acts, only
+        self.counted: defaultdict[int, int] = defaultdict(int)
+        self._plans = {plan: number for number, act in acts.items() for plan in act.plans}
+
+    def faults(self, connection: Connection) -> Iterator[str]:
+        members = {"marks": self._marks, "steps": self._steps, "planned marks": self._planned}
+        for what, batches in members.items():
+            digests: defaultdict[int, Any] = defaultdict(hashlib.sha256)
+            # In the order in which the act's digest was computed.
+            for batch in batches(connection):
+                for act, seal in zip(batch.acts, batch.seals, strict=True):
+                    if act is not None:
+                        self.counted[act] += 1
+                        digests[act].update(seal.encode())
+                yield from batch.faults
+            for act, digest in digests.items():
+                yield from self._act_faults(connection, act, digest.hexdigest(), what)
+        for number, bulk in self.acts.items():
+            if number not in self.counted and bulk.members and bulk.deed in _WITH_MEMBERS:
+                yield f"{bulk.place} is about {bulk.members} members, and there are none."
+
+    def _marks(self, connection: Connection) -> Iterator[_Batch]:
+        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
+        made = [(number, act) for number, act in self.acts.items() if act.deed == ActType.MARK]
+        mine = [query.where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number) for number, act in made]
+        for part in mine if self._only else [query]:
+            for batch in stream(connection, part, MARK_ROWS):
+                table = pa.Table.from_batches([batch])
+                faults = (sentence for _, sentence in unsealed_marks(table))
+                yield _Batch(table["act"].to_pylist(), table["seal"].to_pylist(), faults)
+
+    def _steps(self, connection: Connection) -> Iterator[_Batch]:
+        columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
+        query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
+        mine = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))]
+        for some in _batches(connection, mine if self._only else [query]):
+            pairs = zip(some, step_seals(row[1:-1] for row in some), strict=True)
+            steps = (f"The step of mark {row.mark} to {row.status}" for row, seal in pairs if row[-1] != seal)
+            faults = (f"{step} was changed: it has not the hash of what it says." for step in steps)
+            # Columns by place: by name they take three times as long.
+            yield _Batch([row[0] for row in some], [row[-1] for row in some], faults)
+
+    def _planned(self, connection: Connection) -> Iterator[_Batch]:
+        columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
+        query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
+        mine = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))]
+        for some in _batches(connection, mine if self._only else [query]):
+            acts = [self._plans.get(row[0]) for row in some]
+            yield _Batch(acts, [row[-1] for row in some], self._planned_faults(some, acts))
+
+    def _planned_faults(self, rows: Sequence[Any], acts: Sequence[int | None]) -> Iterator[str]:
+        for row, act, seal in zip(rows, acts, planned_seals(row[:-1] for row in rows), strict=True):
+            if act is None:
+                yield f"Mark {row.mark} of plan {row.plan} was added past the ledger: no act made that plan."
+            elif row[-1] != seal:
+                yield f"Mark {row.mark} of plan {row.plan} was changed: it has not the hash of what it says."
+
+    def _act_faults(self, connection: Connection, number: int, digest: str, what: str) -> Iterator[str]:
+        act = self.acts.get(number)
+        if act is None:
+            yield f"The audit knows nothing of {self.counted[number]} {what} that act {number} is said to have written."
+        elif act.members != self.counted[number]:
+            gone = self._missing_marks(connection, number, act)
+            more = "" if len(gone) <= _SHOWN else " …"
+            named = f" Removed: {', '.join(map(str, gone[:_SHOWN]))}{more}." if gone else ""
+            yield f"{act.place} is about {act.members} {what}, and there are {self.counted[number]}.{named}"
+        elif act.digest != digest:
+            yield f"{act.place} is about other {what} than there are: at least one of them was replaced."
+
+    def _missing_marks(self, connection: Connection, number: int, act: BulkAct) -> Sequence[int]:
+        if act.first is None or act.last is None or act.members != act.last - act.first + 1:
+            return ()
+        mine = select(MARKS.c.id).where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number)
+        return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(mine).scalars()))
+
+
+def _batches(connection: Connection, queries: Iterable[Select[Any]]) -> Iterator[Sequence[Any]]:
+    for query in queries:
+        yield from connection.execute(query, execution_options={"yield_per": 50_000}).partitions()
 
 
 @dataclass(frozen=True)

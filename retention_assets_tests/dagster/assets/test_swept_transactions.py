@@ -27,7 +27,7 @@ from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.ledger.invariants import Violation
-from retention_assets.ledger.places import LedgerHead
+from retention_assets.ledger.ledger import LedgerHead
 from retention_assets.outcomes import Outcome
 from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.pipeline import sweep_stage

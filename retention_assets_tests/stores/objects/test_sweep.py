@@ -17,7 +17,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text, record_evaluations
-from retention_assets.ledger.scans import Scans
+from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.listings import PathObjects as LocalListing

@@ -1,6 +1,7 @@
-"""Scans of object stores: start, end and counts, and acceptance of braked ones. A result is stored as it comes.
+"""What is noted of stores: where their data is, and scans of object stores.
 
-A store has one scan at a time: its lease is checked on each write.
+Mark ids rise, so the newest place of a store when a mark was made says where its data was. A scan has its start, end and
+counts, and a braked one whether it was accepted; a store has one scan at a time: its lease is checked on each write.
 """
 
 import json
@@ -8,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, text
 
@@ -17,12 +18,53 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import Publication, publish, request_evaluations
 from retention_assets.ledger.leases import SCAN, Lease, fence
-from retention_assets.ledger.schema import EVALUATIONS, MARKS, SCANS, SWEPT
+from retention_assets.ledger.schema import CLOCK, EVALUATIONS, MARKS, PLACES, SCANS, SWEPT
 from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.transactions import portions
 
 _NEVER_ENDED = "It never ended, and whoever ran it has lost its lease."
+
+
+class StorePlace(NamedTuple):
+    """The place of a store from a mark on."""
+
+    id: int
+    store: str
+    place: str
+    first_mark: int
+
+
+_PLACES = select(*(PLACES.c[name] for name in StorePlace._fields)).order_by(PLACES.c.id)
+
+
+class StorePlaces(LedgerPart):
+    """The places of the stores of a ledger."""
+
+    def all(self) -> list[StorePlace]:
+        return [StorePlace(*row) for row in self.rows(_PLACES)]
+
+    def newest(self) -> dict[str, StorePlace]:
+        return {one.store: one for one in self.all()}
+
+    @audited
+    def note(
+        self, tx: WriteTransaction, places: Mapping[str, str], actor: str, reason: str, known: Mapping[str, StorePlace]
+    ) -> None:
+        """Note the places of stores, except of those for which another program noted one since they were `known`."""
+        # Markers wait for this row: each mark is made entirely before or after a place is noted.
+        following = tx.connection.execute(select(CLOCK.c.next_mark).with_for_update()).scalar_one()
+        present = newest_places(tx.connection)
+        last = tx.connection.execute(select(func.max(PLACES.c.id))).scalar_one() or 0
+        unchanged = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
+        for number, (name, place) in enumerate(sorted(unchanged.items()), last + 1):
+            row = {"store": name, "place": place, "id": number}
+            act = Act(ActType.PLACE, actor, reason, detail=row)
+            tx.add(act, PLACES, **row, first_mark=following, noted_at=tx.present())
+
+
+def newest_places(connection: Connection) -> dict[str, StorePlace]:
+    return {row.store: StorePlace(*row) for row in connection.execute(_PLACES)}
 
 
 class ScanStatus(StrEnum):
