@@ -171,16 +171,16 @@ BUDGETS: Mapping[str, int] = {
     "stores.records": 1_280,
     "stores.objects": 6_020,
     "evaluation": 2_320,
-    "sweep": 2_730,
-    "pipeline": 2_650,
+    "sweep": 2_670,
+    "pipeline": 2_560,
     "people": 4_950,
-    "render": 2_290,
+    "render": 2_280,
     "dagster": 3_310,
     "demo": 740,
-    "retention_assets_tests": 61_860,
+    "retention_assets_tests": 61_870,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 16, 1_219
+OPENINGS, ARROWS = 18, 1_218
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

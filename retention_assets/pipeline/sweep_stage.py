@@ -144,7 +144,7 @@ def names_of(share: Share) -> tuple[str, ...]:
 
 def share_confirmed(confirmed: pa.Table, folder: str) -> str:
     """Write what was confirmed for a run into a folder that all tasks reach; return the file."""
-    file = f"{folder}/confirmed.parquet"
+    file = inside(folder, "confirmed.parquet")
     files, place = place_of(file)
     files.create_dir(place.rpartition("/")[0], recursive=True)
     pq.write_table(confirmed, place, filesystem=files)

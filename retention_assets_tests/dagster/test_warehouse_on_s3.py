@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from moto.s3.models import s3_backends
 
@@ -16,6 +18,7 @@ from retention_assets.environment import Environment
 from retention_assets.ledger.evaluations import Publication
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import read_output
+from retention_assets.pipeline.sweep_stage import share_confirmed
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets_tests.dagster.launch import run
@@ -97,6 +100,13 @@ def test_a_warehouse_on_s3_is_written_read_and_cleaned(lake: Lake, s3_server: S3
         assert second.success
         for asset in ("transaction_log", "branch_views", "candidate_marks"):
             assert runs_in(s3_server, asset) - {"young"} == {second.run_id}
+
+
+@pytest.mark.usefixtures("s3_server")
+def test_what_a_person_confirmed_is_shared_by_a_warehouse_on_s3(root: str) -> None:
+    shown = pa.table({"dataset": ["lake/a"], "transaction": ["T1"]})
+    files, place = place_of(share_confirmed(shown, Warehouse(root).folder("swept_transactions", "r1")))
+    assert pq.read_table(place, filesystem=files).equals(shown)
 
 
 def test_a_store_that_is_reached_in_another_way_keeps_what_was_published(lake: Lake, s3_server: S3, root: str) -> None:
