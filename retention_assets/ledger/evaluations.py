@@ -1,4 +1,4 @@
-"""What evaluations and checks found, and the published folders that hold the rows of each asset.
+"""Evaluations, findings of checks, and the published folders that hold the rows of each asset.
 
 An evaluation, the newest judgement of a dataset, is written in the transaction that marks, and a transaction that takes marks
 away requests another one. It decides nothing about a transaction, so no act covers it: a lost one costs a repetition.

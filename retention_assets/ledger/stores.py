@@ -1,4 +1,4 @@
-"""What is noted of stores: where their data is, and scans of object stores.
+"""Notes about stores: where their data is, and scans of object stores.
 
 Mark ids rise, so the newest place of a store when a mark was made says where its data was. A scan has its start, end and
 counts, and a braked one whether it was accepted; a store has one scan at a time: its lease is checked on each write.
