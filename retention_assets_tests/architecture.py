@@ -160,7 +160,7 @@ BUDGETS: Mapping[str, int] = {
     "settings": 1_630,
     "policy": 2_750,
     "frames": 3_530,
-    "exchange": 660,
+    "exchange": 670,
     "sql": 2_310,
     "ledger": 6_430,
     "stores": 1_200,

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.arrays import join_chunks
+from retention_assets.frames.arrays import Ints, join_chunks
 
 _NO_TEXT = pa.scalar(None, pa.string())
 
@@ -68,8 +68,18 @@ def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.A
     wrong = np.flatnonzero(pc.is_valid(fault).to_numpy(zero_copy_only=False))[::-1]
     first[row[wrong]] = wrong
     faults = _of_key(keys, fault).take(pa.array(first, mask=first < 0))
+    faults = pc.if_else(_has_key_twice(row, keys, len(rows)), "attributes has a key twice", faults)
     keys, items = (one.filter(pa.array(kept)) for one in (keys, items))
     return pa.MapArray.from_arrays(pa.array(offsets), keys, items, mask=pc.is_null(rows)), faults
+
+
+def _has_key_twice(row: Ints, keys: pa.Array, rows: int) -> pa.Array:
+    codes = keys.dictionary_encode()
+    distinct = len(codes.dictionary) or 1
+    pairs = np.sort(row * distinct + codes.indices.to_numpy())
+    twice = np.zeros(rows, np.bool_)
+    twice[pairs[1:][pairs[1:] == pairs[:-1]] // distinct] = True
+    return pa.array(twice)
 
 
 def _of_key(keys: pa.Array, faults: pa.Array) -> pa.Array:

@@ -116,7 +116,7 @@ def realms_of(table: pa.Table) -> pa.Array:
 
 def attribute_of(table: pa.Table, key: str) -> pa.Array:
     """Value of one attribute in each row, null where it is absent."""
-    return join_chunks(pc.map_lookup(join_chunks(table["attributes"]), pa.scalar(key), "first"))
+    return pc.map_lookup(join_chunks(table["attributes"]).cast(ATTRIBUTES), key, "first")
 
 
 def refusals_of(datasets: pa.Table) -> dict[str, dict[str, str | None]]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, drifted_entries, items_of, justifying_rules, rules_for
 from retention_assets.frames.arrays import Bools, Ints, flags, join_chunks, keys_of
-from retention_assets.frames.log import TIMES, Log, holds_dataset, is_in_log, is_same_life
+from retention_assets.frames.log import TIMES, Log, attribute_of, holds_dataset, is_in_log, is_same_life
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.reasons import SPARING, Reason
 from retention_assets.frames.verdicts.table_windows import ended_refs
@@ -396,7 +396,7 @@ def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
 
 def _witnesses(rows: pa.Table) -> list[str]:
     is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
-    found = pc.if_else(is_object, pc.map_lookup(rows["attributes"], WITNESS, "first"), None).to_pylist()
+    found = pc.if_else(is_object, attribute_of(rows, WITNESS), None).to_pylist()
     return [f" It is referenced by {', '.join(one.splitlines())}." if one else "" for one in found]
 
 

@@ -116,6 +116,12 @@ def test_what_has_no_text_in_parquet_refuses_its_dataset(tmp_path: Path, value: 
         assert len(log.transactions) == 0
 
 
+def test_a_key_that_is_there_twice_in_parquet_refuses_its_dataset(tmp_path: Path) -> None:
+    for pairs in ([("k", "1"), ("k", "2")], [("k", "1"), ("j", "0"), ("k", None)]):
+        column = pa.array([[("k", "0")], pairs], pa.map_(pa.string(), pa.string()))
+        assert parquet(tmp_path, column).datasets["fault"].to_pylist() == ["attributes has a key twice"]
+
+
 def test_rows_without_attributes_have_none_in_parquet(tmp_path: Path) -> None:
     for column in (pa.array([None, [("k", 1.5)]], pa.map_(pa.string(), pa.float64())), pa.array([None, {"k": 1.5}])):
         assert parquet(tmp_path, column).transactions["attributes"].to_pylist() == [None, [("k", "1.5")]]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from retention_assets.frames.log import INSTANT, LOG
+from retention_assets.frames.log import INSTANT, attribute_of
 from retention_assets.policy.durations import micros, parse_instant
 from retention_assets.policy.where.tree import Apply, Attribute, Column, Condition, Kind, Literal, Term
 
@@ -26,7 +26,6 @@ _STORED = {
     Kind.INSTANT: pa.int64(),  # microseconds: one type for all that is compared and subtracted
     Kind.TRUTH: pa.bool_(),
 }
-_ATTRIBUTES = LOG.field("attributes").type
 # Not made of None: Arrow imports pandas to find the type of that.
 _UNKNOWN = pa.NA.cast(pa.bool_())
 
@@ -74,9 +73,7 @@ class _Rows:
         return array.cast(_STORED[column.kind])
 
     def _attribute(self, attribute: Attribute) -> pa.Array:
-        # Of a key that is there twice the last counts, as in a Python dict of the same pairs.
-        pairs = self._table["attributes"].combine_chunks().cast(_ATTRIBUTES)
-        return pc.map_lookup(pairs, attribute.key, "last")
+        return attribute_of(self._table, attribute.key)
 
 
 def _scalar(literal: Literal) -> pa.Scalar:
