@@ -58,12 +58,12 @@ CLASSED_ROWS = pa.schema(
         pa.field("is_due", pa.int8()),
     ]
 )
-# Built once, used by every batch.
+# Built once: every batch uses it.
 _HERE = MARKS.c.dataset.in_(bindparam("datasets", expanding=True))
 # State after settling, if not SWEPT, and the columns that it sets.
-_ENDS = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
+_STATUS_AFTER = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
 # Outcome in a step, and its report counter; built once instead of per mark.
-_WORDS = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
+_OUTCOME_NAMES = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class _Share:
     def fenced(cls, tx: WriteTransaction, leases: Collection[Lease]) -> Self:
         """Check and lock the leases: nobody takes them before the transaction ends."""
         lost = fence_all(tx, leases)
-        mine = {one.dataset: one.token for one in leases if one.dataset not in lost}
-        parts = {one.dataset: {"part": one.part, "attempt": one.attempt} for one in leases if one.part is not None}
-        return cls(next((one.holder for one in leases), ""), mine, lost, parts)
+        tokens = {lease.dataset: lease.token for lease in leases if lease.dataset not in lost}
+        parts = {lease.dataset: {"part": lease.part, "attempt": lease.attempt} for lease in leases if lease.part is not None}
+        return cls(next((lease.holder for lease in leases), ""), tokens, lost, parts)
 
     def describe(self, act: Act, datasets: Collection[str], plans: Iterable[Plan] = ()) -> Act:
         names, ids = sorted(datasets), sorted(plan.id for plan in plans)
@@ -155,16 +155,16 @@ class Sweeps(LedgerPart):
 
     def due(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> npt.NDArray[np.int64]:
         query = select(MARKS.c.id).where(text(OPEN), MARKS.c.status == "MARKED", MARKS.c.due_at <= as_of, names.condition())
-        found = [np.empty(0, np.int64)]
+        ids = [np.empty(0, np.int64)]
         with self.database.reading() as connection:
-            for some in portions(sorted(datasets)):
-                mine = query.where(MARKS.c.dataset.in_(some))
+            for part in portions(sorted(datasets)):
+                part_query = query.where(MARKS.c.dataset.in_(part))
                 # Sorting one dataset's ids here takes a tenth of the database's time.
-                if len(some) == 1:
-                    found.append(np.sort(numbers_of(connection, mine)))
+                if len(part) == 1:
+                    ids.append(np.sort(numbers_of(connection, part_query)))
                 else:
-                    found.append(numbers_of(connection, mine.order_by(MARKS.c.dataset, MARKS.c.id)))
-        return np.concatenate(found)
+                    ids.append(numbers_of(connection, part_query.order_by(MARKS.c.dataset, MARKS.c.id)))
+        return np.concatenate(ids)
 
     def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
         query = select(MARKS.c.dataset, MARKS.c.transaction).distinct().where(to_sweep_by(as_of), names.condition())
@@ -197,24 +197,24 @@ class Sweeps(LedgerPart):
         return pa.Table.from_batches(batches, CLASSED_ROWS).unify_dictionaries()
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
-        # the store needs it to find the transaction again
+        # by its note the store finds a transaction again
         return {mark: note for mark, (note, *_) in self._plans(marks).items() if note is not None}
 
     def _plans(self, marks: Iterable[int]) -> dict[int, tuple[str | None, str | None, int | None]]:
         # the newest note of each mark, with place and bytes of its newest plan
         query = select(PLANNED.c.mark, PLANNED.c.note, PLANS.c.place, PLANNED.c.bytes).join(PLANS, PLANS.c.id == PLANNED.c.plan)
-        found: dict[int, tuple[str | None, str | None, int | None]] = {}
+        plans: dict[int, tuple[str | None, str | None, int | None]] = {}
         with self.database.reading() as connection:
             for where in by_id(connection, marks, column=PLANNED.c.mark):
                 for mark, note, place, size in connection.execute(query.where(where).order_by(PLANS.c.planned_at)):
-                    found[mark] = (found[mark][0] if note is None and mark in found else note, place, size)
-        return found
+                    plans[mark] = (plans[mark][0] if note is None and mark in plans else note, place, size)
+        return plans
 
     @audited
     def postpone(
         self, tx: WriteTransaction, dataset: str, transactions: Sequence[str], within: datetime, until: datetime, actor: str
     ) -> None:
-        """Record, before it is done, that transactions that would expire `within` an instant stay `until` another."""
+        """Record, before the store is told, that transactions expiring by `within` stay until `until`."""
         names = json.dumps(sorted(transactions), ensure_ascii=False).encode(errors="surrogatepass")
         detail = {
             "transactions": len(transactions),
@@ -266,13 +266,13 @@ class Sweeps(LedgerPart):
         act, plans = new_id(), {name: new_id() for name in names}
         common = {"as_of": as_of, "planned_at": tx.present(), "act": act}
         # Marks and bytes are known before the plans are written: the planner holds the leases, so nobody else begins on them.
-        # Due as of an instant and by the ledger's own clock: the caller's word is not enough.
+        # Due as of the caller's instant and by the ledger's own clock.
         is_due = (MARKS.c.due_at <= as_of) & has_come_by(MARKS.c.due_at, literal(present_by(tx.connection), InstantColumn()))
         due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & is_due
         rows: list[tuple[int, int, int | None]] = []
         for where in by_id(tx.connection, marks, due):
-            found = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where)).all()
-            for mark, dataset, logged in found:
+            matched = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where)).all()
+            for mark, dataset, logged in matched:
                 size = marks[mark].bytes
                 rows.append((plans[dataset], mark, logged if size is None else size))
         rows.sort()
@@ -289,8 +289,8 @@ class Sweeps(LedgerPart):
         tx.connection.execute(insert(PLANS), written)
         columns, digest = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")], hashlib.sha256()
         # In batches: a plan may have millions of marks, and only a few numbers of each are kept.
-        for some in portions(rows):
-            sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in some])
+        for part in portions(rows):
+            sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in part])
             append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
             digest.update("".join(sealed).encode())
         planning = share.describe(Act(ActType.PLAN, share.holder, id=act), names, made.values())
@@ -337,17 +337,18 @@ class Sweeps(LedgerPart):
         share = _Share.fenced(tx, leases)
         if not share.tokens:
             return Moved({}, share.lost)
-        settlements = {one.mark: one for one in settled}
+        settlements = {settlement.mark: settlement for settlement in settled}
         act, here = Act(ActType.SETTLE, share.holder), {"datasets": sorted(share.tokens)}
         ends: dict[str, list[int]] = {}
-        for mark, one in settlements.items():
-            ends.setdefault(_ENDS.get(one.outcome, "SWEPT"), []).append(mark)
+        for mark, settlement in settlements.items():
+            ends.setdefault(_STATUS_AFTER.get(settlement.outcome, "SWEPT"), []).append(mark)
         steps: list[MarkStep] = []
         for after, marks in ends.items():
             moved = move_ids(tx, act, "SWEEPING", after, marks, _HERE, here, _CHANGES[after](settlements, marks))
             for mark in moved:
-                one = settlements[mark]
-                steps.append((mark, after, None if after == "SPARED" else _WORDS[one.outcome][0], one.bytes, one.error))
+                settlement = settlements[mark]
+                outcome = None if after == "SPARED" else _OUTCOME_NAMES[settlement.outcome][0]
+                steps.append((mark, after, outcome, settlement.bytes, settlement.error))
         moved = [step[0] for step in steps]
         datasets = _datasets(tx, moved, share.tokens)
         if spared := {datasets[step[0]] for step in steps if step[1] == "SPARED"}:
@@ -362,14 +363,14 @@ class Sweeps(LedgerPart):
     def finish(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan]) -> Mapping[str, str]:
         """Finish plans: each of their marks was begun, or will not be. Returns why leases are lost, by dataset."""
         share = _Share.fenced(tx, leases)
-        mine = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
-        is_mine = PLANS.c.id.in_(sorted(mine)) & PLANS.c.dataset.in_(sorted(share.tokens))
+        plans_by_id = {plan.id: plan for plan in plans if plan.dataset in share.tokens}
+        is_mine = PLANS.c.id.in_(sorted(plans_by_id)) & PLANS.c.dataset.in_(sorted(share.tokens))
         query = select(PLANS.c.id).where(is_mine, PLANS.c.finished_at.is_(None)).order_by(PLANS.c.id)
-        found = tx.connection.execute(query.with_for_update()).scalars().all()
-        if found:
-            over = [mine[plan] for plan in found]
+        ids = tx.connection.execute(query.with_for_update()).scalars().all()
+        if ids:
+            over = [plans_by_id[plan] for plan in ids]
             act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, over)
-            these = PLANS.c.id.in_(found)
+            these = PLANS.c.id.in_(ids)
             tx.change(act, PLANS, these, finished_at=DatabaseTime())
             evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
             evaluated = evaluated.where(these, PUBLISHED.c.published_at >= PLANS.c.planned_at)
@@ -379,8 +380,7 @@ class Sweeps(LedgerPart):
 
 @cache
 def _may_begin(name: str) -> ColumnElement[bool]:
-    # due as of the plan and by the ledger's own clock; the caller's word is not enough
-    # All plans of a share have one instant.
+    # Due as of the plan and by the ledger's own clock. All plans of a share have one instant.
     as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(bindparam("plans", expanding=True))).scalar_subquery()
     present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
     return and_(_HERE, MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
@@ -395,24 +395,25 @@ def _of_plan(name: str) -> Select[int]:
 def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -> Sequence[int]:
     # Queried first: as a condition of the update PostgreSQL may read the whole plan for each batch. Nearly always all are in
     # it, so one plan's marks are counted first.
-    found: list[int] = []
-    for some in portions(marks):
-        asked = {"plan": plans[0], "ids": some}
-        if len(plans) == 1 and tx.connection.execute(_of_plan(tx.connection.dialect.name), asked).scalar_one() == len(some):
-            found += some
+    planned: list[int] = []
+    for part in portions(marks):
+        parameters = {"plan": plans[0], "ids": part}
+        count_planned = _of_plan(tx.connection.dialect.name)
+        if len(plans) == 1 and tx.connection.execute(count_planned, parameters).scalar_one() == len(part):
+            planned += part
             continue
-        for where in by_id(tx.connection, some, PLANNED.c.plan.in_(plans), PLANNED.c.mark):
-            found += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
-    return found
+        for where in by_id(tx.connection, part, PLANNED.c.plan.in_(plans), PLANNED.c.mark):
+            planned += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
+    return planned
 
 
 def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]) -> dict[int, str]:
     if len(among) == 1:
         return dict.fromkeys(marks, next(iter(among)))
-    found: dict[int, str] = {}
+    datasets: dict[int, str] = {}
     for where in by_id(tx.connection, marks):
-        found |= {row[0]: row[1] for row in tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset).where(where))}
-    return found
+        datasets |= {row[0]: row[1] for row in tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset).where(where))}
+    return datasets
 
 
 def _counted(
@@ -421,9 +422,9 @@ def _counted(
     swept = {step[0] for step in steps if step[1] == "SWEPT"}
     counted: dict[str, list[ReportCounts]] = {}
     for mark, dataset, logged, due_at in report_columns(tx, (step[0] for step in steps)):
-        one = settlements[mark]
-        freed, left = (one.bytes, one.left) if mark in swept else (0, 0)
-        amount = ReportCounts(mark, due_at, _WORDS[one.outcome][1], logged, freed, one.bytes_hidden, left)
+        settlement = settlements[mark]
+        freed, left = (settlement.bytes, settlement.left) if mark in swept else (0, 0)
+        amount = ReportCounts(mark, due_at, _OUTCOME_NAMES[settlement.outcome][1], logged, freed, settlement.bytes_hidden, left)
         counted.setdefault(dataset, []).append(amount)
     return counted
 

@@ -48,7 +48,7 @@ ARROWS: Mapping[str, tuple[str, ...]] = {
     "PURGED": ("ACTIVE",),
 }
 # States that also apply to everything below a realm, strongest first.
-_BEATING = ("PURGING", "PURGED")
+_INHERITED = ("PURGING", "PURGED")
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class PolicyBook(LedgerPart):
         return [Stored(**row._mapping) for row in self.rows(_VERSIONS.where(POLICY_VERSIONS.c.name == name))]
 
     def histories(self, prefix: str) -> list[list[Stored]]:
-        found: dict[str, list[Stored]] = {}
+        histories: dict[str, list[Stored]] = {}
         for row in self.rows(_VERSIONS.where(POLICY_VERSIONS.c.name.startswith(prefix, autoescape=True))):
             # SQLite's LIKE ignores case.
             if row.name.startswith(prefix):
-                found.setdefault(row.name, []).append(Stored(**row._mapping))
-        return list(found.values())
+                histories.setdefault(row.name, []).append(Stored(**row._mapping))
+        return list(histories.values())
 
     @audited
     def load(
@@ -115,12 +115,12 @@ class PolicyBook(LedgerPart):
         """Take over versions that people wrote outside, end those that they removed there, and return the decisions."""
         decisions = decide_outside(_lock_newest(tx), found, source, forced)
         at = tx.present()
-        for one in decisions:
-            decision, stored = one.decision, one.decision.stored
+        for outside in decisions:
+            decision, stored = outside.decision, outside.decision.stored
             version = stored.version + 1 if stored else 1
             if decision.outcome is LoadOutcome.WRITTEN and decision.loaded is not None:
                 entry = decision.loaded
-                new = Stored(entry.name, entry.content, entry.digest, version, one.written_by, at, system=False)
+                new = Stored(entry.name, entry.content, entry.digest, version, outside.written_by, at, system=False)
                 _append(tx, new, decision.reason)
             elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
                 _append(tx, _ended(stored, actor, at), decision.reason)
@@ -130,7 +130,7 @@ class PolicyBook(LedgerPart):
     def write(self, tx: WriteTransaction, item: BookItem, actor: str, reason: str | None = None) -> Stored:
         """Write a person's version; policy files that differ from it are drift from now on."""
         entry = as_loaded(item)
-        stored = {one.name: one for one in _lock_newest(tx)}.get(entry.name)
+        stored = {newest.name: newest for newest in _lock_newest(tx)}.get(entry.name)
         if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
             return stored
         version = stored.version + 1 if stored else 1
@@ -140,7 +140,7 @@ class PolicyBook(LedgerPart):
     @audited
     def revoke(self, tx: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
         """End an entry. The next sweep spares its marks that no other policy in force selects."""
-        stored = {one.name: one for one in _lock_newest(tx)}.get(name)
+        stored = {newest.name: newest for newest in _lock_newest(tx)}.get(name)
         if stored is None or stored.revoked:
             raise Refused(f"No policy named {name} is in force. `retention policies` lists those that are.")
         return _append(tx, replace(_ended(stored, actor, tx.present()), system=False), reason)
@@ -149,8 +149,12 @@ class PolicyBook(LedgerPart):
         current = {(entry.name, entry.version) for entry in self.in_force()}
         by_version = select(MARKS.c.policy, MARKS.c.policy_version, func.count()).where(text(OPEN))
         grouped = by_version.group_by(MARKS.c.policy, MARKS.c.policy_version).order_by(MARKS.c.policy, MARKS.c.policy_version)
-        found = [Orphaned(*row) for row in self.rows(grouped)]
-        return [one for one in found if (one.policy, one.policy_version) not in current and not one.policy.startswith("::")]
+        groups = [Orphaned(*row) for row in self.rows(grouped)]
+        return [
+            group
+            for group in groups
+            if (group.policy, group.policy_version) not in current and not group.policy.startswith("::")
+        ]
 
 
 def _newest(connection: Connection) -> list[Stored]:
@@ -201,19 +205,19 @@ class Realms(LedgerPart):
         return {row.name: Realm(row.name, row.status, parse_duration(row.grace)) for row in self.rows(query)}
 
     def purging(self) -> frozenset[str]:
-        return frozenset(one.name for one in self.all().values() if one.status == "PURGING")
+        return frozenset(realm.name for realm in self.all().values() if realm.status == "PURGING")
 
     def above(self, name: str) -> Realm | None:
         """The realm above whose status also applies here: a PURGING one, or else a PURGED one."""
-        known = self.all()
-        parents = [known[parent] for parent in with_parents(name)[1:] if parent in known]
-        return next((one for status in _BEATING for one in parents if one.status == status), None)
+        realms = self.all()
+        parents = [realms[parent] for parent in with_parents(name)[1:] if parent in realms]
+        return next((realm for status in _INHERITED for realm in parents if realm.status == status), None)
 
     def last_changes(self, name: str) -> list[datetime]:
         """Database times of the realm's last change and last purge deletion: an older listing does not show what is left."""
         policy = purge_named(name)
-        mine = or_(MARKS.c.policy == policy, MARKS.c.policy.startswith(f"{policy}/", autoescape=True))
-        query = select(func.max(MARKS.c.changed_at)).where(MARKS.c.status == "SWEPT", mine)
+        is_purge = or_(MARKS.c.policy == policy, MARKS.c.policy.startswith(f"{policy}/", autoescape=True))
+        query = select(func.max(MARKS.c.changed_at)).where(MARKS.c.status == "SWEPT", is_purge)
         with self.database.reading() as connection:
             changed = connection.execute(select(REALMS.c.changed_at).where(REALMS.c.name == name)).scalars().all()
             return [*changed, *connection.execute(query.having(func.count() > 0)).scalars()]
@@ -232,9 +236,9 @@ class Realms(LedgerPart):
 
 def kept_realms(connection: Connection) -> list[str]:
     """PURGED realms in which everything new is kept, unless a realm above is PURGING."""
-    known = {row.name: row.status for row in connection.execute(select(REALMS.c.name, REALMS.c.status))}
-    purged = sorted(name for name, status in known.items() if status == "PURGED")
-    return [name for name in purged if "PURGING" not in map(known.get, with_parents(name))]
+    statuses = {row.name: row.status for row in connection.execute(select(REALMS.c.name, REALMS.c.status))}
+    purged = sorted(name for name, status in statuses.items() if status == "PURGED")
+    return [name for name in purged if "PURGING" not in map(statuses.get, with_parents(name))]
 
 
 def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: str, grace: Duration | None) -> Realm:
@@ -242,14 +246,14 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
         raise Refused(f"{name} is the system's: realms whose names begin with {RESERVED} are not changed.")
     # Locks all realms, also those without a row, until this transaction ends.
     tx.lock_chain()
-    found = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
-    if not found and not is_realm_name(name):
+    stored = tx.connection.execute(select(REALMS.c.status, REALMS.c.grace).where(REALMS.c.name == name)).one_or_none()
+    if not stored and not is_realm_name(name):
         raise BadInput(Problem("is not the name of a realm", key="name", value=f"'{name}'", expected=NAME_RULE))
     # A realm below a PURGED one is PURGED with it and starts again with it.
     above = select(REALMS.c.name).where(REALMS.c.name.in_(with_parents(name)[1:]), REALMS.c.status == "PURGED")
     if status != "PURGED" and (parent := tx.connection.execute(above.order_by(REALMS.c.name)).scalars().first()):
         raise Refused(f"{parent} is PURGED, and {name} with it. To begin anew, make {parent} ACTIVE first.")
-    before = Realm(name, found.status, parse_duration(found.grace)) if found else Realm(name, INITIAL, Duration())
+    before = Realm(name, stored.status, parse_duration(stored.grace)) if stored else Realm(name, INITIAL, Duration())
     if status == before.status and grace is None:
         return before
     if status != before.status and status not in ARROWS[before.status]:
@@ -282,8 +286,8 @@ class Holds(LedgerPart):
             raise Refused(
                 "A hold is released by somebody and for a reason, which the record keeps. Say both: --actor and --reason."
             )
-        mine = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
-        number = tx.connection.execute(mine).scalar_one_or_none()
+        query = select(HOLDS.c.id).where(HOLDS.c.name == name, HOLDS.c.released_at.is_(None)).with_for_update()
+        number = tx.connection.execute(query).scalar_one_or_none()
         if number is None:
             raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
         act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
@@ -432,15 +436,15 @@ def _raise_to(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> 
     lower = (VISIBILITY.c.dataset == bindparam("name")) & (VISIBILITY.c.visible_from < bindparam("visible_from"))
     columns = ("visible_from", "raised_at", "raised_by", "act")
     rise = update(VISIBILITY).where(lower).values({name: bindparam(name) for name in columns})
-    for some in portions(names):
-        tx.seal(VISIBILITY, VISIBILITY.c.dataset.in_(some), *acts.values())
+    for part in portions(names):
+        tx.seal(VISIBILITY, VISIBILITY.c.dataset.in_(part), *acts.values())
     tx.connection.execute(insert_or_skip(tx.connection, VISIBILITY), rows)
     tx.connection.execute(rise, [{**{name: row[name] for name in columns}, "name": row["dataset"]} for row in rows])
-    found: dict[str, datetime] = {}
-    for some in portions(names):
+    values: dict[str, datetime] = {}
+    for part in portions(names):
         present = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from, VISIBILITY.c.act)
-        for row in tx.connection.execute(present.where(VISIBILITY.c.dataset.in_(some))):
-            found[row.dataset] = row.visible_from
+        for row in tx.connection.execute(present.where(VISIBILITY.c.dataset.in_(part))):
+            values[row.dataset] = row.visible_from
             if row.act == acts[row.dataset].id:
                 tx.record(acts[row.dataset])
-    return found
+    return values

@@ -102,7 +102,7 @@ class ClockGuard(LedgerPart):
         others = [*outside(), *(() if self.database.engine.dialect.name == "sqlite" else (clock.now(),))]
         # Only the newest witness counts. One that is ahead of this clock does not support it.
         if any(at <= max_skew.after(present) and present <= max_ahead.after(at) for at in others):
-            self.database.write(lambda tx: _see(tx, present))
+            self.database.write(lambda tx: _note_seen(tx, present))
             return None
         return why
 
@@ -115,14 +115,14 @@ class ClockGuard(LedgerPart):
     def reset(self, tx: WriteTransaction, present: datetime, actor: str, reason: str) -> ClockReset:
         """Take back the marks that are later than now and forget that it ever was later. Swept marks stay swept."""
         # Locked first, so that nobody marks in between.
-        known = tx.connection.execute(select(CLOCK).with_for_update()).one()
+        times = tx.connection.execute(select(CLOCK).with_for_update()).one()
         later = MARKS.c.marked_at > present
         unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [open_marks(later)])
         sweeping = int(tx.connection.execute(select(func.count()).where(text(OPEN), later)).scalar_one())
         newest = tx.connection.execute(select(func.max(MARKS.c.marked_at)).where(~later)).scalar_one()
         values = {
             "newest_mark_at": newest,
-            **{name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(known, name))},
+            **{name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(times, name))},
         }
         # After this act mark times are compared anew (ledger/invariants.py).
         detail = {"reset_to": text_of(present), "newest_mark_at": text_of(newest) if newest else None, "unmarked": unmarked}
@@ -156,7 +156,7 @@ def _is_simulated(connection: Connection) -> bool:
 
 
 def _simulate(tx: WriteTransaction) -> bool:
-    # if two programs open a new one at once, the first to record an act decides
+    # of two programs that open a new ledger at once, the first to record an act decides
     unused = CLOCK.c.simulated.is_(None) & ~exists(select(AUDIT.c.position))
     if tx.connection.execute(select(CLOCK.c.id).where(unused).with_for_update()).one_or_none():
         _change(tx, Act(ActType.CLOCK, SYSTEM, detail={"simulated": True}), simulated=True)
@@ -166,21 +166,21 @@ def _simulate(tx: WriteTransaction) -> bool:
 def _check(
     tx: WriteTransaction, present: datetime, newest_in_logs: datetime | None, max_ahead: Duration, max_skew: Duration
 ) -> str | None:
-    known = tx.connection.execute(select(CLOCK).with_for_update()).one()
-    if known.newest_mark_at and present < max_skew.before(known.newest_mark_at):
+    times = tx.connection.execute(select(CLOCK).with_for_update()).one()
+    if times.newest_mark_at and present < max_skew.before(times.newest_mark_at):
         raise Refused(
-            f"It is {text_of(present)}, earlier than the newest mark of the ledger, {text_of(known.newest_mark_at)}, by more"
-            f" than {max_skew.words()}. {_SIMULATED_BACK if known.simulated else _BACK} `retention clock reset --reason …`: it"
+            f"It is {text_of(present)}, earlier than the newest mark of the ledger, {text_of(times.newest_mark_at)}, by more"
+            f" than {max_skew.words()}. {_SIMULATED_BACK if times.simulated else _BACK} `retention clock reset --reason …`: it"
             " takes back the marks that were made later than now."
         )
-    newest = _newest_witness(known, max_skew.after(present), newest_in_logs)
+    newest = _newest_witness(times, max_skew.after(present), newest_in_logs)
     if newest is not None and present > max_ahead.after(newest):
         return (
             f"It is {text_of(present)}, more than {max_ahead.words()} after the newest time that a run of this ledger or a log"
             f" has seen, {text_of(newest)}, and no other clock was found to agree. Nothing is swept; marking goes on. If the"
             " time is right, say `retention clock accept`, and the next run sweeps."
         )
-    _see(tx, present)
+    _note_seen(tx, present)
     return None
 
 
@@ -188,15 +188,15 @@ _BACK = "Either this clock is slow or an earlier one was fast; nothing is marked
 _SIMULATED_BACK = "Nothing is marked or swept. Go on from a later as_of, or say, with --as-of,"
 
 
-def _newest_witness(known: Row[Any], latest: datetime, newest_in_logs: datetime | None) -> datetime | None:
+def _newest_witness(times: Row[Any], latest: datetime, newest_in_logs: datetime | None) -> datetime | None:
     # Before the first run there is nothing to compare with, however old the logs are: a lake may be quiet. A future time
     # supports nothing, and in a simulated ledger no time is real.
-    if known.simulated or known.newest_seen_at is None:
+    if times.simulated or times.newest_seen_at is None:
         return None
-    return max((time for time in (known.newest_seen_at, newest_in_logs) if time and time <= latest), default=None)
+    return max((time for time in (times.newest_seen_at, newest_in_logs) if time and time <= latest), default=None)
 
 
-def _see(tx: WriteTransaction, present: datetime) -> None:
+def _note_seen(tx: WriteTransaction, present: datetime) -> None:
     older = or_(CLOCK.c.newest_seen_at.is_(None), CLOCK.c.newest_seen_at < _OFTEN.before(present))
     if tx.connection.execute(select(CLOCK.c.id).where(older).with_for_update()).one_or_none():
         _change(tx, Act(ActType.CLOCK, SYSTEM, detail={"seen": text_of(present)}), newest_seen_at=present)

@@ -1,7 +1,7 @@
-"""Evaluations, findings of checks, and the published folders that hold the rows of each asset.
+"""Evaluations of datasets, objections and violations of checks, and the published folders of assets.
 
 An evaluation, the newest judgement of a dataset, is written in the transaction that marks, and a transaction that takes marks
-away requests another one. It decides nothing about a transaction, so no act covers it: a lost one costs a repetition.
+away requests another one. It decides nothing about a transaction, so no act covers it: losing one costs another evaluation.
 
 Under an objection of a check a dataset is not swept; a violation stands until it is mended. Both are in the ledger, so that a
 run on other datasets makes no check pass, and whoever launches a sweep is stopped.
@@ -73,21 +73,21 @@ class Evaluations(LedgerPart):
 
 
 def counts_text(counts: Iterable[VerdictCount]) -> str:
-    return json.dumps([list(one) for one in counts], separators=(",", ":"))
+    return json.dumps([list(count) for count in counts], separators=(",", ":"))
 
 
 def counts_of(text: str | None) -> list[VerdictCount]:
-    return [VerdictCount(*one) for one in json.loads(text)] if text else []
+    return [VerdictCount(*values) for values in json.loads(text)] if text else []
 
 
 def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: SweptBefore) -> None:
-    """Replace the evaluations of these datasets. What was swept before is counted as SWEPT_BEFORE, whatever its verdict."""
+    """Replace the evaluations of these datasets. Transactions swept before count as SWEPT_BEFORE, whatever their verdict."""
     missing = [name for name in FOUND_ROWS.names[len(EVALUATION_ROWS) :] if name not in evaluations.column_names]
     for name in missing:
         evaluations = evaluations.append_column(name, pa.nulls(len(evaluations), pa.string()))
-    found, with_swept = evaluations.cast(FOUND_ROWS), {dataset for dataset, _ in swept}
-    for at in range(0, len(found), PORTION):
-        rows = found.slice(at, PORTION).to_pylist()
+    table, with_swept = evaluations.cast(FOUND_ROWS), {dataset for dataset, _ in swept}
+    for at in range(0, len(table), PORTION):
+        rows = table.slice(at, PORTION).to_pylist()
         for row in rows:
             if row["dataset"] in with_swept and row["counts"]:
                 row["counts"] = counts_text(_apart(row["dataset"], counts_of(row["counts"]), swept))
@@ -95,12 +95,12 @@ def record_evaluations(tx: WriteTransaction, evaluations: pa.Table, swept: Swept
 
 
 def _apart(dataset: str, counts: Iterable[VerdictCount], swept: SweptBefore) -> Iterable[VerdictCount]:
-    for one in counts:
-        gone, size = swept.get((dataset, one.policy), (0, 0)) if one.verdict == "mark" else (0, 0)
-        if one.transactions > gone:
-            yield one._replace(transactions=one.transactions - gone, bytes=one.bytes - size)
+    for count in counts:
+        gone, size = swept.get((dataset, count.policy), (0, 0)) if count.verdict == "mark" else (0, 0)
+        if count.transactions > gone:
+            yield count._replace(transactions=count.transactions - gone, bytes=count.bytes - size)
         if gone:
-            yield VerdictCount(SWEPT_BEFORE, one.policy, gone, size)
+            yield VerdictCount(SWEPT_BEFORE, count.policy, gone, size)
 
 
 def request_evaluations(tx: WriteTransaction, datasets: Iterable[str]) -> None:
@@ -111,9 +111,9 @@ def request_evaluations(tx: WriteTransaction, datasets: Iterable[str]) -> None:
     # Markers hold this row until they commit. One that began earlier saw the old marks and has already written its
     # evaluation.
     tx.connection.execute(select(CLOCK.c.id).with_for_update(read=True))
-    for some in portions(names):
-        mine = EVALUATIONS.c.dataset.in_(some)
-        change_rows(tx.connection, update(EVALUATIONS).where(mine).values(next_look=EVALUATIONS.c.looked_at), mine)
+    for part in portions(names):
+        here = EVALUATIONS.c.dataset.in_(part)
+        change_rows(tx.connection, update(EVALUATIONS).where(here).values(next_look=EVALUATIONS.c.looked_at), here)
 
 
 class Publication(NamedTuple):
@@ -133,14 +133,14 @@ class Publications(LedgerPart):
 
     def of(self, asset: str, datasets: Iterable[str] | None = None) -> list[Publication]:
         wanted = None if datasets is None else set(datasets)
-        return [one for one in self._of(asset) if wanted is None or one.dataset in wanted]
+        return [publication for publication in self._of(asset) if wanted is None or publication.dataset in wanted]
 
     def datasets(self, asset: str) -> list[str]:
         query = select(PUBLISHED.c.dataset).where(PUBLISHED.c.asset == asset).order_by(PUBLISHED.c.dataset)
         return [dataset for (dataset,) in self.rows(query)]
 
     def named(self, name: str) -> dict[str, str]:
-        # whatever the prefix of its key
+        # also under an asset key with a prefix
         last = or_(PUBLISHED.c.asset == name, PUBLISHED.c.asset.endswith(f"/{name}", autoescape=True))
         query = select(PUBLISHED.c.dataset, PUBLISHED.c.folder).where(last).order_by(PUBLISHED.c.published_at)
         return {row.dataset: row.folder for row in self.rows(query)}
@@ -162,18 +162,18 @@ def publish(tx: WriteTransaction, publications: Sequence[Publication], actor: st
         return
     act, at = new_id(), tx.connection.execute(select(DatabaseTime())).scalar_one()
     statement = insert_or_update(tx.connection, PUBLISHED, ("asset", "dataset"), ("folder", "run", "act", "published_at"))
-    for some in portions(publications):
-        tx.connection.execute(statement.values(act=act, published_at=at), [one._asdict() for one in some])
+    for part in portions(publications):
+        tx.connection.execute(statement.values(act=act, published_at=at), [publication._asdict() for publication in part])
     detail = {"published": {"act": act, "at": text_of(at), "groups": _groups(publications)}}
     tx.record(Act(ActType.PUBLISH, actor, detail=detail, members=len(publications), at=at, id=act))
 
 
 def _groups(publications: Sequence[Publication]) -> list[dict[str, Any]]:
-    if len(alike := {(one.asset, one.run, one.folder) for one in publications}) == 1:
-        return [{"assets": sorted(alike), "datasets": sorted({one.dataset for one in publications})}]
+    if len(alike := {(publication.asset, publication.run, publication.folder) for publication in publications}) == 1:
+        return [{"assets": sorted(alike), "datasets": sorted({publication.dataset for publication in publications})}]
     places: defaultdict[str, set[tuple[str, str, str]]] = defaultdict(set)
-    for one in publications:
-        places[one.dataset].add((one.asset, one.run, one.folder))
+    for publication in publications:
+        places[publication.dataset].add((publication.asset, publication.run, publication.folder))
     groups: defaultdict[tuple[tuple[str, str, str], ...], list[str]] = defaultdict(list)
     for dataset in sorted(places):
         groups[tuple(sorted(places[dataset]))].append(dataset)
@@ -212,13 +212,15 @@ class Objections(LedgerPart):
             tx.seal(OBJECTIONS, where, act)
         row = {"raised_by": actor, "withdrawn_at": None, "withdrawn_by": None, "act": act.id}
         statement = insert_or_update(tx.connection, OBJECTIONS, ("dataset", "check_name"), ("sentence", "raised_at", *row))
-        rows = [{"dataset": name, "check_name": check, "sentence": words, **row} for name, words in sorted(sentences.items())]
+        rows = [
+            {"dataset": name, "check_name": check, "sentence": sentence, **row} for name, sentence in sorted(sentences.items())
+        ]
         tx.connection.execute(statement.values(raised_at=DatabaseTime()), rows)
         tx.record(act)
 
     def withdraw(self, datasets: Iterable[str], check: str, actor: str) -> None:
         """Withdraw a check's objections to datasets for which it now passes."""
-        standing = sorted(set(datasets) & {one.dataset for one in self.standing() if one.check == check})
+        standing = sorted(set(datasets) & {objection.dataset for objection in self.standing() if objection.check == check})
         if standing:
             self._withdraw(standing, check, actor)
 
@@ -250,12 +252,12 @@ class Violations(LedgerPart):
         self, check: str, violations: Mapping[str, Violation], looked_at: Collection[str] | None, at: datetime, actor: str
     ) -> list[StandingViolation]:
         """Record the violations of a check in `looked_at` (None: all); return what stands. Other datasets stay unchanged."""
-        before = {one.dataset: one for one in self.standing(check)}
-        new = [one for name, one in violations.items() if name not in before]
+        before = {violation.dataset: violation for violation in self.standing(check)}
+        new = [violation for name, violation in violations.items() if name not in before]
         changed = [
-            one
-            for name, one in violations.items()
-            if name in before and (one.what, one.times) != (before[name].what, before[name].times)
+            violation
+            for name, violation in violations.items()
+            if name in before and (violation.what, violation.times) != (before[name].what, before[name].times)
         ]
         # Violations without a dataset are checked each time.
         over = [name for name in before if name not in violations and (looked_at is None or not name or name in looked_at)]
@@ -266,7 +268,7 @@ class Violations(LedgerPart):
         def write(tx: WriteTransaction) -> None:
             words = ("what", "times", "found_by")
             for rows, columns in ((new, (*words, "since", "over_at")), (changed, words)):
-                put_rows(tx.connection, VIOLATIONS, [{**row, **asdict(one)} for one in rows], columns)
+                put_rows(tx.connection, VIOLATIONS, [{**row, **asdict(violation)} for violation in rows], columns)
             _end(tx, check, over, at)
 
         self.database.write(write)
@@ -292,5 +294,5 @@ def _end(tx: WriteTransaction, check: str, datasets: Iterable[str], at: datetime
 
 
 def _rows_of(table: Table, check: str, datasets: Iterable[str]) -> Iterator[ColumnElement[bool]]:
-    for some in portions(sorted(datasets)):
-        yield (table.c.check_name == check) & table.c.dataset.in_(some)
+    for part in portions(sorted(datasets)):
+        yield (table.c.check_name == check) & table.c.dataset.in_(part)

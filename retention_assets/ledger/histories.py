@@ -62,12 +62,12 @@ class MarkHistories(LedgerPart):
     """The histories of the marks of a ledger."""
 
     def of(self, dataset: str, transactions: Iterable[str]) -> Mapping[str, tuple[MarkHistory, ...]]:
-        names, found = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
+        names, histories = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
         with self.database.reading() as connection:
-            for some in portions(names):
-                for mark in _marks(connection, dataset, some):
-                    found[mark.transaction] = (*found.get(mark.transaction, ()), mark)
-        return found
+            for part in portions(names):
+                for mark in _marks(connection, dataset, part):
+                    histories[mark.transaction] = (*histories.get(mark.transaction, ()), mark)
+        return histories
 
     def hidden(self, marks: Iterable[int]) -> set[int]:
         query = select(STEPS.c.mark).where(STEPS.c.outcome == "HIDDEN")
@@ -94,13 +94,13 @@ def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterat
 
 def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEvent]]:
     columns = (AUDIT.c.at, AUDIT.c.actor, STEPS.c.status, STEPS.c.outcome, STEPS.c.bytes, STEPS.c.why)
-    found: dict[int, list[MarkEvent]] = {}
-    for some in portions(marks):
-        mine = STEPS.c.mark.in_(some)
+    events: dict[int, list[MarkEvent]] = {}
+    for part in portions(marks):
+        mine = STEPS.c.mark.in_(part)
         query = select(STEPS.c.mark, *columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(mine)
         for mark, *values in connection.execute(query.order_by(AUDIT.c.position)):
-            found.setdefault(mark, []).append(MarkEvent(*values))
-    return found
+            events.setdefault(mark, []).append(MarkEvent(*values))
+    return events
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class TransactionLife:
 
     @property
     def earlier(self) -> tuple[MarkHistory, ...]:
-        return tuple(one for one in self.marks if one.status == "SWEPT" and one is not self.mark)
+        return tuple(mark for mark in self.marks if mark.status == "SWEPT" and mark is not self.mark)
 
     @property
     def ended_at(self) -> datetime | None:
@@ -151,7 +151,7 @@ class TransactionLife:
             "policy": f"{mark.policy}@{mark.policy_version}" if mark else None,
             "due_at": mark.due_at if mark and mark.status in _STILL_OPEN else None,
             "words": self.words,
-            "marks": [{**vars(one), "events": [vars(event) for event in one.events]} for one in self.marks],
+            "marks": [{**vars(history), "events": [vars(event) for event in history.events]} for history in self.marks],
         }
 
 
@@ -199,7 +199,7 @@ def _sentence(life: TransactionLife, as_of: datetime, spared: str | None) -> str
         parts.append(f"the sweep will spare it: {spared}")
     if life.protected_by is not None:
         parts.append(f"protected by {life.protected_by}")
-    parts += [f"an earlier one of its name was {_state(one, as_of)}" for one in reversed(life.earlier)]
+    parts += [f"an earlier one of its name was {_state(mark, as_of)}" for mark in reversed(life.earlier)]
     return "; ".join(parts)
 
 

@@ -82,8 +82,8 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
     """Mark times never go back (after a reset: start anew), marks are due when their grace ends, and visibility only rises."""
     resets = _clock_resets(connection)
     newest: datetime | None = None
-    for some in _parts(datasets):
-        here, seen, waiting = _is_in(MARKS.c.dataset, some), None, list(resets)
+    for part in _parts(datasets):
+        here, seen, waiting = _is_in(MARKS.c.dataset, part), None, list(resets)
         for position, group in _time_groups(connection, here):
             while waiting and waiting[0][0] < position:
                 seen = waiting.pop(0)[1]
@@ -102,10 +102,10 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
 
 def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
     query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
-    said = [(row.position, json.loads(row.detail)) for row in connection.execute(query)]
+    acts = [(row.position, json.loads(row.detail)) for row in connection.execute(query)]
     return [
         (position, parse_instant(detail["newest_mark_at"]) if detail["newest_mark_at"] else None)
-        for position, detail in said
+        for position, detail in acts
         if "reset_to" in detail
     ]
 
@@ -138,18 +138,18 @@ def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
 
 def visibility_rises(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
     """Each visibility mark rises from act to act and equals its last act."""
-    for some in _parts(datasets):
+    for part in _parts(datasets):
         risen: dict[str, datetime] = {}
-        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, some))
+        rows = select(AUDIT.c.dataset, AUDIT.c.detail).where(AUDIT.c.deed == ActType.ADVANCE, _is_in(AUDIT.c.dataset, part))
         for dataset, detail in connection.execute(rows.order_by(AUDIT.c.position)):
             to = parse_instant(json.loads(detail)["to"])
             if dataset in risen and to <= risen[dataset]:
                 yield Violation(dataset, f"its visibility mark went from {text_of(risen[dataset])} to {text_of(to)}")
             risen[dataset] = to
-        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).where(_is_in(VISIBILITY.c.dataset, some))
-        held = {row.dataset: row.visible_from for row in connection.execute(query)}
-        for dataset in sorted(risen.keys() | held.keys()):
-            last, now_at = risen.get(dataset), held.get(dataset)
+        query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).where(_is_in(VISIBILITY.c.dataset, part))
+        present = {row.dataset: row.visible_from for row in connection.execute(query)}
+        for dataset in sorted(risen.keys() | present.keys()):
+            last, now_at = risen.get(dataset), present.get(dataset)
             if last != now_at:
                 yield Violation(
                     dataset, f"its visibility mark is {_text_of(now_at)}, and the audit raised it to {_text_of(last)}"
@@ -163,8 +163,8 @@ def policies_and_reasons(
     book = {(row.name, row.version) for row in connection.execute(select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version))}
     realms = set(connection.execute(select(REALMS.c.name)).scalars())
     columns = (MARKS.c.policy, MARKS.c.policy_version, MARKS.c.reason)
-    for some in _parts(datasets):
-        here = and_(text(OPEN), _is_in(MARKS.c.dataset, some))
+    for part in _parts(datasets):
+        here = and_(text(OPEN), _is_in(MARKS.c.dataset, part))
         for kind in connection.execute(select(*columns).where(here).distinct().order_by(*columns)).all():
             mine = and_(here, *(column == value for column, value in zip(columns, kind, strict=True)))
             realm = realm_of(kind.policy)
@@ -179,9 +179,9 @@ def swept_before_due(
     connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
 ) -> Iterator[Violation]:
     """Everything swept was in a plan made after its grace ended."""
-    for some in _parts(datasets):
+    for part in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
-        swept = select(*columns).where(_is_swept(MARKS, some, since)).cte("swept")
+        swept = select(*columns).where(_is_swept(MARKS, part, since)).cte("swept")
         # Plans made before anything of the dataset was due prove nothing.
         first = select(swept.c.dataset, func.min(swept.c.due_at).label("due_at")).group_by(swept.c.dataset).subquery()
         in_time = and_(PLANS.c.dataset == first.c.dataset, PLANS.c.as_of >= first.c.due_at)
@@ -189,28 +189,28 @@ def swept_before_due(
         plans = plans.join(PLANS, in_time).join(PLANNED, PLANNED.c.plan == PLANS.c.id)
         newest = plans.group_by(PLANNED.c.mark).subquery()
         early = or_(newest.c.as_of.is_(None), newest.c.as_of < swept.c.due_at)
-        found = _grouped(swept).select_from(swept.outerjoin(newest, newest.c.mark == swept.c.id)).where(early)
-        yield from _rows(connection, found, "was swept, and no plan had it after its grace was over")
+        query = _grouped(swept).select_from(swept.outerjoin(newest, newest.c.mark == swept.c.id)).where(early)
+        yield from _rows(connection, query, "was swept, and no plan had it after its grace was over")
 
 
 def swept_without_mark(
     connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
 ) -> Iterator[Violation]:
     """Everything swept was marked, and its deletion began before it was recorded as done."""
-    for some in _parts(datasets):
+    for part in _parts(datasets):
         began, done = (func.min(case((STEPS.c.status == status, AUDIT.c.position))) for status in ("SWEEPING", "SWEPT"))
         steps = select(STEPS.c.mark, began.label("began"), done.label("done")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
-        swept = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction).where(_is_swept(MARKS, some, since)).cte("swept")
+        swept = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction).where(_is_swept(MARKS, part, since)).cte("swept")
         both = steps.join(swept, swept.c.id == STEPS.c.mark).group_by(STEPS.c.mark).subquery()
         never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
-        found = _grouped(swept).select_from(swept.outerjoin(both, both.c.mark == swept.c.id)).where(never)
-        yield from _rows(connection, found, "is said to be swept, and the record does not say that its deletion began before")
-        yield from _swept_twice(connection, some, since)
+        query = _grouped(swept).select_from(swept.outerjoin(both, both.c.mark == swept.c.id)).where(never)
+        yield from _rows(connection, query, "is said to be swept, and the record does not say that its deletion began before")
+        yield from _swept_twice(connection, part, since)
 
 
-def _is_swept(marks: FromClause, some: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
+def _is_swept(marks: FromClause, part: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
     # with `since`: only those that moved after that audit position
-    here = _is_in(marks.c.dataset, some)
+    here = _is_in(marks.c.dataset, part)
     if since is None:
         return and_(text(f"marks.{SWEPT}"), here)
     moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(AUDIT.c.position > since)
@@ -218,13 +218,13 @@ def _is_swept(marks: FromClause, some: Sequence[str] | None, since: int | None) 
     return and_(marks.c.status == "SWEPT", marks.c.id.in_(moved), here)
 
 
-def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int | None) -> Iterator[Violation]:
+def _swept_twice(connection: Connection, part: Sequence[str] | None, since: int | None) -> Iterator[Violation]:
     # Nothing is swept twice unless it was only hidden. An id may be reused by another transaction; without known times it
     # counts as the same.
     if since is None:
         # Usually there is none. A PostgreSQL without statistics may compare each mark with all of its dataset.
         ids = (MARKS.c.dataset, MARKS.c.transaction)
-        often = select(*ids).where(_is_swept(MARKS, some, since)).group_by(*ids).having(func.count() > 1).limit(1)
+        often = select(*ids).where(_is_swept(MARKS, part, since)).group_by(*ids).having(func.count() > 1).limit(1)
         if connection.execute(often).first() is None:
             return
     earlier = MARKS.alias("earlier")
@@ -237,7 +237,7 @@ def _swept_twice(connection: Connection, some: Sequence[str] | None, since: int 
     )
     unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
     same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
-    query = _grouped(MARKS).where(_is_swept(MARKS, some, since), same).select_from(MARKS.join(earlier, before))
+    query = _grouped(MARKS).where(_is_swept(MARKS, part, since), same).select_from(MARKS.join(earlier, before))
     yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
 
 
@@ -300,8 +300,8 @@ def published_since(connection: Connection, asset: str, than: str) -> frozenset[
 
 def reports_add_up(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
     """In the newest report, `to_delete` equals what ended plus what is still open; leftovers of earlier reports count there."""
-    for some in _parts(datasets):
-        here = and_(REPORTS.c.due_by.is_not(None), _is_in(REPORTS.c.dataset, some))
+    for part in _parts(datasets):
+        here = and_(REPORTS.c.due_by.is_not(None), _is_in(REPORTS.c.dataset, part))
         last = select(REPORTS.c.dataset, func.max(REPORTS.c.started_at).label("at")).where(here).group_by(REPORTS.c.dataset)
         newest = last.subquery()
         is_newest = and_(REPORTS.c.dataset == newest.c.dataset, REPORTS.c.started_at == newest.c.at)
@@ -334,8 +334,8 @@ def _parts(datasets: Sequence[str] | None) -> Iterator[Sequence[str] | None]:
     yield from portions(datasets)
 
 
-def _is_in(column: ColumnElement[str], some: Sequence[str] | None) -> ColumnElement[bool]:
-    return true() if some is None else column.in_(some)
+def _is_in(column: ColumnElement[str], part: Sequence[str] | None) -> ColumnElement[bool]:
+    return true() if part is None else column.in_(part)
 
 
 def _grouped(marks: FromClause) -> Select[Any]:

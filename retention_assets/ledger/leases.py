@@ -33,11 +33,11 @@ from retention_assets.sql.engines import identity_of
 from retention_assets.sql.transactions import portions
 
 SECONDS = 120.0
-# Share of a lease after which a holder that could not extend it begins nothing more. The rest is for work begun by then: no
+# Share of a lease after which a holder that could not extend it begins nothing more. The rest is for work in progress: no
 # statement in a store's database takes longer (sql/foreign.py).
 PERMITTED = 0.5
 _TIMES = ("taken_at", "beat_at", "expires_at")
-# A task joined a part under the lease and has not left.
+# A task joined a part under this lease and has not left.
 _PART_AT_WORK = exists().where(
     LEASE_PARTS.c.dataset == LEASES.c.dataset,
     LEASE_PARTS.c.token == LEASES.c.token,
@@ -97,8 +97,8 @@ class Leases(LedgerPart):
         # Datasets without a row get a lease that was given up, so that their first holder finds one too.
         known = {
             name
-            for some in portions(names)
-            for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(some))).scalars()
+            for part in portions(names)
+            for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(part))).scalars()
         }
         nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
         if rows := [{"dataset": name, **nobody} for name in names if name not in known]:
@@ -115,21 +115,21 @@ class Leases(LedgerPart):
             else:
                 free[row.dataset] = row
         # Wait for the transactions that write for parts of these datasets, and keep others out.
-        for some in portions(sorted(free)):
-            parts = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(some))
+        for part in portions(sorted(free)):
+            parts = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(part))
             tx.connection.execute(parts.order_by(LEASE_PARTS.c.dataset, LEASE_PARTS.c.part).with_for_update()).all()
         values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
         taken: list[Lease] = []
-        for some in portions(sorted(free)):
-            mine = LEASES.c.dataset.in_(some)
-            takes = update(LEASES).where(mine).values(**values, expires_at=DatabaseTime(seconds), token=LEASES.c.token + 1)
-            found = change_rows(tx.connection, takes.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), mine)
-            taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in found]
+        for part in portions(sorted(free)):
+            here = LEASES.c.dataset.in_(part)
+            takes = update(LEASES).where(here).values(**values, expires_at=DatabaseTime(seconds), token=LEASES.c.token + 1)
+            leased = change_rows(tx.connection, takes.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), here)
+            taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in leased]
         for name, before in free.items():
             if not before.given_up:
                 detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
                 tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", name, detail=detail))
-        return TakenLeases(_seen(tx.connection, sorted(taken, key=attrgetter("dataset"))), others)
+        return TakenLeases(_with_protections(tx.connection, sorted(taken, key=attrgetter("dataset"))), others)
 
     @audited
     def beat(self, tx: WriteTransaction, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
@@ -138,35 +138,37 @@ class Leases(LedgerPart):
         The result has the current protections, so a sweep notices a new hold without a query.
         """
         lost = fence_all(tx, leases)
-        kept = {one.dataset: one for one in leases if one.dataset not in lost}
+        kept = {lease.dataset: lease for lease in leases if lease.dataset not in lost}
         ends: dict[str, datetime] = {}
-        for some in portions(sorted(kept)):
+        for part in portions(sorted(kept)):
             values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
-            mine = LEASES.c.dataset.in_(some)
-            extended = update(LEASES).where(mine).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
-            ends |= {row.dataset: row.expires_at for row in change_rows(tx.connection, extended, mine)}
-        return TakenLeases(_seen(tx.connection, [replace(one, expires_at=ends[name]) for name, one in kept.items()]), lost)
+            here = LEASES.c.dataset.in_(part)
+            extended = update(LEASES).where(here).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
+            ends |= {row.dataset: row.expires_at for row in change_rows(tx.connection, extended, here)}
+        return TakenLeases(
+            _with_protections(tx.connection, [replace(lease, expires_at=ends[name]) for name, lease in kept.items()]), lost
+        )
 
     @audited
     def give_up(self, tx: WriteTransaction, leases: Collection[Lease]) -> None:
-        """Let others take them at once. Giving up a lost lease changes nothing."""
-        mine = {one.dataset: one.token for one in leases}
-        held = [row.dataset for row in _locked(tx.connection, sorted(mine)) if row.token == mine[row.dataset]]
-        for some in portions(held):
+        """Make leases free at once. Giving up a lost lease changes nothing."""
+        tokens = {lease.dataset: lease.token for lease in leases}
+        names = [row.dataset for row in _locked(tx.connection, sorted(tokens)) if row.token == tokens[row.dataset]]
+        for part in portions(names):
             # A silent task may still act under a part's lease: then the lease ends by itself.
-            those = LEASES.c.dataset.in_(some)
-            over = update(LEASES).where(those, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
-            change_rows(tx.connection, over, those)
+            here = LEASES.c.dataset.in_(part)
+            over = update(LEASES).where(here, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
+            change_rows(tx.connection, over, here)
 
     def holder_of(self, dataset: str) -> Lease | None:
         return next(iter(self._held(LEASES.c.dataset == dataset)), None)
 
     def held(self) -> list[Lease]:
-        return [one for one in self._held() if not one.dataset.startswith(SCAN)]
+        return [lease for lease in self._held() if not lease.dataset.startswith(SCAN)]
 
     def _held(self, *where: ColumnElement[bool]) -> list[Lease]:
-        held = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime(), *where)
-        rows = self.rows(held.order_by(LEASES.c.dataset))
+        query = select(LEASES).where(~LEASES.c.given_up, LEASES.c.expires_at > DatabaseTime(), *where)
+        rows = self.rows(query.order_by(LEASES.c.dataset))
         return [Lease(row.dataset, row.holder, row.token, row.expires_at) for row in rows]
 
     def protections(self) -> str:
@@ -175,13 +177,13 @@ class Leases(LedgerPart):
             return _protections(connection)
 
 
-def _seen(connection: Connection, leases: Iterable[Lease]) -> dict[str, Lease]:
+def _with_protections(connection: Connection, leases: Iterable[Lease]) -> dict[str, Lease]:
     protections, database = _protections(connection), identity_of(connection)
-    return {one.dataset: replace(one, protections=protections, database=database) for one in leases}
+    return {lease.dataset: replace(lease, protections=protections, database=database) for lease in leases}
 
 
 def _protections(connection: Connection) -> str:
-    # from their rows, so that it changes whoever wrote them
+    # over rows, so that changes past the ledger count too
     holds = select(HOLDS.c.id, HOLDS.c.content, HOLDS.c.until).where(HOLDS.c.released_at.is_(None)).order_by(HOLDS.c.id)
     files = (
         select(FILE_HOLDS.c.digest, FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
@@ -192,9 +194,9 @@ def _protections(connection: Connection) -> str:
 
 
 def _locked(connection: Connection, datasets: Sequence[str]) -> Iterator[Row[Any]]:
-    # in one order, so that two takers of the same leases can't deadlock
-    for some in portions(datasets):
-        yield from connection.execute(_LOCKED, {"datasets": some})
+    # sorted, so that concurrent takers can't deadlock
+    for part in portions(datasets):
+        yield from connection.execute(_LOCKED, {"datasets": part})
 
 
 def fence(tx: WriteTransaction, lease: Lease) -> None:
@@ -205,10 +207,10 @@ def fence(tx: WriteTransaction, lease: Lease) -> None:
 
 def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]:
     """Reasons of lost leases by dataset. The others can't be taken before this transaction ends."""
-    rows = {row.dataset: row for row in _locked(tx.connection, sorted(one.dataset for one in leases if one.part is None))}
+    rows = {row.dataset: row for row in _locked(tx.connection, sorted(lease.dataset for lease in leases if lease.part is None))}
     lost = {}
     for lease in leases:
-        row, is_newest = (rows.get(lease.dataset), True) if lease.part is None else _behind_part(tx.connection, lease)
+        row, is_newest = (rows.get(lease.dataset), True) if lease.part is None else _lock_part(tx.connection, lease)
         if row is None or row.token != lease.token or row.given_up or row.expires_at <= row.present:
             taken = row is not None and row.token > lease.token
             whose = f"{row.holder} has taken it since" if row is not None and taken else "nobody has taken it since"
@@ -224,7 +226,7 @@ def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]
     return lost
 
 
-def _behind_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
+def _lock_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
     # The lease's row is read after the part is locked: a taker of the lease waits for the part, and whoever comes next sees
     # that it was taken.
     this = (LEASE_PARTS.c.dataset == lease.dataset) & (LEASE_PARTS.c.part == lease.part)
@@ -256,7 +258,7 @@ ALL_NAMES = NameRange()
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Some marks of a dataset, and the lease under which they are swept."""
+    """A range of the marks of a dataset, and the lease under which they are swept."""
 
     lease: Lease
     number: int
@@ -283,11 +285,11 @@ class Parts(LedgerPart):
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
         """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
-        mine = (
+        places = (
             select(MARKS.c.transaction, place.label("place")).where(MARKS.c.dataset == dataset, to_sweep_by(as_of)).subquery()
         )
-        query = select(mine.c.transaction).where(mine.c.place % max(1, ceil(marks / parts)) == 0)
-        rows = self.rows(query.order_by(mine.c.transaction))
+        query = select(places.c.transaction).where(places.c.place % max(1, ceil(marks / parts)) == 0)
+        rows = self.rows(query.order_by(places.c.transaction))
         begins = {"".join(name.partition(together)[:2]) if together else name for (name,) in rows}
         bounds: list[str | None] = [*sorted(begins)[1:]]
         return [NameRange(*ends) for ends in zip([None, *bounds], [*bounds, None], strict=True)]
@@ -305,7 +307,9 @@ class Parts(LedgerPart):
         fence(tx, whole)
         mine = replace(whole, part=number, attempt=1)
         query = select(LEASE_PARTS, (LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt).label("is_at_work"))
-        before: Row[tuple[object, ...]] | None = tx.connection.execute(query.where(_this(mine)).with_for_update()).one_or_none()
+        before: Row[tuple[object, ...]] | None = tx.connection.execute(
+            query.where(_is_part(mine)).with_for_update()
+        ).one_or_none()
         older = None
         values = {"token": lease.token, "expires_at": tx.present()}
         if before is None:
@@ -321,8 +325,8 @@ class Parts(LedgerPart):
                 detail = {"lease": lease.token, "part": number, "attempt": mine.attempt}
                 why = "Another task had begun this part."
                 tx.record(Act(ActType.TAKE_OVER, lease.holder, why, lease.dataset, detail=detail))
-            change = update(LEASE_PARTS).where(_this(mine)).values(attempt=mine.attempt, **values)
-            change_rows(tx.connection, change, _this(mine))
+            change = update(LEASE_PARTS).where(_is_part(mine)).values(attempt=mine.attempt, **values)
+            change_rows(tx.connection, change, _is_part(mine))
         return _beat(tx, mine)._replace(older_until=older)
 
     def may_begin(self, joined: JoinedPart) -> bool:
@@ -330,10 +334,10 @@ class Parts(LedgerPart):
         if joined.older_until is None:
             return True
         is_over = or_(LEASE_PARTS.c.ended >= joined.lease.attempt - 1, DatabaseTime() > joined.older_until)
-        return bool(self.rows(select(LEASE_PARTS.c.part).where(_this(joined.lease), is_over)))
+        return bool(self.rows(select(LEASE_PARTS.c.part).where(_is_part(joined.lease), is_over)))
 
     def is_newest(self, lease: Lease) -> bool:
-        this = _this(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
+        this = _is_part(lease) & (LEASE_PARTS.c.token == lease.token) & (LEASE_PARTS.c.attempt == lease.attempt)
         return bool(self.rows(select(LEASE_PARTS.c.part).where(this)))
 
     @audited
@@ -344,7 +348,7 @@ class Parts(LedgerPart):
     @audited
     def leave(self, tx: WriteTransaction, lease: Lease) -> bool:
         """Record the end of this attempt, so that nobody waits for it. Returns True if it was the newest."""
-        this = _this(lease) & (LEASE_PARTS.c.token == lease.token)
+        this = _is_part(lease) & (LEASE_PARTS.c.token == lease.token)
         row = tx.connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
         if row is None:
             return False
@@ -352,16 +356,16 @@ class Parts(LedgerPart):
         return bool(row.attempt == lease.attempt)
 
 
-def _this(lease: Lease) -> ColumnElement[bool]:
+def _is_part(lease: Lease) -> ColumnElement[bool]:
     return and_(LEASE_PARTS.c.dataset == lease.dataset, LEASE_PARTS.c.part == lease.part)
 
 
 def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
     fence(tx, lease)
     query = select(LEASES.c.expires_at, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
-    row, this = tx.connection.execute(query).one(), _this(lease)
+    row, this = tx.connection.execute(query).one(), _is_part(lease)
     change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=row.expires_at), this)
-    known = _seen(tx.connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
+    known = _with_protections(tx.connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
     return JoinedPart(known, (row.expires_at - row.present).total_seconds())
 
 
@@ -378,7 +382,7 @@ class SweepRuns(LedgerPart):
 
     @audited
     def beat(self, tx: WriteTransaction, run: str) -> None:
-        _tell(tx, run, _STARTER, "")
+        _write_progress(tx, run, _STARTER, "")
 
     def report(self, run: str, task: int, progress: str) -> str | None:
         """Report a task's progress; return why it has to stop. A restarted task replaces its predecessor's row.
@@ -387,7 +391,7 @@ class SweepRuns(LedgerPart):
         """
 
         def work(tx: WriteTransaction) -> str | None:
-            _tell(tx, run, task, progress)
+            _write_progress(tx, run, task, progress)
             return _stop_requested(tx.connection, run)
 
         try:
@@ -396,8 +400,8 @@ class SweepRuns(LedgerPart):
             return None
 
     def progress(self, run: str) -> list[str]:
-        mine = (TASK_PROGRESS.c.run == run) & (TASK_PROGRESS.c.task != _STARTER)
-        query = select(TASK_PROGRESS.c.progress).where(mine).order_by(TASK_PROGRESS.c.task)
+        of_tasks = (TASK_PROGRESS.c.run == run) & (TASK_PROGRESS.c.task != _STARTER)
+        query = select(TASK_PROGRESS.c.progress).where(of_tasks).order_by(TASK_PROGRESS.c.task)
         return [progress for (progress,) in self.rows(query)]
 
     def abandoned(self, run: str) -> list[str]:
@@ -412,8 +416,8 @@ class SweepRuns(LedgerPart):
         names = sorted(takes)
         put_rows(tx.connection, PACES, [{"policy": name, "next_at": tx.present()} for name in names])
         query = select(PACES).where(PACES.c.policy.in_(names)).order_by(PACES.c.policy).with_for_update()
-        known: dict[str, datetime] = {row.policy: row.next_at for row in tx.connection.execute(query)}
-        begins = {name: max(known[name], tx.present()) for name in names}
+        starts: dict[str, datetime] = {row.policy: row.next_at for row in tx.connection.execute(query)}
+        begins = {name: max(starts[name], tx.present()) for name in names}
         ends = [{"policy": name, "next_at": begins[name] + min(takes[name], _LATEST - begins[name])} for name in names]
         put_rows(tx.connection, PACES, ends, ["next_at"])
         return max(begins.values()) - tx.present()
@@ -421,12 +425,12 @@ class SweepRuns(LedgerPart):
 
 def clear_paces(tx: WriteTransaction, policy: str | None = None) -> None:
     """Drop the reservations of a changed policy, or of all: the next batch may start at once."""
-    mine = true() if policy is None else PACES.c.policy == policy
-    cleared = update(PACES).where(mine, PACES.c.next_at > tx.present())
-    change_rows(tx.connection, cleared.values(next_at=tx.present()), mine & (PACES.c.next_at == tx.present()))
+    here = true() if policy is None else PACES.c.policy == policy
+    cleared = update(PACES).where(here, PACES.c.next_at > tx.present())
+    change_rows(tx.connection, cleared.values(next_at=tx.present()), here & (PACES.c.next_at == tx.present()))
 
 
-def _tell(tx: WriteTransaction, run: str, task: int, progress: str) -> None:
+def _write_progress(tx: WriteTransaction, run: str, task: int, progress: str) -> None:
     row = {"run": run, "task": task, "progress": progress, "told_at": tx.present()}
     put_rows(tx.connection, TASK_PROGRESS, [row], ["progress", "told_at"])
 

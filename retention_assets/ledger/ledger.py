@@ -383,8 +383,8 @@ def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_
         def copy(tx: WriteTransaction) -> None:
             for table in (POLICY_VERSIONS, REALMS, HOLDS, PLACES):
                 _copy(connection, tx, table, select(table))
-            for some in portions(sorted(set(datasets))):
-                _copy_marks(connection, tx, and_(due, MARKS.c.dataset.in_(some)))
+            for part in portions(sorted(set(datasets))):
+                _copy_marks(connection, tx, and_(due, MARKS.c.dataset.in_(part)))
             clock = connection.execute(select(CLOCK)).mappings().one()
             tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
 
@@ -398,12 +398,12 @@ def _copy_marks(source: Connection, tx: WriteTransaction, where: ColumnElement[b
         last = ids[-1]
         plans = {mark["plan"] for mark in _copy(source, tx, PLANNED, select(PLANNED).where(PLANNED.c.mark.in_(ids)))}
         known = tx.connection.execute(select(PLANS.c.id)).scalars()
-        for some in portions(sorted(plans - set(known))):
-            _copy(source, tx, PLANS, select(PLANS).where(PLANS.c.id.in_(some)))
+        for part in portions(sorted(plans - set(known))):
+            _copy(source, tx, PLANS, select(PLANS).where(PLANS.c.id.in_(part)))
 
 
 def _copy(source: Connection, tx: WriteTransaction, table: Table, query: Select[Any]) -> Sequence[Mapping[str, Any]]:
     rows = [dict(row) for row in source.execute(query).mappings()]
-    for some in portions(rows):
-        tx.connection.execute(insert(table), list(some))
+    for part in portions(rows):
+        tx.connection.execute(insert(table), list(part))
     return rows

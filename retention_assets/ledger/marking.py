@@ -277,9 +277,9 @@ class Marks(LedgerPart):
         judgement, has changed. Grace counts from `present`, the time of writing, not from the `as_of` of the judgement. Marking
         again changes neither time nor policy.
         """
-        found = candidates if isinstance(candidates, StagedCandidates) else OwnCandidates(_parts(candidates))
-        work = _Marking(found, present, actor, reason, published, _parts(evaluations), hidden_again, places)
-        done = self.database.write(work, found if isinstance(found, OwnCandidates) else None)
+        staging = candidates if isinstance(candidates, StagedCandidates) else OwnCandidates(_parts(candidates))
+        work = _Marking(staging, present, actor, reason, published, _parts(evaluations), hidden_again, places)
+        done = self.database.write(work, staging if isinstance(staging, OwnCandidates) else None)
         if done.new >= _MANY:
             self.database.analyze(MARKS)
         return done
@@ -309,7 +309,7 @@ class Marks(LedgerPart):
         return pa.Table.from_batches(self.read(datasets, statuses, due_by, hidden_again), MARK_ROWS)
 
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
-        return [one.dataset for one in self.to_sweep(as_of)]
+        return [sweep.dataset for sweep in self.to_sweep(as_of)]
 
     def to_sweep(self, as_of: datetime) -> list[PendingSweep]:
         begun = MARKS.c.status == "SWEEPING"
@@ -324,8 +324,8 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
     wanted = set(statuses)
     parts = []
     for condition, own in ((OPEN, {"MARKED", "SWEEPING"}), (SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED"})):
-        if mine := sorted(wanted & own):
-            parts.append(query.where(text(condition), MARKS.c.status.in_(mine)))
+        if selected := sorted(wanted & own):
+            parts.append(query.where(text(condition), MARKS.c.status.in_(selected)))
     return parts
 
 
@@ -362,20 +362,20 @@ class _Marking:
         publish(tx, self.published, self.actor)
         known = amount - new
         swept = self._swept(tx) if known else {}
-        for some in self.evaluations:
-            record_evaluations(tx, some, swept)
+        for part in self.evaluations:
+            record_evaluations(tx, part, swept)
         return MarkResult(new, known, marked_at, act if new else None, swept)
 
     def _swept(self, tx: WriteTransaction) -> SweptBefore:
         staged, counts = self._staged
         alike = (staged.c.dataset, staged.c.common)
         query = select(*alike, func.count().label("amount"), ByteSum(staged.c.bytes).label("size"))
-        found: dict[tuple[str, str], tuple[int, int]] = {}
+        sums: dict[tuple[str, str], tuple[int, int]] = {}
         for row in tx.connection.execute(query.where(counts, ~_known(staged, OPEN)).group_by(*alike)):
             key = (row.dataset, self.candidates.groups[row.common].policy)
-            amount, size = found.get(key, (0, 0))
-            found[key] = (amount + row.amount, size + int(row.size))
-        return found
+            amount, size = sums.get(key, (0, 0))
+            sums[key] = (amount + row.amount, size + int(row.size))
+        return sums
 
     @property
     def _staged(self) -> tuple[Table, ColumnElement[bool]]:
@@ -420,9 +420,9 @@ class _Marking:
 
     def _act(self, tx: WriteTransaction, act: int, new: int, ids: tuple[int, int], marked_at: datetime) -> Act:
         first, last = ids
-        mine = select(MARKS.c.seal).where(MARKS.c.id.between(first, last) & (MARKS.c.act == act)).order_by(MARKS.c.id)
+        query = select(MARKS.c.seal).where(MARKS.c.id.between(first, last) & (MARKS.c.act == act)).order_by(MARKS.c.id)
         digest = hashlib.sha256()
-        for batch in stream(tx.connection, mine, _SEALS):
+        for batch in stream(tx.connection, query, _SEALS):
             digest.update("".join(batch.column(0).to_pylist()).encode())
         policies = sorted({f"{group.policy}@{group.policy_version}" for group in self.candidates.groups.values()})
         detail = {"first": first, "last": last, "marked_at": text_of(marked_at), "policies": policies}
@@ -441,8 +441,8 @@ def _known(
 ) -> Exists:
     known = MARKS.alias()
     same = (known.c.dataset == staged.c.dataset) & (known.c.transaction == staged.c.transaction)
-    found = exists().where(same, text(condition), true() if also is None else also(known))
-    return found.where(~_only_hidden(known, hidden_again)) if hidden_again else found
+    matches = exists().where(same, text(condition), true() if also is None else also(known))
+    return matches.where(~_only_hidden(known, hidden_again)) if hidden_again else matches
 
 
 def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:
@@ -455,7 +455,7 @@ def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[F
     # one swept mark must meet any of these for a row to be the same transaction (frames/log.py)
 
     def has_same_times(known: FromClause) -> ColumnElement[bool]:
-        return and_(*(_even_if_none(known.c[name]) == _even_if_none(staged.c[name]) for name in TIMES))
+        return and_(*(_comparable(known.c[name]) == _comparable(staged.c[name]) for name in TIMES))
 
     if connection.dialect.name == "postgresql":
         # Separately: PostgreSQL hashes equal values, but no OR.
@@ -467,6 +467,6 @@ def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
     return and_(*(known.c[name].is_(None) for name in TIMES))
 
 
-def _even_if_none(time: ColumnElement[Any]) -> ColumnElement[int]:
+def _comparable(time: ColumnElement[Any]) -> ColumnElement[int]:
     # as a number, equal to another missing time too, so that it can be hashed
     return func.coalesce(type_coerce(time, BigInteger), literal_column(str(-(2**62))))

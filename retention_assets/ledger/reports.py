@@ -116,11 +116,11 @@ class Reports(LedgerPart):
         if not waiting:
             return []
         due = dict.fromkeys(waiting, (0, 0))
-        for some in portions(waiting):
+        for part in portions(waiting):
             amounts = select(MARKS.c.dataset, func.count(), ByteSum(MARKS.c.bytes)).group_by(MARKS.c.dataset)
-            amounts = amounts.where(text(OPEN), MARKS.c.dataset.in_(some), MARKS.c.due_at <= as_of)
+            amounts = amounts.where(text(OPEN), MARKS.c.dataset.in_(part), MARKS.c.due_at <= as_of)
             due |= {name: (int(amount), int(size)) for name, amount, size in tx.connection.execute(amounts)}
-            tx.seal(REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(some), act)
+            tx.seal(REPORTS, (REPORTS.c.execution_date == execution_date) & REPORTS.c.dataset.in_(part), act)
         values = {
             **{name: bindparam(name) for name in (*_JSON, "terminal_only")},
             "to_delete": REPORTS.c.to_delete + bindparam("amount"),
@@ -157,8 +157,8 @@ class Reports(LedgerPart):
     def finish_done(self, tx: WriteTransaction, actor: str, datasets: Collection[str] | None = None) -> list[tuple[date, str]]:
         """Finish the reports without an open mark in their set; return them."""
         finished: list[tuple[date, str]] = []
-        for some in [None] if datasets is None else portions(sorted(datasets)):
-            finished += _finish_some(tx, actor, true() if some is None else REPORTS.c.dataset.in_(some))
+        for part in [None] if datasets is None else portions(sorted(datasets)):
+            finished += _finish_some(tx, actor, true() if part is None else REPORTS.c.dataset.in_(part))
         return sorted(finished)
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
@@ -199,8 +199,8 @@ class Reports(LedgerPart):
     def taken_by_day(self, store: str, first: date, last: date) -> dict[date, Taken]:
         transactions = func.sum(REPORTS.c.deleted + REPORTS.c.hidden)
         size = ByteSum(REPORTS.c.bytes_freed), ByteSum(REPORTS.c.bytes_hidden)
-        mine = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
-        query = select(REPORTS.c.execution_date, transactions, *size).where(*mine).group_by(REPORTS.c.execution_date)
+        here = REPORTS.c.dataset.startswith(f"{store}/", autoescape=True), REPORTS.c.execution_date.between(first, last)
+        query = select(REPORTS.c.execution_date, transactions, *size).where(*here).group_by(REPORTS.c.execution_date)
         rows = self.rows(query.having(transactions > 0))
         return {day: Taken(int(count), int(freed) + int(hidden)) for day, count, freed, hidden in rows}
 
@@ -215,10 +215,10 @@ def _json_columns(opening: OpenedReport) -> dict[str, str]:
 
 
 def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    found = {**row, **{name: json.loads(row[name]) for name in _JSON}}
-    with_period = {name: value for name, value in found["bounds"].items() if isinstance(value, list)}
-    bounds = {**found["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
-    return {**found, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
+    report = {**row, **{name: json.loads(row[name]) for name in _JSON}}
+    with_period = {name: value for name, value in report["bounds"].items() if isinstance(value, list)}
+    bounds = {**report["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
+    return {**report, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
 
 
 def _has_opened() -> ColumnElement[bool]:
@@ -284,13 +284,13 @@ def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> 
 
 
 def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: bool = False) -> dict[str, DaySpan]:
-    found: dict[str, DaySpan] = {}
-    for some in portions(sorted(datasets)):
+    spans: dict[str, DaySpan] = {}
+    for part in portions(sorted(datasets)):
         query = select(REPORTS.c.dataset, REPORTS.c.due_by, REPORTS.c.marks_before).order_by(REPORTS.c.dataset)
-        query = query.where(REPORTS.c.execution_date == day, REPORTS.c.dataset.in_(some))
+        query = query.where(REPORTS.c.execution_date == day, REPORTS.c.dataset.in_(part))
         rows = tx.connection.execute(query.with_for_update() if locked else query)
-        found |= {row.dataset: DaySpan(row.due_by, row.marks_before) for row in rows}
-    return found
+        spans |= {row.dataset: DaySpan(row.due_by, row.marks_before) for row in rows}
+    return spans
 
 
 def _sums(counted: Sequence[ReportCounts]) -> dict[str, int]:
@@ -303,27 +303,27 @@ def _sums(counted: Sequence[ReportCounts]) -> dict[str, int]:
 
 
 def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[str, int]]) -> None:
-    some = {name: sums for name, sums in sorted(added.items()) if any(sums.values())}
-    if not some:
+    changed = {name: sums for name, sums in sorted(added.items()) if any(sums.values())}
+    if not changed:
         return
-    for names in portions([*some]):
+    for names in portions([*changed]):
         tx.seal(REPORTS, (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(names), act)
     this = (REPORTS.c.execution_date == day) & (REPORTS.c.dataset == bindparam("name"))
-    counters = sorted({counter for sums in some.values() for counter in sums})
+    counters = sorted({counter for sums in changed.values() for counter in sums})
     values = {name: plus(REPORTS.c[name], bindparam(f"more_{name}", type_=BigInteger)) for name in counters}
-    rows = [{"name": name, **{f"more_{one}": fit(sums.get(one, 0)) for one in counters}} for name, sums in some.items()]
+    rows = [{"name": name, **{f"more_{key}": fit(sums.get(key, 0)) for key in counters}} for name, sums in changed.items()]
     tx.connection.execute(update(REPORTS).where(this).values(**values, act=act.id), rows)
 
 
 def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) -> list[tuple[date, str]]:
     # `+ 0` keeps PostgreSQL from using the index of ids, which would scan all marks for each dataset.
     before = MARKS.c.id + 0 < REPORTS.c.marks_before
-    mine = and_(MARKS.c.dataset == REPORTS.c.dataset, before, MARKS.c.due_at <= REPORTS.c.due_by)
+    in_set = and_(MARKS.c.dataset == REPORTS.c.dataset, before, MARKS.c.due_at <= REPORTS.c.due_by)
     unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
-    done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(mine, text(OPEN)))
-    found = tx.connection.execute(done.order_by(REPORTS.c.dataset).with_for_update(of=REPORTS)).all()
+    done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(in_set, text(OPEN)))
+    finished = tx.connection.execute(done.order_by(REPORTS.c.dataset).with_for_update(of=REPORTS)).all()
     by_day: dict[date, list[str]] = {}
-    for day, name in found:
+    for day, name in finished:
         by_day.setdefault(day, []).append(name)
     for day, names in sorted(by_day.items()):
         detail = {"date": day.isoformat(), "finished": True}
@@ -331,4 +331,4 @@ def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) ->
         for part in portions(names):
             this = (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(part)
             tx.change(act, REPORTS, this, finished_at=DatabaseTime())
-    return [(day, name) for day, name in found]
+    return [(day, name) for day, name in finished]

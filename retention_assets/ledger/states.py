@@ -33,7 +33,7 @@ class PendingGroup:
     bytes: int
     dataset: str = ""
     version: int = 1
-    # Kept by a hold, or likely to be spared (evaluation/fates.py).
+    # Kept by a hold; likely to be spared (evaluation/fates.py).
     held: bool = False
     spared: bool = False
 
@@ -42,7 +42,6 @@ class PendingGroup:
         return not (self.held or self.spared)
 
     def is_due(self, as_of: datetime) -> bool:
-        # what a sweep has begun is due
         return self.goes and (self.sweeping or self.due_at <= as_of)
 
 
@@ -83,7 +82,7 @@ def _marks(groups: Iterable[PendingGroup]) -> int:
 
 @dataclass(frozen=True)
 class FreedGroup:
-    """Freed by the plans of one instant, for one policy."""
+    """Transactions and bytes that plans of one instant deleted for one policy."""
 
     as_of: datetime
     policy: str
@@ -146,12 +145,12 @@ class PendingMarks(LedgerPart):
         return [FreedGroup(row.as_of, row.policy, row.transactions, int(row.bytes)) for row in self.rows(query)]
 
     def deleted_young(self, begin: datetime, end: datetime, days: int) -> list[YoungDeletion]:
-        """Transactions that plans of an interval deleted at less than `days`. Without times a transaction counts as old."""
+        """Transactions deleted by plans of an interval when younger than `days`. Without times a transaction counts as old."""
         gone, born = _deleted(begin), func.coalesce(MARKS.c.closed_at, MARKS.c.opened_at)
         query = select(MARKS.c.dataset, gone.c.bytes, gone.c.as_of, born.label("born")).join(MARKS, MARKS.c.id == gone.c.mark)
         rows = self.rows(query.where(gone.c.as_of < end, born > begin - days * _DAY).order_by(MARKS.c.id))
         ages = [YoungDeletion(row.dataset, row.bytes or 0, (row.as_of - row.born) / _DAY) for row in rows]
-        return [one for one in ages if one.age_days < days]
+        return [deletion for deletion in ages if deletion.age_days < days]
 
     def spared(self, datasets: Sequence[str], by: str) -> list[SparedGroup]:
         alike = (MARKS.c.dataset, MARKS.c.why)
@@ -163,9 +162,9 @@ class PendingMarks(LedgerPart):
 
 def _deleted(since: datetime) -> Subquery:
     # a mark that failed once is in two plans; the newest deleted it
-    mine = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
-    mine = mine.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
-    return mine.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
+    query = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
+    query = query.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
+    return query.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
 
 
 @dataclass(frozen=True)
@@ -189,10 +188,10 @@ class DatasetState:
     last_sweep: LastSweep | None = None
 
     def transactions(self, verdict: str | None = None) -> int:
-        return sum(one.transactions for one in self.counts if verdict in (None, one.verdict))
+        return sum(count.transactions for count in self.counts if verdict in (None, count.verdict))
 
     def bytes(self, verdict: str | None = None) -> int:
-        return sum(one.bytes for one in self.counts if verdict in (None, one.verdict))
+        return sum(count.bytes for count in self.counts if verdict in (None, count.verdict))
 
 
 @dataclass(frozen=True)
@@ -206,15 +205,15 @@ class Totals:
 
     @property
     def transactions(self) -> int:
-        return sum(one.transactions for one in self.counts)
+        return sum(count.transactions for count in self.counts)
 
     @property
     def bytes(self) -> int:
-        return sum(one.bytes for one in self.counts)
+        return sum(count.bytes for count in self.counts)
 
 
 class States(LedgerPart):
-    """States by a ledger."""
+    """The states of the datasets of a ledger."""
 
     def totals(self, without: Collection[str] = ()) -> Totals:
         left_out = frozenset(without)
@@ -229,9 +228,9 @@ class States(LedgerPart):
                 judged.append(row.looked_at)
                 if row.fault is not None:
                     refused[row.dataset] = row.fault
-                for one in counts_of(row.counts):
-                    transactions[one.verdict, one.policy] += one.transactions
-                    size[one.verdict, one.policy] += one.bytes
+                for count in counts_of(row.counts):
+                    transactions[count.verdict, count.policy] += count.transactions
+                    size[count.verdict, count.policy] += count.bytes
         counts = [VerdictCount(*key, transactions[key], size[key]) for key in sorted(transactions)]
         return Totals(len(judged), max(judged, default=None), counts, refused)
 
@@ -253,17 +252,19 @@ class States(LedgerPart):
         groups: dict[str, list[PendingGroup]] = {}
         for group in pending:
             groups.setdefault(group.dataset, []).append(group)
-        for one in Objections(self.database).standing(frozenset(names)):
-            objections.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}")
-        found: dict[str, DatasetState] = {}
+        for objection in Objections(self.database).standing(frozenset(names)):
+            objections.setdefault(objection.dataset, []).append(
+                f"{objection.check} failed in {objection.raised_by}: {objection.sentence}"
+            )
+        states: dict[str, DatasetState] = {}
         query = select(*(EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")))
         with self.database.reading() as connection:
-            for some in portions(names):
-                judged = {row.dataset: row for row in connection.execute(query.where(EVALUATIONS.c.dataset.in_(some)))}
-                swept = {row.dataset: row for row in _last_sweeps(connection, some)}
-                for name in some:
+            for part in portions(names):
+                judged = {row.dataset: row for row in connection.execute(query.where(EVALUATIONS.c.dataset.in_(part)))}
+                swept = {row.dataset: row for row in _last_sweeps(connection, part)}
+                for name in part:
                     look, last = judged.get(name), swept.get(name)
-                    found[name] = DatasetState(
+                    states[name] = DatasetState(
                         dataset=name,
                         judged_at=look.looked_at if look else None,
                         counts=counts_of(look.counts) if look else (),
@@ -272,7 +273,7 @@ class States(LedgerPart):
                         objections=objections.get(name, ()),
                         last_sweep=_sweep_of(last) if last else None,
                     )
-        return found
+        return states
 
 
 def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[Any]]:

@@ -70,12 +70,12 @@ def move_marks(
     Whoever comes second finds another state and moves nothing. Write the steps with `record_steps`. A condition not on ids
     needs `open_marks`, which is indexed.
     """
-    mine = and_(MARKS.c.status == before, where)
+    matching = and_(MARKS.c.status == before, where)
     if tx.connection.dialect.name == "postgresql":
-        tx.connection.execute(_locking(mine))
+        tx.connection.execute(_locking(matching))
     act.at = tx.present()
     values = {"changed_at": act.at, "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
-    moving = update(MARKS).where(mine).values(status=_allowed(before, after), **values)
+    moving = update(MARKS).where(matching).values(status=_allowed(before, after), **values)
     moved = tx.connection.execute(moving.returning(MARKS.c.id, MARKS.c.dataset)).all()
     return {mark: dataset for mark, dataset in moved}  # noqa: C416 - the rows are no pairs to a type checker
 
@@ -99,17 +99,17 @@ def move_ids(
     # One time for marks and act, so that they can be compared.
     act.at = tx.present()
     changed = {"at": act.at, "actor": act.actor, "number": act.id}
-    for some in portions(sorted(set(ids))):
-        mine = {"ids": some, **parameters}
+    for part in portions(sorted(set(ids))):
+        arguments = {"ids": part, **parameters}
         # Only the holder of the lease moves SWEEPING marks, so they need no lock first.
         if name == "postgresql" and before == "MARKED":
-            tx.connection.execute(_locking_ids(name, also), mine)
+            tx.connection.execute(_locking_ids(name, also), arguments)
         moving = _moving_ids(name, before, after, also)
-        amount = tx.connection.execute(moving.values(changes) if changes else moving, {**mine, **changed}).rowcount
-        if amount == len(some):
-            moved += some
+        amount = tx.connection.execute(moving.values(changes) if changes else moving, {**arguments, **changed}).rowcount
+        if amount == len(part):
+            moved += part
         elif amount:
-            moved += tx.connection.execute(_moved_ids(name), {"ids": some, "number": act.id}).scalars()
+            moved += tx.connection.execute(_moved_ids(name), {"ids": part, "number": act.id}).scalars()
     return moved
 
 
@@ -121,7 +121,7 @@ def _of_ids(name: str, before: str, also: ColumnElement[bool]) -> ColumnElement[
 @cache
 def _moving_ids(name: str, before: str, after: str, also: ColumnElement[bool]) -> Update:
     changed = {"changed_at": "at", "changed_by": "actor", "changed_act": "number"}
-    values = {column: bindparam(one, type_=MARKS.c[column].type) for column, one in changed.items()}
+    values = {column: bindparam(parameter, type_=MARKS.c[column].type) for column, parameter in changed.items()}
     return update(MARKS).where(_of_ids(name, before, also)).values(status=_allowed(before, after), **values)
 
 
@@ -187,8 +187,8 @@ class _Ids(TypeDecorator[Sequence[int]]):
 def by_id(
     connection: Connection, ids: Iterable[int], also: ColumnElement[bool] | None = None, column: ColumnElement[int] = MARKS.c.id
 ) -> Iterator[ColumnElement[bool]]:
-    for some in portions(sorted(set(ids))):
-        yield and_(among(connection.dialect.name, column, some), true() if also is None else also)
+    for part in portions(sorted(set(ids))):
+        yield and_(among(connection.dialect.name, column, part), true() if also is None else also)
 
 
 def to_sweep_by(as_of: datetime) -> ColumnElement[bool]:
@@ -205,18 +205,18 @@ def among(name: str, column: ColumnElement[int], ids: Sequence[int] | None = Non
     """Condition: the column is one of the ids, passed as one parameter so that the statement is planned once."""
     given = bindparam("ids", type_=_Ids()) if ids is None else bindparam(None, ids, _Ids())
     if name == "postgresql":
-        found: ColumnElement[bool] = column == any_(given)
-        return found
+        condition: ColumnElement[bool] = column == any_(given)
+        return condition
     return column.in_(select(func.json_each(given).table_valued("value").c.value))
 
 
 def lock_newest(connection: Connection, dataset: str, transactions: Iterable[str]) -> dict[str, Row[tuple[object, ...]]]:
     """Newest mark of each transaction, which stays so in this database transaction."""
     names, newest = sorted(set(transactions)), dict[str, Row[tuple[object, ...]]]()
-    for some in portions(names):
+    for part in portions(names):
         # Marks leave OPEN and never come back, so this order misses none that moves.
         for condition in (OPEN, SWEPT, OVER):
-            here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(some)
+            here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(part)
             query = select(MARKS).where(text(condition), here).order_by(MARKS.c.id)
             for row in connection.execute(query.with_for_update()):
                 known = newest.get(row.transaction)

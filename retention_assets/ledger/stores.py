@@ -1,4 +1,4 @@
-"""Notes about stores: where their data is, and scans of object stores.
+"""Places of the data of stores, and scans of object stores.
 
 Mark ids rise, so the newest place of a store when a mark was made says where its data was. A scan has its start, end and
 counts, and a braked one whether it was accepted; a store has one scan at a time: its lease is checked on each write.
@@ -45,7 +45,7 @@ class StorePlaces(LedgerPart):
         return [StorePlace(*row) for row in self.rows(_PLACES)]
 
     def newest(self) -> dict[str, StorePlace]:
-        return {one.store: one for one in self.all()}
+        return {place.store: place for place in self.all()}
 
     @audited
     def note(
@@ -137,7 +137,7 @@ class Scans(LedgerPart):
         number, begun = (newest or 0) + 1, {"store": store, "status": ScanStatus.RUNNING.value}
         act = Act(ActType.SCAN, lease.holder, detail={"scan": number, **begun})
         tx.add(act, SCANS, id=number, **begun, holder=lease.holder, started_at=DatabaseTime())
-        return _one(tx.connection, store, number)
+        return _scan_of(tx.connection, store, number)
 
     def end(self, lease: Lease, scan: ScanRecord, end: ScanEnd) -> ScanRecord:
         return self.publish([ScanClosing(lease, scan, end)], (), lease.holder)[0]
@@ -147,41 +147,41 @@ class Scans(LedgerPart):
         self, tx: WriteTransaction, closings: Sequence[ScanClosing], publications: Sequence[Publication], actor: str
     ) -> list[ScanRecord]:
         """End scans, or use accepted ones, and publish their logs in one transaction."""
-        for one in closings:
-            store = _store_of(tx, one.lease)
-            if one.end is None:
-                _use(tx, store, one.scan, actor)
+        for closing in closings:
+            store = _store_of(tx, closing.lease)
+            if closing.end is None:
+                _use(tx, store, closing.scan, actor)
             else:
-                _end(tx, one.scan, one.end, actor)
-                _drop_results(tx, store, one.kept, actor)
+                _end(tx, closing.scan, closing.end, actor)
+                _drop_results(tx, store, closing.kept, actor)
         publish(tx, publications, actor)
-        return [_one(tx.connection, one.scan.store, one.scan.id) for one in closings]
+        return [_scan_of(tx.connection, closing.scan.store, closing.scan.id) for closing in closings]
 
     @audited
     def accept(self, tx: WriteTransaction, store: str, scan: int, actor: str, reason: str) -> ScanRecord:
         """Accept a braked scan, which must be the newest of its store; its datasets are evaluated again soon."""
         # The evaluation loop finds these datasets due at its next tick. Before the chain is locked, as everywhere.
         name = EVALUATIONS.c.dataset
-        mine = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
-        request_evaluations(tx, tx.connection.execute(mine).scalars())
+        query = select(name).where(name > f"{store}/", name < f"{store}{chr(ord('/') + 1)}")
+        request_evaluations(tx, tx.connection.execute(query).scalars())
         tx.lock_chain()
-        found = _one(tx.connection, store, scan)
-        if found.status is not ScanStatus.BRAKED:
-            raise Refused(f"Scan {scan} of {store} is {found.status}: only a braked one waits for somebody to accept it.")
-        if found.accepted_at is not None:
-            at = text_of(found.accepted_at)
-            raise Refused(f"Scan {scan} of {store} was accepted by {found.accepted_by} at {at}. Nothing was changed.")
+        record = _scan_of(tx.connection, store, scan)
+        if record.status is not ScanStatus.BRAKED:
+            raise Refused(f"Scan {scan} of {store} is {record.status}: only a braked one waits for somebody to accept it.")
+        if record.accepted_at is not None:
+            at = text_of(record.accepted_at)
+            raise Refused(f"Scan {scan} of {store} was accepted by {record.accepted_by} at {at}. Nothing was changed.")
         newest = _first(tx.connection, *_has_ended(store))
         if newest is not None and newest.id != scan:
             raise Refused(
                 f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing"
                 " was changed; what an old scan has seen may no longer be true."
             )
-        detail = {"scan": scan, "store": store, "brakes": found.reason}
+        detail = {"scan": scan, "store": store, "brakes": record.reason}
         act = Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail)
         values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
         tx.change(act, SCANS, SCANS.c.id == scan, **values)
-        return _one(tx.connection, store, scan)
+        return _scan_of(tx.connection, store, scan)
 
     def running(self, store: str) -> ScanRecord | None:
         return self._first(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)
@@ -192,7 +192,7 @@ class Scans(LedgerPart):
 
     def of(self, store: str, scan: int) -> ScanRecord:
         with self.database.reading() as connection:
-            return _one(connection, store, scan)
+            return _scan_of(connection, store, scan)
 
     def results(self, scans: Sequence[int]) -> dict[int, str]:
         query = select(SCANS.c.id, SCANS.c.result).where(SCANS.c.id.in_(list(scans)), SCANS.c.result.is_not(None))
@@ -213,8 +213,8 @@ class Scans(LedgerPart):
         return self.results([scan.id]).get(scan.id) if scan else None
 
     def swept_since(self, scan: ScanRecord) -> int:
-        mine = MARKS.c.dataset.startswith(f"{scan.store}/", autoescape=True)
-        query = select(func.count()).where(text(SWEPT), mine, MARKS.c.changed_at > scan.ended_at)
+        here = MARKS.c.dataset.startswith(f"{scan.store}/", autoescape=True)
+        query = select(func.count()).where(text(SWEPT), here, MARKS.c.changed_at > scan.ended_at)
         with self.database.reading() as connection:
             return int(connection.execute(query.select_from(MARKS)).scalar_one())
 
@@ -237,7 +237,6 @@ class Scans(LedgerPart):
 
 
 def _store_of(tx: WriteTransaction, lease: Lease) -> str:
-    # nobody else writes its scans before this transaction ends
     fence(tx, lease)
     # Ids are counted over all stores, and people accept scans without a lease.
     tx.lock_chain()
@@ -245,7 +244,7 @@ def _store_of(tx: WriteTransaction, lease: Lease) -> str:
 
 
 def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> None:
-    if _one(tx.connection, scan.store, scan.id).status is not ScanStatus.RUNNING:
+    if _scan_of(tx.connection, scan.store, scan.id).status is not ScanStatus.RUNNING:
         raise Refused(f"Scan {scan.id} of {scan.store} has ended already.")
     detail = {"scan": scan.id, "store": scan.store, "status": end.status.value, "totals": end.totals}
     totals = None if end.totals is None else json.dumps(end.totals, sort_keys=True)
@@ -255,17 +254,17 @@ def _end(tx: WriteTransaction, scan: ScanRecord, end: ScanEnd, actor: str) -> No
 
 
 def _drop_results(tx: WriteTransaction, store: str, kept: int | None, actor: str) -> None:
-    # that of the last complete one is kept: the next scan is compared with it
+    # the last complete scan keeps its result: the next one is compared with it
     if kept is None:
         return
-    mine = select(SCANS.c.id).where(SCANS.c.store == store)
-    newest = mine.order_by(SCANS.c.id.desc()).limit(kept)
+    scans = select(SCANS.c.id).where(SCANS.c.store == store)
+    newest = scans.order_by(SCANS.c.id.desc()).limit(kept)
     whole = _first(tx.connection, *_is_whole(store))
     needed = {*tx.connection.execute(newest).scalars(), *([whole.id] if whole else [])}
-    old = sorted(set(tx.connection.execute(mine.where(SCANS.c.result.is_not(None))).scalars()) - needed)
-    for some in portions(old):
-        act = Act(ActType.SCAN, actor, "Only the newest are kept whole.", detail={"store": store, "dropped": list(some)})
-        tx.change(act, SCANS, SCANS.c.id.in_(some), result=None)
+    old = sorted(set(tx.connection.execute(scans.where(SCANS.c.result.is_not(None))).scalars()) - needed)
+    for part in portions(old):
+        act = Act(ActType.SCAN, actor, "Only the newest are kept whole.", detail={"store": store, "dropped": list(part)})
+        tx.change(act, SCANS, SCANS.c.id.in_(part), result=None)
 
 
 def _use(tx: WriteTransaction, store: str, scan: ScanRecord, actor: str) -> None:
@@ -302,7 +301,7 @@ def _first(connection: Connection, *where: ColumnElement[bool]) -> ScanRecord | 
     return None if row is None else _record(row)
 
 
-def _one(connection: Connection, store: str, scan: int) -> ScanRecord:
+def _scan_of(connection: Connection, store: str, scan: int) -> ScanRecord:
     record = _first(connection, SCANS.c.store == store, SCANS.c.id == scan)
     if record is None:
         raise Refused(f"{store} has no scan {scan}. `retention scans {store}` lists those that there are.")

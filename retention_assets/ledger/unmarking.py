@@ -174,8 +174,7 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
 
 
 def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
-    # unless an equal one is in force; True if it was placed
-    # Locks all holds: no name is taken and no hold released in between.
+    # Returns the name, and whether the hold was placed or an equal one is in force. The lock covers all holds.
     tx.lock_chain()
     live = [Hold.model_validate_json(content) for content in tx.connection.execute(contents_in_force(DatabaseTime())).scalars()]
     for other in live:

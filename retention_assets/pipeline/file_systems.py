@@ -30,9 +30,9 @@ def place_of(folder: str) -> tuple[pafs.FileSystem, str]:
         files, path = pafs.FileSystem.from_uri(folder)
         return files, path
     place, query = without_query(folder)
-    found = urlsplit(place)
-    files, bucket = _bucket(f"s3://{found.netloc}{query}")
-    return files, f"{bucket}{unquote(found.path)}".rstrip("/")
+    parts = urlsplit(place)
+    files, bucket = _bucket(f"s3://{parts.netloc}{query}")
+    return files, f"{bucket}{unquote(parts.path)}".rstrip("/")
 
 
 @lru_cache(maxsize=16)

@@ -34,13 +34,13 @@ _LOG = logging.getLogger(__name__)
 _HASH_LENGTH = 64
 _ACTOR = "::system"
 # object stores write atomically; elsewhere a file is written under another name first
-_WHOLE = ("s3", "gcs", "abfs")
+_ATOMIC = ("s3", "gcs", "abfs")
 # attempts to write a head while the chain grows
-_TIMES = 3
+_ATTEMPTS = 3
 
 
 class _Unreadable(Refused):
-    """A file of which nobody can say whether it is there."""
+    """The file can't be read, so it is unknown whether it exists."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class HeadFile:
             return bytes(stream.read()).decode(errors="replace")
 
     def write_text(self, text: str) -> bool:
-        """Replace its lines atomically; False where there is no place for them."""
+        """Replace the content atomically; False where it can't be kept."""
         files, place = place_of(self.path)
         files.create_dir(place.rpartition("/")[0], recursive=True)
         if isinstance(files, pafs.LocalFileSystem):
@@ -74,7 +74,7 @@ class HeadFile:
 
             write_file(place, text.encode())
             return True
-        target = place if files.type_name in _WHOLE else f"{place}.{token_hex(8)}"
+        target = place if files.type_name in _ATOMIC else f"{place}.{token_hex(8)}"
         with files.open_output_stream(target) as stream:
             stream.write(text.encode())
         if target != place:
@@ -82,7 +82,7 @@ class HeadFile:
         return True
 
     def heads(self) -> list[LedgerHead]:
-        """Return the noted heads. Raises Refused where nobody can say."""
+        """Return the noted heads. Raises Refused if the file is unreadable or damaged."""
         try:
             text = self.read_text()
         except (OSError, pa.ArrowException) as fault:
@@ -128,9 +128,9 @@ class HeadFile:
     def _note(self, database: LedgerDatabase) -> tuple[bool, str | None]:
         noted, fault = self.heads(), None
         if not noted and (missing := self._missing(database)):
-            # writing one would hide that it is gone
+            # writing a head would hide that the file is gone
             return True, missing
-        for _ in range(_TIMES):
+        for _ in range(_ATTEMPTS):
             with database.reading() as connection:
                 present = head_of(connection)
                 strange = {head: why for head in noted if (why := head_fault(connection, head, self.key))}
@@ -154,7 +154,7 @@ class HeadFile:
         try:
             noted = self.heads()
         except _Unreadable as fault:
-            # a store that is away is refused by itself; a warehouse stops every sweep
+            # only a warehouse stops every sweep: an unreachable store is refused by itself
             return None if self.store else str(fault)
         except Refused as fault:
             return str(fault)
@@ -162,8 +162,8 @@ class HeadFile:
             return self._missing(database)
         with database.reading() as connection:
             # data with another ledger's head is refused store by store
-            mine = [head for head in noted if self.store is None or head.ledger == head_of(connection).ledger]
-            return next((why for head in mine if (why := head_fault(connection, head, self.key))), None)
+            own = [head for head in noted if self.store is None or head.ledger == head_of(connection).ledger]
+            return next((why for head in own if (why := head_fault(connection, head, self.key))), None)
 
     def _missing(self, database: LedgerDatabase) -> str | None:
         with database.reading() as connection:
@@ -184,7 +184,7 @@ class HeadFile:
             raise Refused(f"Nothing is written or removed there: {fault}")
 
     def other_owner(self, database: LedgerDatabase) -> str | None:
-        """Say why it belongs to another ledger; None if it does not."""
+        """Say why the file belongs to another ledger; None if it does not."""
         noted = self.heads()
         with database.reading() as connection:
             present = head_of(connection)
@@ -215,7 +215,7 @@ class StoreHeadFile(HeadFile):
         return super()._note(database) if is_known else (False, None)
 
     def read_text(self) -> str | None:
-        # a root without a head or an identity has none
+        # None if the root has neither head nor identity
         from retention_assets.stores.places.own_files import read_notes
 
         return read_notes(self.root) or None
@@ -228,14 +228,16 @@ class StoreHeadFile(HeadFile):
 
 def remembered_files(database: LedgerDatabase, files: Iterable[HeadFile]) -> list[HeadFile]:
     """Add the files that a ledger remembers: settings may lead elsewhere now."""
-    known = {file.key: file for file in files}
+    by_key = {file.key: file for file in files}
     with database.reading() as connection:
-        for one in noted_places(connection).values():
-            if one.noted and one.place not in known:
-                place, query = without_query(one.place)
+        for remembered in noted_places(connection).values():
+            if remembered.noted and remembered.place not in by_key:
+                place, query = without_query(remembered.place)
                 root = place.rpartition("/")[0]
-                known[one.place] = HeadFile(root + query) if one.store is None else StoreHeadFile(root, one.store)
-    return [*known.values()]
+                by_key[remembered.place] = (
+                    HeadFile(root + query) if remembered.store is None else StoreHeadFile(root, remembered.store)
+                )
+    return [*by_key.values()]
 
 
 def stores_of(act: Act) -> DatasetFilter:

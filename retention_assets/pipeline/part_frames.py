@@ -1,8 +1,7 @@
-"""Frames as values that travel to tasks, each with its rules and instant; the names of their outputs, what they are given to
-know (transactions already marked or swept), and the sums of what they counted of realms.
+"""Frames of stages, sent to tasks with their rules and instant: views, verdicts and needed marks. Also the file of known marks
+that verdicts read, and the sums of realms that they write.
 
-A task imports this and what it computes with, nothing of Dagster or the ledger: a program started for one run pays for imports
-in each of its tasks' programs.
+Imports nothing of Dagster or the ledger, because each task's program pays for imports.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +46,7 @@ OF_VERDICTS = (VERDICTS, SUMS, MARKS, WHY, LOOKS, NEWEST, COUNTS, REALMS)
 
 @dataclass(frozen=True)
 class AlreadyMarked:
-    """A file of known transactions, by dataset; None where no policy has limits and no realm is looked at."""
+    """A file of transactions already marked or swept; None where no policy has limits and no realm is counted."""
 
     path: str | None = None
 
@@ -55,9 +54,9 @@ class AlreadyMarked:
         if self.path is None:
             return None
         files, path = place_of(self.path)
-        # a part may have no dataset of a run left
-        mine = pa.array(datasets["dataset"].to_pylist(), pa.string())
-        return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(mine))
+        # typed, because a part may have no datasets
+        names = pa.array(datasets["dataset"].to_pylist(), pa.string())
+        return pq.read_table(path, filesystem=files, filters=pc.field("dataset").isin(names))
 
 
 def write_already_marked(
@@ -68,9 +67,7 @@ def write_already_marked(
     hidden_again: Collection[str] = (),
     realms: Sequence[str] = (),
 ) -> AlreadyMarked:
-    """Write what is known of datasets that a policy with limits is about, or that have something of these realms; what is to be
-    marked again is left out.
-    """
+    """Write the marked and swept transactions of datasets with limits or in these realms, except those to be marked again."""
     limited = [policy.datasets for policy in policies if policy.limits] + [of_realm(realm) for realm in realms]
     about = [
         row["dataset"]
@@ -95,7 +92,7 @@ def known_rows(ledger: "Ledger", datasets: Iterable[str], hidden_again: Collecti
 
 
 def _known(marks: pa.RecordBatch) -> pa.RecordBatch:
-    # swept ones come with their times, because another transaction may have their id since; an open mark keeps its id
+    # only swept marks need times: their id may belong to another transaction now
     swept = pc.equal(marks["status"], "SWEPT")
     times = (pc.if_else(swept, marks[name], pa.scalar(None, INSTANT)) for name in TIMES)
     return pa.record_batch([marks["dataset"], marks["transaction"], *times, swept], schema=KNOWN_ROWS)
@@ -113,7 +110,7 @@ class LeftOfRealm:
 
     @property
     def why(self) -> str:
-        """Reason as words that follow a name; empty for transactions on their way out."""
+        """Reason as words that follow a name; empty for marked transactions."""
         if self.verdict == "mark":
             return ""
         if self.verdict == "open" or self.code == Reason.UNFINISHED.name:
@@ -127,11 +124,11 @@ class LeftOfRealm:
 def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
     rows = pa.concat_tables([REALM_COUNTS.empty_table(), *(part.cast(REALM_COUNTS) for part in parts)])
     sums = rows.group_by(_GROUPS).aggregate([("transactions", "sum"), ("bytes", "sum")])
-    found: dict[str, list[LeftOfRealm]] = {}
+    realms: dict[str, list[LeftOfRealm]] = {}
     for row in sums.sort_by([("realm", "ascending"), ("transactions_sum", "descending"), ("witness", "ascending")]).to_pylist():
-        one = LeftOfRealm(row["verdict"], row["code"], row["witness"], row["transactions_sum"], int(row["bytes_sum"] or 0))
-        found.setdefault(row["realm"], []).append(one)
-    return found
+        left = LeftOfRealm(row["verdict"], row["code"], row["witness"], row["transactions_sum"], int(row["bytes_sum"] or 0))
+        realms.setdefault(row["realm"], []).append(left)
+    return realms
 
 
 def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]:
@@ -166,7 +163,7 @@ class Verdicts:
     versions: Mapping[str, int]
     as_of: datetime
     known: AlreadyMarked
-    # realms of which the rest is counted
+    # realms whose remaining transactions are counted
     realms: tuple[str, ...] = ()
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:
@@ -215,6 +212,6 @@ class NeededMarks:
 
     def _marks(self, names: set[str]) -> Iterator[pa.Table]:
         for source in self.verdicts:
-            if mine := sorted(names & (source.datasets or frozenset())):
+            if chosen := sorted(names & (source.datasets or frozenset())):
                 marks = parquet(inside(source.folder, MARKS), self.columns)
-                yield marks.to_table(filter=pc.field("dataset").isin(mine)).cast(self.columns)
+                yield marks.to_table(filter=pc.field("dataset").isin(chosen)).cast(self.columns)

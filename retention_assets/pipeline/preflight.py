@@ -44,7 +44,7 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class PreflightTask:
-    """Check of a slot: it has this package, and reaches the warehouse, the ledger and each store."""
+    """Checks that a slot has this package and reaches the warehouse, the ledger and each store."""
 
     settings: Settings
     # the run's ledger: a task that opens another one would delete by another record
@@ -75,8 +75,8 @@ class PreflightTask:
         except (Refused, BadInput) as fault:
             yield None, f"can't open the ledger: {error_text(fault)}"
         for name, store in Environment(self.settings).stores().items():
-            if (found := _fault_of(store)) is not None:
-                yield name, f"can't read a store that this program can: {found}"
+            if (why := _fault_of(store)) is not None:
+                yield name, f"can't read a store that this program can: {why}"
 
 
 def _version() -> str:
@@ -91,17 +91,17 @@ def check_cluster(spark: "SparkSession", task: PreflightTask) -> None:
     number = _SAMPLE if task.settings.spark.master.startswith("sc://") else tasks.slots
     try:
         faults = tasks.collect(task, number)
-    except Exception as fault:  # noqa: BLE001 - whatever Spark raises, and it raises much: nothing was done yet
+    except Exception as fault:  # noqa: BLE001 - Spark raises many types; nothing was done yet
         raise Refused(f"The cluster can't run this package: {_explained(str(fault))}. {_PAGE}") from None
     stores = Environment(task.settings).stores()
-    for host, store, words in faults:
-        # a store that is away for everybody is refused by name, and keeps no other from being read
+    for host, store, sentence in faults:
+        # a store that this program can't read either is refused by itself later
         if store is None or _fault_of(stores[store]) is None:
-            raise Refused(f"An executor on {host} {words}. {_PAGE}")
+            raise Refused(f"An executor on {host} {sentence}. {_PAGE}")
     files, root = place_of(task.folder)
-    if (seen := len(files.get_file_info(FileSelector(root, allow_not_found=True)))) != number:
+    if (signs := len(files.get_file_info(FileSelector(root, allow_not_found=True)))) != number:
         raise Refused(
-            f"Of {number} signs that executors left in the warehouse {seen} are there: its folder is not the same on every"
+            f"Of {number} signs that executors left in the warehouse {signs} are there: its folder is not the same on every"
             f" machine. Give the warehouse a place that all of them reach. {_PAGE}"
         )
 
@@ -116,7 +116,7 @@ def _fault_of(store: Store) -> str | None:
 
 def _explained(text: str) -> str:
     for pattern, words in _KNOWN:
-        if found := pattern.search(text):
-            return words.format(found[1])
+        if match := pattern.search(text):
+            return words.format(match[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if not line.startswith("at ")), "it did not say why")

@@ -14,13 +14,13 @@ from retention_assets.stores.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# summary of a log beside its parts, written while its rows are in memory
+# outputs with a summary of a log, written while its rows are in memory
 COLUMNS, LARGEST = "columns", "largest"
 
 
 def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder: str) -> int:
     """Read the chosen datasets into a folder of parts. Returns how many parts there are."""
-    shares = tuple((one.store, share) for one in chosen if one.datasets for share in shares_of(one))
+    shares = tuple((datasets.store, share) for datasets in chosen if datasets.datasets for share in shares_of(datasets))
     if not shares:
         return write_read_log(Log(LOG.empty_table(), DATASETS.empty_table()), folder, 0)
     return sum(SparkTasks(spark).collect(_ReadShare(shares, folder), len(shares)))
@@ -49,7 +49,7 @@ class _ReadShare:
 
     shares: tuple[tuple[Store, tuple[str, ...]], ...]
     folder: str
-    # stores that said nothing in this task
+    # stores that did not answer in this task
     silent: dict[str, Exception] = field(default_factory=dict)
 
     def __call__(self, number: int) -> Iterator[int]:
@@ -59,8 +59,8 @@ class _ReadShare:
 def write_read_log(log: Log, folder: str, share: int) -> int:
     """Write a share with its summary; return the number of its parts."""
     files, root = place_of(folder)
-    seen = {COLUMNS: column_statistics(log.transactions), LARGEST: largest_datasets(log.transactions)}
-    for name, table in seen.items():
+    summary = {COLUMNS: column_statistics(log.transactions), LARGEST: largest_datasets(log.transactions)}
+    for name, table in summary.items():
         files.create_dir(f"{root}/{name}", recursive=True)
         write_part(table, f"{root}/{name}/part-{share:05d}.parquet", files)
     return write_log(log, folder, share=share)

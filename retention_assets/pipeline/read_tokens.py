@@ -1,6 +1,4 @@
-"""Carries tokens of logs from before reading to the transaction that marks, with the instant since when a reading is known:
-before anything that was deleted later.
-"""
+"""Tokens of logs from before they are read, the instants at which reading began, and the evaluations that record both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -28,37 +26,35 @@ _TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.stri
 
 
 def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping[str, str] | None = None) -> None:
-    """Ask for tokens and write them beside the place of the logs, with those already `known`.
+    """Ask for tokens and write them into the folder of the logs, with those already `known`.
 
     Before logs are read, so that a change in between has another token at the next look. A store that can't say has none.
     """
     tokens = dict(known or {})
-    for one in chosen:
+    for share in chosen:
         with suppress(Exception):
-            tokens.update(tokens_of(one.store, one.datasets))
+            tokens.update(tokens_of(share.store, share.datasets))
     files, root = place_of(inside(folder, TOKENS))
     files.create_dir(root, recursive=True)
     write_part(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), f"{root}/part.parquet", files)
 
 
 def write_begun(begun: Mapping[str, datetime], folder: str) -> None:
-    """Write for each store the instant since when its reading is known: when it began, or when its listing was made."""
+    """Write by store the instant at which its reading began, or its listing was made."""
     files, root = place_of(inside(folder, BEGUN))
     files.create_dir(root, recursive=True)
     write_part(pa.table([list(begun), list(begun.values())], schema=_BEGUN), f"{root}/part.parquet", files)
 
 
 def read_begun(sources: Sequence[Source]) -> datetime | None:
-    """Return the instant since when all of these logs are known; None where an earlier release read any of it without noting
-    that.
-    """
-    found = []
+    """Return the earliest instant of these logs; None if an earlier release wrote one without it."""
+    instants = []
     for source in sources:
         try:
-            found += read_output(source.folder, BEGUN)["begun_at"].to_pylist()
+            instants += read_output(source.folder, BEGUN)["begun_at"].to_pylist()
         except FileNotFoundError:
             return None
-    return min(found, default=None)
+    return min(instants, default=None)
 
 
 def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
@@ -74,11 +70,11 @@ def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
 
 def with_findings(evaluations: pa.Table, datasets: pa.Table, counts: pa.Table) -> pa.Table:
     """Add to evaluations, in the order of `datasets`, the verdicts or the refusal of each dataset."""
-    found: dict[str, list[VerdictCount]] = {}
+    verdicts: dict[str, list[VerdictCount]] = {}
     for row in counts.select(["dataset", "verdict", "policy", "transactions", "bytes"]).to_pylist():
-        one = VerdictCount(row["verdict"], row["policy"] or "", row["transactions"], int(row["bytes"] or 0))
-        found.setdefault(row["dataset"], []).append(one)
-    texts = [counts_text(found.get(name, ())) for name in datasets["dataset"].to_pylist()]
+        count = VerdictCount(row["verdict"], row["policy"] or "", row["transactions"], int(row["bytes"] or 0))
+        verdicts.setdefault(row["dataset"], []).append(count)
+    texts = [counts_text(verdicts.get(name, ())) for name in datasets["dataset"].to_pylist()]
     faults = faults_of(datasets)
     why = pa.array([faults.get(name) for name in datasets["dataset"].to_pylist()], pa.string())
     return evaluations.append_column("counts", pa.array(texts, pa.string())).append_column("fault", why)
@@ -92,7 +88,7 @@ def evaluations_of(
     at = pc.index_in(names, value_set=next_looks["dataset"].combine_chunks())
     then = next_looks["next_look"].take(at)
     now = pa.scalar(as_of, EVALUATION_ROWS.field("next_look").type)
-    # marking changes the answer at once
+    # where marking changes the verdicts, the next look is at once
     then = pc.if_else(pc.fill_null(next_looks["again"].take(at), False), now, then)
     unread = pc.fill_null(pc.match_substring_regex(datasets["fault"], _UNREAD), False)
     then = pc.if_else(unread, pa.scalar(as_of + _RETRY, now.type), then)

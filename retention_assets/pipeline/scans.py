@@ -51,8 +51,8 @@ _LOG_ROWS = 500_000
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# key in the sums of a failed scan; the next scan is sized by it
-_TOO_MANY = "too_many_references"
+# key in the totals of a failed scan: its number of references, by which the next scan is sized
+_REFUSED_REFERENCES = "too_many_references"
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,15 @@ class ScanOrder:
     as_of: datetime | None = None
     # last whole scan
     last: ScanResult | None = None
-    # counts the objects that sweeps have deleted since that one
+    # counts the objects that sweeps have deleted since the last whole scan
     count_swept: Callable[[], int] = int
-    # number of references for which the newest scan was too small and failed
+    # number of references at which the newest scan failed as too many
     refused: int | None = None
 
     @classmethod
     def by(cls, ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Hold]) -> Self:
         before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
-        refused = int(newest.totals.get(_TOO_MANY, 0)) if newest else 0
+        refused = int(newest.totals.get(_REFUSED_REFERENCES, 0)) if newest else 0
         holds, last = ledger.holds.known(ledger.clock.due_by(as_of), file_holds), _result_of(ledger, before) if before else None
         count_swept = partial(ledger.scans.swept_since, before) if before else int
         return cls(settings, ledger.realms.purging(), holds, as_of, last, count_swept, refused or None)
@@ -128,7 +128,7 @@ class StoreScan:
     result: ScanResult
     datasets: tuple[str, ...]
     tokens: Mapping[str, str]
-    # of a scan that was not accepted
+    # none for an accepted scan
     brakes: tuple[str, ...] = ()
     # braked by another run, and accepted by a person since
     is_accepted: bool = False
@@ -171,22 +171,22 @@ class RunScans:
 
     @property
     def chosen(self) -> list[ChosenDatasets]:
-        return [*(ChosenDatasets(one.store, one.datasets) for one in self.done), *self.away]
+        return [*(ChosenDatasets(scan.store, scan.datasets) for scan in self.done), *self.away]
 
     @property
     def tokens(self) -> dict[str, str]:
-        return {name: token for one in self.done for name, token in one.tokens.items()}
+        return {name: token for scan in self.done for name, token in scan.tokens.items()}
 
     @property
     def begun(self) -> dict[str, datetime]:
         """Instant, by store, since when the result is known: the listing may be an older one."""
-        return {one.store.name: min(one.record.started_at, one.result.listing_as_of) for one in self.done}
+        return {scan.store.name: min(scan.record.started_at, scan.result.listing_as_of) for scan in self.done}
 
     @property
     def shown(self) -> list[tuple[ScanRecord, list[dict[str, Any]]]]:
         return [
-            (scan, [asdict(source) for source in one.result.sources])
-            for one, scan in zip(self.done, self.published, strict=True)
+            (record, [asdict(source) for source in scan.result.sources])
+            for scan, record in zip(self.done, self.published, strict=True)
         ]
 
     def write_logs(self, folder: str, share: int) -> int:
@@ -194,34 +194,34 @@ class RunScans:
         refused.
         """
         parts = 0
-        for one in self.done:
-            if not one.datasets:
+        for scan in self.done:
+            if not scan.datasets:
                 continue
-            if one.fault:
-                parts += write_read_log(_refused(one.datasets, one.fault), folder, share + parts)
+            if scan.fault:
+                parts += write_read_log(_refused(scan.datasets, scan.fault), folder, share + parts)
             else:
-                source = self.warehouse.scan_folder(one.store.name, one.record.id)
-                parts += self.scanner.write_log(source, one.result, one.settings, folder, one.datasets, share + parts)
+                source = self.warehouse.scan_folder(scan.store.name, scan.record.id)
+                parts += self.scanner.write_log(source, scan.result, scan.settings, folder, scan.datasets, share + parts)
         return parts
 
     def publish(self, publications: Sequence[Publication]) -> None:
         if not self.done:
             self.ledger.publications.publish(publications, self.actor)
             return
-        self.published = self.ledger.scans.publish([one.closing for one in self.done], publications, self.actor)
+        self.published = self.ledger.scans.publish([scan.closing for scan in self.done], publications, self.actor)
 
     def clean(self) -> None:
-        for one in self.done:
-            self.warehouse.clean_scans(self.ledger, one.store.name, self.ledger.scans.needed(one.store.name))
+        for scan in self.done:
+            self.warehouse.clean_scans(self.ledger, scan.store.name, self.ledger.scans.needed(scan.store.name))
 
     def fail(self, why: str) -> None:
         """Record that the run fails before it has published anything."""
-        for one in self.done:
-            if not one.is_accepted:
-                end = ScanEnd(ScanStatus.FAILED, f"its run failed: {why}", scan_totals(one.result), one.result.as_json())
+        for scan in self.done:
+            if not scan.is_accepted:
+                end = ScanEnd(ScanStatus.FAILED, f"its run failed: {why}", scan_totals(scan.result), scan.result.as_json())
                 # must not hide what the run itself raised
                 with suppress(Exception):
-                    self.ledger.scans.end(one.lease, one.record, end)
+                    self.ledger.scans.end(scan.lease, scan.record, end)
 
 
 @contextmanager
@@ -265,36 +265,36 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         run.done.append(StoreScan(store, settings, lease, record, result, datasets, tokens, is_accepted=True))
         return
     scan = ledger.scans.begin(lease)
-    found: ScanResult | None = None
+    scanned: ScanResult | None = None
     try:
-        # after it has begun: a realm that is purged from now on was not looked for, so nothing of it is PURGED
+        # read after the scan begins: a realm purged from now on was not scanned for, so it does not become PURGED
         order = ScanOrder.by(ledger, settings, run.as_of, run.file_holds)
         last = order.last
         known = _tokens(store, _names(last)) if last else {}
-        found = run.scanner.scan(order, run.warehouse.scan_folder(store.name, scan.id))
-        found.judging, found.purging = settings.judging, sorted(order.purging)
-        if faults := find_source_faults(settings.brakes, found, last):
+        scanned = run.scanner.scan(order, run.warehouse.scan_folder(store.name, scan.id))
+        scanned.judging, scanned.purging = settings.judging, sorted(order.purging)
+        if faults := find_source_faults(settings.brakes, scanned, last):
             raise ScanFailed(store.name, "; ".join(faults))
-    except Exception as fault:  # noqa: BLE001 - sources may be anybody's; one that fails must not keep other stores from being read
-        end = _failed(fault, found)
+    except Exception as fault:  # noqa: BLE001 - sources may raise anything; the other stores are still read
+        end = _failed(fault, scanned)
         ledger.scans.end(lease, scan, end)
         run.away.append(ChosenDatasets(store, (), f"scan {scan.id} failed: {end.reason}"))
         return
-    names = _names(found)
-    brakes = tuple(find_brakes(settings.brakes, found, last))
-    # a braked scan sets no peaks until somebody accepts it, and then they begin with it
-    found.peaks = own_peaks(found) if brakes else peaks_of(settings.brakes, found, last)
+    names = _names(scanned)
+    brakes = tuple(find_brakes(settings.brakes, scanned, last))
+    # peaks start anew with a braked scan, once somebody accepts it
+    scanned.peaks = own_peaks(scanned) if brakes else peaks_of(settings.brakes, scanned, last)
     # new datasets get their tokens now
     tokens = {**_tokens(store, names), **{dataset: token for dataset, token in known.items() if dataset in set(names)}}
-    run.done.append(StoreScan(store, settings, lease, scan, found, tuple(wanted.select(names)), tokens, brakes))
+    run.done.append(StoreScan(store, settings, lease, scan, scanned, tuple(wanted.select(names)), tokens, brakes))
 
 
-def _failed(fault: Exception, found: ScanResult | None) -> ScanEnd:
+def _failed(fault: Exception, result: ScanResult | None) -> ScanEnd:
     reason = why_failed(fault)
-    if found:
-        return ScanEnd(ScanStatus.FAILED, reason, scan_totals(found), found.as_json())
-    many = fault.references if isinstance(fault, ScanFailed) else None
-    return ScanEnd(ScanStatus.FAILED, reason, {_TOO_MANY: many} if many else None)
+    if result:
+        return ScanEnd(ScanStatus.FAILED, reason, scan_totals(result), result.as_json())
+    references = fault.references if isinstance(fault, ScanFailed) else None
+    return ScanEnd(ScanStatus.FAILED, reason, {_REFUSED_REFERENCES: references} if references else None)
 
 
 def why_failed(fault: Exception) -> str:
@@ -304,13 +304,13 @@ def why_failed(fault: Exception) -> str:
 
 def accepted_scan(ledger: Ledger, warehouse: Warehouse, settings: ObjectsSettings) -> tuple[ScanRecord, ScanResult] | None:
     """Return the scan that a person lets mark. None if its listing is gone, or would be judged otherwise by now."""
-    found = ledger.scans.usable(settings.name)
-    if found is None:
+    scan = ledger.scans.usable(settings.name)
+    if scan is None:
         return None
-    result = _result_of(ledger, found)
-    files, place = place_of(warehouse.scan_folder(settings.name, found.id))
+    result = _result_of(ledger, scan)
+    files, place = place_of(warehouse.scan_folder(settings.name, scan.id))
     is_gone = files.get_file_info(place).type is pafs.FileType.NotFound
-    return None if is_gone or result.outdated(settings.judging, ledger.realms.purging()) else (found, result)
+    return None if is_gone or result.outdated(settings.judging, ledger.realms.purging()) else (scan, result)
 
 
 def is_running(ledger: Ledger, store: str, otherwise: str) -> str:
@@ -324,7 +324,7 @@ def is_running(ledger: Ledger, store: str, otherwise: str) -> str:
 
 
 def _names(result: ScanResult) -> list[str]:
-    return sorted(one.name for one in result.datasets)
+    return sorted(dataset.name for dataset in result.datasets)
 
 
 def _tokens(store: Store, names: Sequence[str]) -> dict[str, str]:
@@ -346,8 +346,8 @@ def _refused(names: Sequence[str], fault: str) -> Log:
 def scan_totals(result: ScanResult) -> dict[str, int | float]:
     """Sum up a scan: objects and bytes of each class, which add up to what was scanned, and references."""
     totals: dict[str, int | float] = {"scanned": result.scanned, "scanned_bytes": result.scanned_bytes}
-    for one in ObjectClass:
-        totals[one.value], totals[f"{one.value}_bytes"] = result.total(one)
+    for kind in ObjectClass:
+        totals[kind.value], totals[f"{kind.value}_bytes"] = result.total(kind)
     return totals | {
         "references": result.distinct_references,
         "unresolved_references": result.unresolved_references,
@@ -376,7 +376,7 @@ def write_log(
 
 
 def log_shares(result: ScanResult, datasets: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    rows = dict.fromkeys(datasets, 0) | {one.name: one.rows for one in result.datasets}
+    rows = dict.fromkeys(datasets, 0) | {dataset.name: dataset.rows for dataset in result.datasets}
     return tuple(cut(sorted(set(datasets)), rows, _LOG_ROWS))
 
 

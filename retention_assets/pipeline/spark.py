@@ -52,14 +52,14 @@ _CHOSEN_ARCHIVE = re.compile(r"-Xshare|-XX:\S*(Shared|ArchiveClasses|AOT|LoadedC
 _UNFIT = re.compile(r"[:\"'\\\n]")
 _PYTHON = "spark.pyspark.python"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-# keys of these that a Spark Connect server has fixed
+# keys that a Spark Connect server has fixed
 _OF_SERVER = {"spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.python.worker.reuse", "spark.app.name"}
 _OBJECT_STORE_KEYS = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
     "AWS_ENDPOINT_URL_S3",
 )  # fmt: skip
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# lines that no option silences: Java's about a module that Spark itself requests, and Spark's about a missing shell
+# lines that no option silences: Java's about a module that Spark requests, Spark's about a missing shell
 _SILENCED = (b"WARNING: Using incubator modules: ", b"Setting default log level to ", b"To adjust logging level use sc.")
 
 

@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 TASKS_PER_SLOT = 3
 
 T = TypeVar("T")
-# a task holds a part in memory at a time; a dataset is never split, so a giant one is a part of its own
+# a task holds one part in memory; a dataset is never split, so a giant one is a part of its own
 ROWS_PER_PART = 500_000
 _ROW_GROUP = 1 << 20
 _BATCH = 50_000
 _FILTERED = ("dataset", "ordinal", "verdict", "policy")
-# number of its source and name there
+# number of the source, and file name
 _Part = tuple[int, str]
-# name of its output, rows per output, and what its sinks say
+# name of the written part, rows per output, and texts of the sinks
 _PartWritten = tuple[str, Mapping[str, int], Mapping[str, str]]
 # from the transactions and datasets of a part to one table per output name
 Frame = Callable[[pa.Table, pa.Table], Mapping[str, pa.Table]]
-# also takes an output of a part elsewhere; its text comes to the driver if the task succeeds
+# sends an output of a part elsewhere; the driver gets the text if the task succeeds
 Sink = Callable[[pa.Table], str]
 
 
@@ -56,17 +56,15 @@ class SparkTasks:
 
     @property
     def slots(self) -> int:
-        """Number of tasks that run at a time. Spark Connect does not tell; there it is as many as suit a cluster of a good
-        size.
-        """
+        """Number of tasks that run at a time. Spark Connect does not tell it: 64, for a large cluster."""
         try:
             return self.spark.sparkContext.defaultParallelism
         except PySparkAttributeError:
             return 64
 
     def collect(self, step: Callable[[int], Iterable[T]], count: int) -> list[T]:
-        """Return what a step yields for each number below `count`, in any order. What it raises fails its task, and Spark tries
-        that again. If Spark ran a task twice, the values are those of one run.
+        """Return what a step yields for each number below `count`, in any order. If it raises, Spark repeats the task. If Spark
+        ran a task twice, the values are those of one run.
         """
         if not count:
             return []
@@ -97,13 +95,13 @@ class _Answering:
     step: Callable[[int], Any]
 
     def __call__(self, number: int) -> Iterator[tuple[int, Any, str | None]]:
-        # not needed by a task that only reads and judges
+        # tasks that only read and judge don't need it
         from retention_assets.stores.concurrency import set_aside_what_is_loaded
 
         pa.set_cpu_count(1)
         set_aside_what_is_loaded()
         answer, fault = None, None
-        # Spark would try it again, and report it in a hundred lines
+        # otherwise Spark would try again, and report a hundred lines
         try:
             answer = self.step(number)
         except Refused as refused:
@@ -114,7 +112,7 @@ class _Answering:
 
 
 def cut(names: Iterable[str], costs: Mapping[str, int], most: int, most_names: int | None = None) -> Iterator[tuple[str, ...]]:
-    """Cut names, in their order, into groups that cost at most so much together. One that costs more is a group by itself."""
+    """Cut names, in their order, into groups that cost at most `most`. A name that costs more is a group by itself."""
     group: list[str] = []
     cost = 0
     for name in names:
@@ -128,21 +126,19 @@ def cut(names: Iterable[str], costs: Mapping[str, int], most: int, most_names: i
 
 
 def deal(costs: Mapping[T, int], most: int, key: Callable[[T], Any]) -> list[list[T]]:
-    """Deal out to at most so many hands: the largest first, each to the least busy, so that nobody waits long for a giant.
-    `key` orders those that cost the same.
-    """
-    hands: list[list[T]] = [[] for _ in range(min(most, len(costs)))]
-    load = [(0, number) for number in range(len(hands))]
+    """Distribute items over at most `most` groups: the most costly first, each to the cheapest group. `key` breaks ties."""
+    groups: list[list[T]] = [[] for _ in range(min(most, len(costs)))]
+    load = [(0, number) for number in range(len(groups))]
     for item in sorted(costs, key=lambda item: (-costs[item], key(item))):
         least, number = heapq.heappop(load)
-        hands[number].append(item)
+        groups[number].append(item)
         heapq.heappush(load, (least + costs[item], number))
-    return hands
+    return groups
 
 
 @contextmanager
 def repeated(name: str, seconds: float, act: Callable[[], object]) -> Iterator[None]:
-    """Act every so many seconds, in a thread of that name, until the block ends."""
+    """Call `act` in a named thread at this interval until the block ends."""
     over = Event()
 
     def repeat() -> None:
@@ -207,7 +203,7 @@ def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART, share: 
 
 
 def parts_of(log: Log, most: int) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Cut a log into transactions and datasets of at most so many rows, or of one dataset that has more."""
+    """Cut a log into parts of at most `most` rows, or of one dataset that has more."""
     counts = log.datasets["transactions"].to_pylist()
     first = row = rows = 0
     for number, count in enumerate(counts):
@@ -226,7 +222,7 @@ def write_part(table: pa.Table, path: str, files: pafs.FileSystem) -> None:
         filesystem=files,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[leaf for field in table.schema for leaf in _words(field.name, field.type)],
+        use_dictionary=[leaf for field in table.schema for leaf in _text_leaves(field.name, field.type)],
         write_statistics=[name for name in _FILTERED if name in table.column_names],
         row_group_size=_ROW_GROUP,
     )
@@ -239,15 +235,15 @@ def write_text(text: str, path: str) -> None:
         stream.write(text.encode())
 
 
-def _words(path: str, kind: pa.DataType) -> Iterator[str]:
+def _text_leaves(path: str, kind: pa.DataType) -> Iterator[str]:
     # leaves of a column that hold text, as Parquet names them
     if pa.types.is_list(kind):
-        yield from _words(f"{path}.list.element", kind.value_type)
+        yield from _text_leaves(f"{path}.list.element", kind.value_type)
     elif pa.types.is_map(kind):
         yield from (f"{path}.key_value.key", f"{path}.key_value.value")
     elif pa.types.is_struct(kind):
         for field in kind:
-            yield from _words(f"{path}.{field.name}", field.type)
+            yield from _text_leaves(f"{path}.{field.name}", field.type)
     elif pa.types.is_string(kind) or pa.types.is_dictionary(kind):
         yield path
 
@@ -270,9 +266,9 @@ def run_stage(
     into, place = place_of(target)
     for output in outputs:
         into.create_dir(f"{place}/{output}", recursive=True)
-    rows, told = dict.fromkeys(outputs, 0), {output: list[str]() for output in sinks}
+    rows, sink_texts = dict.fromkeys(outputs, 0), {output: list[str]() for output in sinks}
     if not sizes:
-        return Written(rows, told)
+        return Written(rows, sink_texts)
     tasks = SparkTasks(spark)
     shares = tuple(map(tuple, deal(sizes, TASKS_PER_SLOT * tasks.slots, lambda part: part)))
     step = _Step(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares, sinks)
@@ -280,18 +276,18 @@ def run_stage(
         for output in outputs:
             rows[output] += sizes_of_part[output]
         for output, text in texts.items():
-            told[output].append(text)
-    return Written(rows, told)
+            sink_texts[output].append(text)
+    return Written(rows, sink_texts)
 
 
 def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
     files, root = place_of(source.folder)
     for info in files.get_file_info(pafs.FileSelector(f"{root}/transactions")):
-        if info.base_name.endswith(".parquet") and _is_meant(files, f"{root}/datasets/{info.base_name}", source.datasets):
+        if info.base_name.endswith(".parquet") and _has_any(files, f"{root}/datasets/{info.base_name}", source.datasets):
             yield (number, info.base_name), info.size
 
 
-def _is_meant(files: pafs.FileSystem, path: str, datasets: frozenset[str] | None) -> bool:
+def _has_any(files: pafs.FileSystem, path: str, datasets: frozenset[str] | None) -> bool:
     if datasets is None:
         return True
     return not datasets.isdisjoint(pq.read_table(path, filesystem=files, columns=["dataset"])["dataset"].to_pylist())
@@ -343,9 +339,9 @@ def read_parts(sources: Sequence[Source], folder: str, outputs: Sequence[str]) -
         files, root = place_of(source.folder)
         for (_, name), _ in sorted(_parts_of(number, source)):
             datasets = pq.read_table(f"{root}/datasets/{name}", filesystem=files).cast(DATASETS)
-            mine = datasets if source.datasets is None else _only(datasets, source.datasets)
+            chosen = datasets if source.datasets is None else _only(datasets, source.datasets)
             paths = (f"{place}/{output}/{_output_part(number, name)}" for output in outputs)
-            yield mine, *(pq.read_table(path, filesystem=into) for path in paths)
+            yield chosen, *(pq.read_table(path, filesystem=into) for path in paths)
 
 
 def by_folder(folders: Mapping[str, str]) -> dict[str, list[str]]:
@@ -368,8 +364,8 @@ def read_output(
     folder: str, output: str, datasets: Sequence[str] | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
     """Read an output as one table: all of it, if small, or some columns of some datasets."""
-    some = None if datasets is None else pc.field("dataset").isin(list(datasets))
-    return parquet(inside(folder, output)).to_table(columns=None if columns is None else list(columns), filter=some)
+    rows_of_datasets = None if datasets is None else pc.field("dataset").isin(list(datasets))
+    return parquet(inside(folder, output)).to_table(columns=None if columns is None else list(columns), filter=rows_of_datasets)
 
 
 def read_transactions(sources: Sequence[Source], datasets: Sequence[str], columns: Sequence[str]) -> pa.Table:

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from retention_assets.ledger import Ledger
 
 
-# marks per task and between two questions whether to stop
+# marks per task of a look; between two of them it asks whether to stop
 _MARKS = 1 << 20
 _LOG = logging.getLogger(__name__)
 # limits of a share; between two shares a task checks whether to stop
 _MOST_DATASETS, _MOST_MARKS = 256, 5_000
 # cost of a dataset by itself, in marks
 _DATASET = 10
-# from so many marks on (with datasets counted as above) local tasks beat one program, their start included
+# marks, with datasets counted as above, from which local tasks are faster than one program, with their start
 _WORTH_TASKS = 10_000
 # seconds between a task's checks for a stop, and between its run's looks at the files
 _SECONDS = 2.0
@@ -93,7 +93,7 @@ class DueInLedger:
 
 @dataclass
 class StopRequest:
-    """The ledger's word on whether a run has to stop, asked at most every other second, in any program."""
+    """Asks the ledger whether a run has to stop, at most every two seconds; also in tasks."""
 
     settings: Settings
     run: str
@@ -128,14 +128,14 @@ def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[Datase
     """
     most_datasets = max(1, min(_MOST_DATASETS, len(marks) // (2 * tasks)))
     most_marks = max(1, min(_MOST_MARKS, sum(marks.values()) // (2 * tasks)))
-    whole = [share for mine in by_store(sorted(marks)).values() for share in cut(mine, marks, most_marks, most_datasets)]
-    costs: dict[Share, int] = {share: sum(marks[one] + _DATASET for one in share) for share in whole}
+    whole = [share for names in by_store(sorted(marks)).values() for share in cut(names, marks, most_marks, most_datasets)]
+    costs: dict[Share, int] = {share: sum(marks[dataset] + _DATASET for dataset in share) for share in whole}
     costs |= {part: part.marks + _DATASET for part in parts}
-    hands = deal_out(costs, tasks, names_of)
+    groups = deal_out(costs, tasks, names_of)
     chance = random.Random(seed)
-    for hand in hands:
-        chance.shuffle(hand)
-    return tuple(map(tuple, hands))
+    for group in groups:
+        chance.shuffle(group)
+    return tuple(map(tuple, groups))
 
 
 def names_of(share: Share) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ class SweepTask:
     looks: Mapping[str, object] = field(default_factory=dict)
 
     def __call__(self, number: int) -> Iterator[SweepResult | str]:
-        # a sentence ends it: raised, Spark would start the task once more to hear it again
+        # yielded, not raised: Spark would repeat the task
         try:
             yield from self.results_of(number)
         except (Refused, BadInput) as fault:
@@ -192,7 +192,7 @@ class SweepTask:
             if ledger.id != self.ledger:
                 raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
             rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
-            datasets = sorted({one for share in self.hands[number] for one in names_of(share)})
+            datasets = sorted({name for share in self.hands[number] for name in names_of(share)})
             confirmed = _confirmed_of(self.confirmed, datasets) if self.confirmed else None
             with (
                 Environment(self.settings).stores_of_run(self.holder, by_store(datasets)) as stores,
@@ -222,7 +222,7 @@ def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading
         if ledger.sweep_runs.report(run, number, _RESULT.dump_json(progress).decode()) is not None:
             stop.set()
 
-    # before anything begins: its run may have been stopped while it waited for its turn
+    # the run may have been stopped while this task waited for its turn
     report()
     try:
         with repeated(f"task {number} of {run}", _SECONDS, report):
@@ -232,33 +232,33 @@ def _reported(ledger: Ledger, run: str, number: int) -> Iterator[tuple[threading
 
 
 def total(name: str, results: Iterable[SweepResult]) -> SweepResult:
-    added = SweepResult(name)
-    for one in results:
-        added.planned += one.planned
+    summed = SweepResult(name)
+    for result in results:
+        summed.planned += result.planned
         # a copy, because the original may still be counting
-        added.outcomes.update(Counter(dict(one.outcomes)))
-        added.bytes_freed += one.bytes_freed
-        added.bytes_hidden += one.bytes_hidden
-        added.left += one.left
-    return added
+        summed.outcomes.update(Counter(dict(result.outcomes)))
+        summed.bytes_freed += result.bytes_freed
+        summed.bytes_hidden += result.bytes_hidden
+        summed.left += result.left
+    return summed
 
 
 def one_of_each(results: Iterable[SweepResult]) -> dict[str, SweepResult]:
     """Return one result for each dataset: its parts are added up, and the first reason for anything stands."""
-    found: dict[str, list[SweepResult]] = {}
-    for one in results:
-        found.setdefault(one.dataset, []).append(one)
-    return {name: mine[0] if len(mine) == 1 else _together(name, mine) for name, mine in found.items()}
+    parts: dict[str, list[SweepResult]] = {}
+    for result in results:
+        parts.setdefault(result.dataset, []).append(result)
+    return {name: group[0] if len(group) == 1 else _together(name, group) for name, group in parts.items()}
 
 
 def _together(name: str, parts: Sequence[SweepResult]) -> SweepResult:
     return replace(
         total(name, parts),
-        refused=next((one.refused for one in parts if one.refused), None),
-        skipped=next((one.skipped for one in parts if one.skipped), None),
-        store_failed=any(one.store_failed for one in parts),
-        errors=[*dict.fromkeys(words for one in parts for words in one.errors)][:MOST_ERRORS],
-        warnings=[*dict.fromkeys(words for one in parts for words in one.warnings)][:MOST_ERRORS],
+        refused=next((part.refused for part in parts if part.refused), None),
+        skipped=next((part.skipped for part in parts if part.skipped), None),
+        store_failed=any(part.store_failed for part in parts),
+        errors=[*dict.fromkeys(message for part in parts for message in part.errors)][:MOST_ERRORS],
+        warnings=[*dict.fromkeys(message for part in parts for message in part.warnings)][:MOST_ERRORS],
     )
 
 
@@ -275,7 +275,7 @@ class SweepWatch:
     on_progress: OnProgress = lambda _: None
     # fault with which the run has to end
     fault: Exception | None = None
-    _told: SweepResult | None = None
+    _last_progress: SweepResult | None = None
 
     def __post_init__(self) -> None:
         self._holds = self.rulebook.file_holds()
@@ -297,7 +297,7 @@ class SweepWatch:
             raise self.fault
 
     def look(self) -> None:
-        """Tell the tasks what has changed and what they need in order to go on; read their progress."""
+        """Pass holds, stop requests and a sign of life to the tasks; read their progress."""
         try:
             self.ledger.holds.note_files(self._holds(), self.run, folders_of_policies(self.rulebook.settings))
         except (BadInput, OSError) as fault:
@@ -309,10 +309,10 @@ class SweepWatch:
         self.ledger.sweep_runs.beat(self.run)
         if self.ledger.sweep_runs.stop_requested(self.run) is not None:
             self.stop.set()
-        told = total(self.run, map(_RESULT.validate_json, self.ledger.sweep_runs.progress(self.run)))
-        if told != self._told and told.planned:
-            self._told = told
-            self.on_progress(told)
+        progress = total(self.run, map(_RESULT.validate_json, self.ledger.sweep_runs.progress(self.run)))
+        if progress != self._last_progress and progress.planned:
+            self._last_progress = progress
+            self.on_progress(progress)
 
 
 def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch) -> list[SweepResult]:
@@ -324,7 +324,8 @@ def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, i
     with watch.watching(), _looks_in_tasks(spark, task, marks, watch) as looks:
         task = replace(task, looks=looks)
         for wanted in (marks, None):
-            now = marks if wanted else {one: marks[one] for one in watch.ledger.sweep_runs.abandoned(watch.run) if one in marks}
+            abandoned = [] if wanted else watch.ledger.sweep_runs.abandoned(watch.run)
+            now = wanted or {name: marks[name] for name in abandoned if name in marks}
             if now and not watch.stop.is_set():
                 results += _run(spark, task, now, watch.ledger)
     return list(one_of_each(results).values())
@@ -334,15 +335,15 @@ def sweep_in_tasks(spark: "SparkSession", task: SweepTask, marks: Mapping[str, i
 def _looks_in_tasks(
     spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], watch: SweepWatch
 ) -> Iterator[dict[str, object]]:
-    # the look of each store that needs one before anything of it is swept; its folder lasts as long as the block
+    # looks by store; their folder lasts as long as the block
     at = watch.ledger.clock.due_by(task.as_of)
     looks: dict[str, object] = {}
-    mine = by_store(sorted(marks))
+    names = by_store(sorted(marks))
     root = inside(task.folder, "looks")
     try:
-        for name, store in Environment(task.settings).stores(mine).items():
+        for name, store in Environment(task.settings).stores(names).items():
             if isinstance(store, LookingStore) and not watch.stop.is_set():
-                due = DueInLedger(task.settings, task.ledger, at, tuple(cut(mine[name], marks, _MARKS)))
+                due = DueInLedger(task.settings, task.ledger, at, tuple(cut(names[name], marks, _MARKS)))
                 is_stopped = StopRequest(task.settings, watch.run)
                 # a store that can't be opened raises in the tasks as well
                 with suppress(StoreFailed):
@@ -364,6 +365,6 @@ def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], ledge
         yield from (SweepResult(name, skipped=why) for name, why in parts.others.items())
         hands = deal(parts.left_of(marks), most, task.holder, parts.parts)
         answers = tasks.collect(replace(task, hands=hands, tasks=min(tasks.slots, len(hands))), len(hands))
-        yield from (one for one in answers if isinstance(one, SweepResult))
-        if fault := next((one for one in answers if isinstance(one, str)), None):
+        yield from (answer for answer in answers if isinstance(answer, SweepResult))
+        if fault := next((answer for answer in answers if isinstance(answer, str)), None):
             raise Refused(fault)

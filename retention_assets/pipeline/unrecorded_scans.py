@@ -1,4 +1,4 @@
-"""Scans of a dry run: they go by the same last scan, brakes, realms and accepted scan as a run's, and are forgotten.
+"""Scans of a dry run: with the last scan, brakes, realms and accepted scan of a run, but recorded nowhere.
 
 The ledger is read and never written; no lease is taken, and the folder is removed afterwards.
 """
@@ -31,7 +31,7 @@ from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import Only
 
-# from so many objects and references on, local tasks beat one program, their start included
+# objects and references from which local tasks are faster than one program, with their start
 _WORTH_TASKS = 5_000_000
 
 
@@ -73,7 +73,7 @@ class UnrecordedScans:
         if self.ledger is not None:
             order = ScanOrder.by(self.ledger, settings, self.as_of, self.file_holds)
         is_local = is_local_master(self.master)
-        # tasks elsewhere need a folder that they reach, and only they may reach the store; here tasks are for large scans
+        # remote tasks need a folder that they reach, and only they may reach the store; local tasks are for large scans
         folders = temporary_folder("scan") if is_local else self.warehouse.passing_scan_folder(settings.name)
         is_large = order.last is not None and order.last.scanned + order.last.distinct_references >= _WORTH_TASKS
         with ExitStack() as stack:
@@ -106,7 +106,7 @@ class ScannedObjects(ObjectsStore):
         self._scan = scan
 
     def datasets(self) -> list[str]:
-        return sorted(one.name for one in self._scan.result.datasets)
+        return sorted(dataset.name for dataset in self._scan.result.datasets)
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         return list(log_shares(self._scan.result, datasets))
@@ -116,7 +116,7 @@ class ScannedObjects(ObjectsStore):
         if only is not None:
             return super().read(datasets, only)
         if self._scan.fault:
-            mine = sorted(set(self.datasets()).intersection(datasets))
-            return pa.Table.from_pylist([{"dataset": name, "fault": self._scan.fault} for name in mine], LINES)
+            names = sorted(set(self.datasets()).intersection(datasets))
+            return pa.Table.from_pylist([{"dataset": name, "fault": self._scan.fault} for name in names], LINES)
         lines = log_lines(ScanFolder(self._scan.folder, place_of), self._scan.result, self.settings, datasets)
         return lines.take(pc.sort_indices(lines, [("dataset", "ascending"), ("transaction", "ascending")]))

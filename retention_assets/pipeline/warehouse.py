@@ -25,8 +25,8 @@ from retention_assets.pipeline.stage import Source, by_folder
 FOLDER = "folder"
 # beside the assets: a folder per store, with one per scan in it
 SCANS = "scans"
-_PASSING = re.compile(r"plan-[0-9a-f]{32}")
-_LEFT = timedelta(days=1)
+_DRY_RUN = re.compile(r"plan-[0-9a-f]{32}")
+_ABANDONED_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Warehouse:
                 files.delete_dir(place)
 
     def below(self, folder: str) -> str:
-        """Shorten a folder to its path below the root, for narrow pages."""
+        """Shorten a folder to its path below the root."""
         return without_query(folder)[0].removeprefix(f"{without_query(self.root)[0].rstrip('/')}/")
 
     def publications(self, asset: str, run_id: str, datasets: Iterable[str]) -> list[Publication]:
-        """State that a run's folder holds an asset's rows of the datasets; writing this to the ledger publishes them."""
+        """Name a run's folder as that of an asset's rows of the datasets; the ledger publishes it."""
         folder = self.folder(asset, run_id)
         return [Publication(asset, name, folder, run_id) for name in datasets]
 
     def sources(self, ledger: Ledger, asset: str, runs: Sequence[str], chosen: DatasetFilter) -> list[Source]:
         """Return the folders of an asset's rows: those that one of the runs published, or else the newest."""
-        mine = ledger.publications.by(asset, runs)
-        if mine and len(chosen.select(one.dataset for one in mine)) == len(mine):
-            return [Source(folder) for folder in sorted({one.folder for one in mine})]
-        # publications may cover more datasets than asked for: use them for these alone, name by name
-        folders = _folders_of(mine, chosen) or _folders_of(ledger.publications.of(asset), chosen)
+        published = ledger.publications.by(asset, runs)
+        if published and len(chosen.select(publication.dataset for publication in published)) == len(published):
+            return [Source(folder) for folder in sorted({publication.folder for publication in published})]
+        # publications may cover more datasets than asked for: limit them
+        folders = _folders_of(published, chosen) or _folders_of(ledger.publications.of(asset), chosen)
         if not folders:
             raise Refused(f"{asset} was never materialized for these datasets. Materialize it first, or run `evaluate`.")
         return [Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())]
@@ -83,12 +83,12 @@ class Warehouse:
         A ledger that is not the newest of this warehouse does not know what others point at: refused.
         """
         self.head_file.check(ledger.database)
-        published = {_spot(folder) for folder in ledger.publications.folders()}
+        published = {_normalized(folder) for folder in ledger.publications.folders()}
         removed = 0
         for asset in assets:
             for info in self._folders(asset):
                 folder = self.folder(asset, info.base_name)
-                if _spot(folder) in published:
+                if _normalized(folder) in published:
                     continue
                 files, place = place_of(folder)
                 if is_over(info.base_name, info.mtime or _newest(files, place)):
@@ -104,7 +104,7 @@ class Warehouse:
             name = info.base_name
             files, place = place_of(inside(self.root, SCANS, store, name))
             is_over = name.isdecimal() and int(name) not in needed
-            if is_over or (_PASSING.fullmatch(name) and _is_left(info.mtime or _newest(files, place))):
+            if is_over or (_DRY_RUN.fullmatch(name) and _is_abandoned(info.mtime or _newest(files, place))):
                 files.delete_dir(place)
                 removed += 1
         return removed
@@ -123,13 +123,13 @@ def remove_folder(folder: str) -> None:
         files.delete_dir(place)
 
 
-def _spot(folder: str) -> str:
-    # query and repeated slashes don't make another folder
+def _normalized(folder: str) -> str:
+    # without query and repeated slashes, which don't make another folder
     return re.sub(r"(?<!:)/+", "/", without_query(folder)[0])
 
 
-def _is_left(written: datetime | None) -> bool:
-    return written is not None and written < now() - _LEFT
+def _is_abandoned(written: datetime | None) -> bool:
+    return written is not None and written < now() - _ABANDONED_AFTER
 
 
 def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
@@ -139,5 +139,5 @@ def _newest(files: pafs.FileSystem, place: str) -> datetime | None:
 
 
 def _folders_of(published: Iterable[Publication], chosen: DatasetFilter) -> dict[str, list[str]]:
-    folder_of = {one.dataset: one.folder for one in published}
+    folder_of = {publication.dataset: publication.folder for publication in published}
     return by_folder({dataset: folder_of[dataset] for dataset in chosen.select(folder_of)})

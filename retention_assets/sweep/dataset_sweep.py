@@ -34,7 +34,7 @@ from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.read import DatasetReading, counted_along_lines, read_chains
 from retention_assets.sweep.recheck import Recheck
 
-# first words about what is needed again after a sweep had begun on it
+# first sentence about a mark that is needed again after a sweep had begun on it
 _BEGUN = {
     Remains.ALL: "A sweep had begun on it, and it has deleted nothing of it. ",
     Remains.SOME: "A sweep had begun on it, and some of it is gone. ",
@@ -42,11 +42,11 @@ _BEGUN = {
     Remains.FREED: "It was deleted before it was needed again. ",
     Remains.UNKNOWN: "A sweep had begun on it, so some of its bytes may be gone already. ",
 }
-# sentences about one dataset
+# errors, and warnings, reported per dataset
 MOST_ERRORS = 5
 # outcomes that do not settle a mark
 BEGUN_STILL = (Outcome.EXPIRING, Outcome.WITHHELD)
-# pieces of a batch where no policy says how to sweep
+# parallelism where no policy sets it
 _PARALLELISM = 8
 
 
@@ -91,7 +91,7 @@ class SweepContext:
     on_progress: OnProgress
     stop: threading.Event
     wait: Callable[[timedelta, threading.Event], None]
-    # the parallelism of a policy is divided among these
+    # tasks at work; a policy's parallelism is divided among them
     tasks: int = 1
     # transactions of its datasets to sweep: those of a part, or all
     names: NameRange = ALL_NAMES
@@ -99,9 +99,7 @@ class SweepContext:
 
 @dataclass
 class DatasetSweep:
-    """One dataset of a share. `done` are the marks at hand that this sweep has finished, `done_before` those of earlier slices:
-    there may be millions of them.
-    """
+    """One dataset of a share. `done`: finished marks of this slice. `done_before`: those of earlier slices, maybe millions."""
 
     context: SweepContext
     store: Store
@@ -114,7 +112,7 @@ class DatasetSweep:
     done: set[int] = field(default_factory=set)
     done_before: "array[int]" = field(default_factory=lambda: array("q"))
     plan: Plan | None = None
-    # where the data of what is at hand is by its plans; None where a store could not tell
+    # places of the data by the plans of the marks at hand; None where a store could not tell
     places: frozenset[str | None] = frozenset({None})
     # marks that an earlier sweep had begun
     begun_earlier: frozenset[int] = frozenset()
@@ -148,12 +146,10 @@ class DatasetSweep:
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
         self.permit()
         self.places = frozenset({self._find_place(claim=True)})
-        return {marks[one.transaction]: Planned(one.bytes, one.note) for one in prepared}
+        return {marks[target.transaction]: Planned(target.bytes, target.note) for target in prepared}
 
     def check_places(self) -> None:
-        """Refuse to go on if the data is in another place than the plans say: settings may change between a killed sweep and
-        the one that finishes it.
-        """
+        """Refuse if the data is in another place than the plans say: settings may change after a sweep is killed."""
         planned = sorted(place for place in self.places if place is not None)
         present = self._find_place() if planned else None
         other = next((place for place in planned if present is not None and not is_same_place(place, present)), None)
@@ -167,7 +163,7 @@ class DatasetSweep:
         )
 
     def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
-        """Give the store the order, in the way of the policy; return its outcome for each target."""
+        """Have the store delete or expire the targets, as the policy says; return the outcomes."""
         parallelism = max(1, sweep.parallelism // self.context.tasks)
         if sweep.mode == "ttl" and targets:
             return self._set_expiry(targets, parallelism)
@@ -179,19 +175,17 @@ class DatasetSweep:
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
 
     def spare_begun(self, mine: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
-        """Settle marks on which a sweep had begun and that are needed again. A time that the store was given is taken back
-        first.
-        """
+        """Settle begun marks that are needed again. A time to expire that the store was given is taken back first."""
         expires = self.context.recheck.expiring(mine) if self.store.capabilities.expiry else set()
         remains = self._remains_of(mine.filter(pc.invert(among(mine, expires))))
         planned = dict(zip(mine["id"].to_pylist(), mine["planned"].to_pylist(), strict=True))
         spared = [
             Settlement(
-                mark, Outcome.ALREADY_GONE if found in (Remains.NOTHING, Remains.FREED) else Outcome.SPARED,
-                # what a killed sweep had freed is counted nowhere else
-                planned[mark] or 0 if found is Remains.FREED else 0, _BEGUN[found] + needed[mark],
+                mark, Outcome.ALREADY_GONE if left in (Remains.NOTHING, Remains.FREED) else Outcome.SPARED,
+                # bytes that a killed sweep had freed are counted nowhere else
+                planned[mark] or 0 if left is Remains.FREED else 0, _BEGUN[left] + needed[mark],
             )
-            for mark, found in remains.items()
+            for mark, left in remains.items()
         ]  # fmt: skip
         targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
         then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
@@ -213,28 +207,28 @@ class DatasetSweep:
         return expires
 
     def tell(self, settled: Sequence[Settlement]) -> None:
-        self.result.outcomes.update(one.outcome for one in settled)
-        self.deleted += sum(one.outcome is Outcome.DELETED for one in settled)
+        self.result.outcomes.update(answer.outcome for answer in settled)
+        self.deleted += sum(answer.outcome is Outcome.DELETED for answer in settled)
         done = (Outcome.DELETED, Outcome.ALREADY_GONE)
         if (fault := self.permit.ledger_fault()) is not None:
-            gone = [one.mark for one in settled if one.outcome is Outcome.DELETED]
+            gone = [answer.mark for answer in settled if answer.outcome is Outcome.DELETED]
             raise Withheld(
                 f"the sweep of {self.dataset} ends here: {fault}. It has just deleted {len(gone)} transactions, of which"
                 " there may be no record. Put the ledger back in its place, whole, and run again: what was begun is finished."
             )
-        self.result.bytes_freed += sum(one.bytes for one in settled if one.outcome in done)
-        self.result.bytes_hidden += sum(one.bytes_hidden for one in settled if one.outcome is Outcome.HIDDEN)
-        self.result.left += sum(one.left for one in settled)
-        for said, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
-            words = [one.error for one in settled if one.outcome in outcomes and one.error]
-            said += words[: max(0, MOST_ERRORS - len(said))]
+        self.result.bytes_freed += sum(answer.bytes for answer in settled if answer.outcome in done)
+        self.result.bytes_hidden += sum(answer.bytes_hidden for answer in settled if answer.outcome is Outcome.HIDDEN)
+        self.result.left += sum(answer.left for answer in settled)
+        for messages, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
+            words = [answer.error for answer in settled if answer.outcome in outcomes and answer.error]
+            messages += words[: max(0, MOST_ERRORS - len(messages))]
 
     def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
-        # what it spared or failed at may still have a time, from now or from an earlier sweep: taken back before it is reported
+        # spared and failed targets may still have a time, from now or an earlier sweep: it is taken back first
         answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
-        unsure = {one.mark: one for one in answers if one.outcome is Outcome.FAILED or self._may_have_time(one)}
+        unsure = {answer.mark: answer for answer in answers if answer.outcome is Outcome.FAILED or self._may_have_time(answer)}
         back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
-        return [*(one for one in answers if one.mark not in unsure), *back]
+        return [*(answer for answer in answers if answer.mark not in unsure), *back]
 
     def _find_place(self, claim: bool = False) -> str | None:
         store = self.store
@@ -253,21 +247,21 @@ class DatasetSweep:
         known = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
         return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | known
 
-    def _may_have_time(self, one: Settlement) -> bool:
-        # a mark that this sweep has begun has no time from a sweep yet; a time of its own is not ours to take
-        return one.outcome is Outcome.SPARED and one.mark in self.begun_earlier
+    def _may_have_time(self, settlement: Settlement) -> bool:
+        # only an earlier sweep can have set a time; one that the row had by itself stays
+        return settlement.outcome is Outcome.SPARED and settlement.mark in self.begun_earlier
 
     def _clear_expiry(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
-        # a target that still has its time gets no settlement: its mark stays begun, so that nobody believes that it is safe
-        said: list[Settlement] = []
-        for one in execute_expiry(self.store, self.dataset, targets, None, _PARALLELISM, self.permit) if targets else ():
-            if one.outcome is Outcome.FAILED:
+        # a target that still has its time gets no settlement: its mark stays SWEEPING, because it may expire
+        settlements: list[Settlement] = []
+        for answer in execute_expiry(self.store, self.dataset, targets, None, _PARALLELISM, self.permit) if targets else ():
+            if answer.outcome is Outcome.FAILED:
                 self.result.outcomes[Outcome.FAILED] += 1
                 if len(self.result.errors) < MOST_ERRORS:
-                    self.result.errors.append(f"its time to expire could not be taken back: {one.error}")
+                    self.result.errors.append(f"its time to expire could not be taken back: {answer.error}")
             else:
-                said.append(one if one.outcome in (Outcome.ALREADY_GONE, Outcome.WITHHELD) else then[one.mark])
-        return said
+                settlements.append(answer if answer.outcome in (Outcome.ALREADY_GONE, Outcome.WITHHELD) else then[answer.mark])
+        return settlements
 
 
 def among(marks: pa.Table, ids: Collection[int]) -> pa.Array:

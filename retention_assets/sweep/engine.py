@@ -32,9 +32,9 @@ from retention_assets.sweep.read import DatasetReading, DueHere, StoreReading, W
 from retention_assets.sweep.recheck import Recheck
 from retention_assets.sweep.round import SLICE, sweep_share
 
-# limits of one share of the ledger: datasets, due marks, rows of their logs
+# limits of a share that is swept together: datasets, due marks, rows of their logs
 _MOST_DATASETS, _MOST_MARKS, _MOST_ROWS = 256, 50_000, 500_000
-# marks; a part has at least as many as are checked and planned together, and a smaller dataset than two parts stays whole
+# least marks per part: as many as are planned together; a dataset smaller than two parts stays whole
 PART = SLICE
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -71,7 +71,7 @@ class Sweeper:
         self._independent_check = IndependentCheck(self.ledger)
 
     def run(self, datasets: Sequence[str], part: DatasetPart | None = None) -> Iterator[SweepResult]:
-        # also what an earlier sweep left
+        """Sweep datasets, and finish what an earlier sweep left."""
         set_aside_what_is_loaded()
         # a sweep killed at its very end, or a mark taken back since, leaves a report that is done
         self.ledger.reports.finish_done(self.holder)
@@ -105,17 +105,17 @@ class Sweeper:
             except Refused as refusal:
                 yield from _refusals(share, refusal)
                 continue
-            for one in reading.datasets:
-                if waiting and _is_full([*waiting, one], amounts):
+            for dataset in reading.datasets:
+                if waiting and _is_full([*waiting, dataset], amounts):
                     yield from self._sweep_share(store, waiting, part)
                     waiting = []
-                waiting.append(one)
+                waiting.append(dataset)
         yield from self._sweep_share(store, waiting, part)
 
     def _check_clock(self, reading: StoreReading) -> None:
         present, clock = self.ledger.clock.present(self.as_of), self.rulebook.settings.clock
-        seen = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
-        self._newest = max(seen, default=None)
+        times = [time for time in (self._newest, reading.newest_closed_at(present)) if time]
+        self._newest = max(times, default=None)
         if why := self.ledger.clock.check(present, self._newest, clock.max_ahead, clock.max_skew, self._outside):
             raise Refused(why)
 
@@ -167,25 +167,22 @@ class Sweeper:
 
 
 def store_fault(rulebook: Rulebook, store: str) -> str | None:
-    """Say why nothing of a store may be deleted: its data, or somebody else's, has moved since settings were read.
-
-    Or the policies are not those that were loaded last.
-    """
+    """Say why nothing of a store may be deleted: places in the settings conflict, or other policies were loaded last."""
     if rulebook.unaccepted:
         return f"nothing of {store} is swept. {rulebook.unaccepted}"
-    conflict = next((one for one in rulebook.settings.place_conflicts() if store in one.stores or not one.stores), None)
-    return f"nothing of {store} is swept: the settings file {conflict.what}. {conflict.remedy}" if conflict else None
+    fault = next((fault for fault in rulebook.settings.place_conflicts() if store in fault.stores or not fault.stores), None)
+    return f"nothing of {store} is swept: the settings file {fault.what}. {fault.remedy}" if fault else None
 
 
 def _refusals(datasets: Iterable[str], fault: Refused) -> Iterator[SweepResult]:
-    return (SweepResult(one, refused=str(fault), store_failed=isinstance(fault, StoreFailed)) for one in datasets)
+    return (SweepResult(dataset, refused=str(fault), store_failed=isinstance(fault, StoreFailed)) for dataset in datasets)
 
 
 def _is_full(readings: Sequence[DatasetReading], amounts: Mapping[str, int]) -> bool:
     return (
         len(readings) > _MOST_DATASETS
-        or sum(amounts.get(one.dataset, 0) for one in readings) > _MOST_MARKS
-        or sum(len(one.log.transactions) for one in readings) > _MOST_ROWS
+        or sum(amounts.get(reading.dataset, 0) for reading in readings) > _MOST_MARKS
+        or sum(len(reading.log.transactions) for reading in readings) > _MOST_ROWS
     )
 
 
@@ -197,7 +194,7 @@ class CutDatasets:
     others: Mapping[str, str] = field(default_factory=dict)
 
     def left_of(self, marks: Mapping[str, int]) -> dict[str, int]:
-        cut = {one.dataset for one in self.parts} | self.others.keys()
+        cut = {part.dataset for part in self.parts} | self.others.keys()
         return {name: amount for name, amount in marks.items() if name not in cut}
 
 
@@ -213,9 +210,9 @@ def cut_datasets(
         together = store.capabilities.parts_at if store is not None and amount >= 2 * PART and amount > fair else None
         if together is None or (store is not None and not _may_be_shared(ledger, store, name, at)):
             continue
-        found = ledger.parts.cut(name, at, amount, -(-amount // fair), together)
-        if len(found) > 1:
-            ranges[name] = found
+        bounds = ledger.parts.cut(name, at, amount, -(-amount // fair), together)
+        if len(bounds) > 1:
+            ranges[name] = bounds
     if not ranges:
         yield CutDatasets()
         return
@@ -234,7 +231,7 @@ def _may_be_shared(ledger: Ledger, store: Store, dataset: str, as_of: datetime) 
     if store.capabilities.guards:
         return True
     for name, version in ledger.parts.policies(dataset, as_of):
-        stored = next((one for one in ledger.policy_book.versions(name) if one.version == version), None)
+        stored = next((entry for entry in ledger.policy_book.versions(name) if entry.version == version), None)
         item = item_of(stored.name, stored.content) if stored else None
         if not isinstance(item, Policy) or item.latest_view:
             return False

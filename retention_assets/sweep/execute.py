@@ -54,13 +54,13 @@ def cut_batches(rows: pa.Table, sweeps: Mapping[int, Sweep]) -> Iterator[Batch]:
     columns = (rows[name].to_pylist() for name in ("id", "dataset", "transaction", "note", "policy"))
     for row in zip(*columns, strict=True):
         alike.setdefault(sweeps[row[0]], []).append(row)
-    for how, mine in alike.items():
-        for at in range(0, len(mine), how.batch):
+    for how, marks in alike.items():
+        for at in range(0, len(marks), how.batch):
             targets: dict[str, dict[int, tuple[str, str | None]]] = {}
-            some = mine[at : at + how.batch]
-            for mark, dataset, transaction, note, _ in some:
+            part = marks[at : at + how.batch]
+            for mark, dataset, transaction, note, _ in part:
                 targets.setdefault(dataset, {})[mark] = (transaction, note)
-            yield Batch(targets, how, Counter(row[-1] for row in some))
+            yield Batch(targets, how, Counter(row[-1] for row in part))
 
 
 def pause(time: timedelta, stop: threading.Event) -> None:
@@ -98,9 +98,10 @@ def _execute(
             thread.beat()
             permit()
 
-    unanswered, why, found = Outcome.FAILED, _NO_ANSWER, dict[str, SweptTarget]()
+    unanswered, why, swept = Outcome.FAILED, _NO_ANSWER, dict[str, SweptTarget]()
     try:
-        found = {one.transaction: one for one in call_store(store, lambda: order(list(targets.values()), asked), thread)}
+        answered = call_store(store, lambda: order(list(targets.values()), asked), thread)
+        swept = {answer.transaction: answer for answer in answered}
     except StoreFailed as fault:
         if isinstance(fault.__cause__, Withheld):
             # a store may pass the exception on, but what is not done is not settled by it
@@ -108,9 +109,10 @@ def _execute(
         else:
             why = str(fault)
     answers = {
-        mark: found.get(one.transaction) or SweptTarget(one.transaction, unanswered, error=why) for mark, one in targets.items()
+        mark: swept.get(target.transaction) or SweptTarget(target.transaction, unanswered, error=why)
+        for mark, target in targets.items()
     }
     return [
-        Settlement(mark, one.outcome, one.bytes, one.error and masked(one.error), one.bytes_hidden, one.left)
-        for mark, one in answers.items()
+        Settlement(mark, answer.outcome, answer.bytes, answer.error and masked(answer.error), answer.bytes_hidden, answer.left)
+        for mark, answer in answers.items()
     ]

@@ -61,7 +61,7 @@ class IndependentCheck:
 
     ledger: Ledger
     _policies: dict[tuple[str, int], Policy] = field(default_factory=dict)
-    # versions looked up, also those that are no policies of this language
+    # versions looked up, also those that are not policies
     _looked_up: set[tuple[str, int]] = field(default_factory=set)
     _checked: CheckedLog | None = None
 
@@ -85,28 +85,28 @@ class IndependentCheck:
     def _in_latest_view(self, log: CheckedLog, marks: pa.Table) -> dict[str, str]:
         allowed = {version for version, policy in self._policies.items() if policy.latest_view}
         dropping = {version for version, policy in self._policies.items() if policy.drops_refs}
-        # a transaction may have come into a latest view since it was marked: its policy says whether it may go from there
+        # a transaction may have entered a latest view since it was marked: the policy says whether it may go
         versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
-        reasons = [Reason.LATEST_VIEW_ALLOWED if one in allowed else Reason.EXPIRED_REF for one in versions]
-        said = pa.array([reason.name for reason in reasons], pa.string())
-        rows = marks.set_column(marks.column_names.index("reason"), "reason", said)
-        found = needed_marks(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
+        reasons = [Reason.LATEST_VIEW_ALLOWED if version in allowed else Reason.EXPIRED_REF for version in versions]
+        codes = pa.array([reason.name for reason in reasons], pa.string())
+        rows = marks.set_column(marks.column_names.index("reason"), "reason", codes)
+        rows_needed = needed_marks(rows, allowed, dropping, lambda: log.views, lambda: log.remaining)
         return {
             needed["dataset"]: (
                 f"nothing of {needed['dataset']} is swept: {needed['transaction']} is in the latest view of branch"
                 f" {needed['branch']}, and policy {needed['policy']} marked it, which may not ({needed['marks']} such marks)."
                 f" {_REMEDY}"
             )
-            for needed in found.to_pylist()
+            for needed in rows_needed.to_pylist()
         }
 
     def _over_limits(self, log: CheckedLog, marks: pa.Table, log_is_complete: bool) -> dict[str, str]:
         if not any(policy.limits for policy in self._policies.values()):
             return {}
-        found: dict[str, str] = {}
+        faults: dict[str, str] = {}
         with self.ledger.database.reading() as connection:
             for dataset in pc.unique(marks["dataset"]).to_pylist():
                 size = log.sizes.get(dataset, 0)
-                for one in invariants.open_over_limits(connection, dataset, size, log_is_complete, self._policies):
-                    found.setdefault(dataset, f"nothing of {dataset} is swept: {one.what}. {_REMEDY}")
-        return found
+                for violation in invariants.open_over_limits(connection, dataset, size, log_is_complete, self._policies):
+                    faults.setdefault(dataset, f"nothing of {dataset} is swept: {violation.what}. {_REMEDY}")
+        return faults

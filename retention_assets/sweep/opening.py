@@ -1,4 +1,4 @@
-"""Fixed part of a day's report of a dataset: its rules, their bounds, and the class of every row.
+"""The fixed part of a dataset's report of a day: rules, their bounds, and the number of transactions by class.
 
 Every transaction of the log is in exactly one class, and they sum to the log: swept · sweeping · due · waiting (marked, in its
 grace) · selected (not marked yet) · spared · kept · open.
@@ -24,7 +24,7 @@ from retention_assets.policy.durations import from_micros, text_of
 from retention_assets.sweep.read import DatasetReading, by_dataset
 
 CLASSES = ("swept", "sweeping", "due", "waiting", "selected", "spared", "kept", "open")
-# names hashed at a time, or a quarter of them
+# names hashed at a time, at least
 _HASHED = 100_000
 _OF_VERDICT = {"mark": "selected", "spare": "spared", "keep": "kept", "open": "open"}
 
@@ -33,19 +33,20 @@ def openings_of(
     ledger: Ledger, log: Log, readings: Sequence[DatasetReading], rules: RulesInForce, as_of: datetime
 ) -> tuple[dict[str, OpenedReport], dict[str, int]]:
     """Return the fixed part of the report of each dataset that was read, and the number of transactions in its log."""
-    names = [one.dataset for one in readings]
+    names = [reading.dataset for reading in readings]
     marks, openings, sizes = ledger.sweeps.classed(names, as_of), dict[str, OpenedReport](), dict[str, int]()
-    counts = ledger.evaluations.counts(one.dataset for one in readings if one.asked is not None)
+    counts = ledger.evaluations.counts(reading.dataset for reading in readings if reading.asked is not None)
     judged = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
     verdicts = by_dataset(judged)
-    for one in readings:
-        mine, rows = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], one.dataset)), one.log.transactions
-        if one.asked is None:
-            classes, size = classes_of(rows, verdicts.get(one.dataset, judged.slice(0, 0)), mine), len(rows)
+    for reading in readings:
+        mine = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], reading.dataset))
+        rows, name = reading.log.transactions, reading.dataset
+        if reading.asked is None:
+            classes, size = classes_of(rows, verdicts.get(name, judged.slice(0, 0)), mine), len(rows)
         else:
-            classes = classes_judged(counts.get(one.dataset, ()), mine)
+            classes = classes_judged(counts.get(name, ()), mine)
             size = sum(classes.values())
-        openings[one.dataset], sizes[one.dataset] = opening_of(one.dataset, one.log, classes, rules, as_of), size
+        openings[name], sizes[name] = opening_of(name, reading.log, classes, rules, as_of), size
     return openings, sizes
 
 
@@ -77,35 +78,34 @@ def classes_of(rows: pa.Table, verdicts: pa.Table, marks: pa.Table) -> Mapping[s
         marks = pa.concat_tables(parts).unify_dictionaries()
     at = _places_of(verdicts["transaction"], marks["transaction"])
     unmarked = verdicts["verdict"].filter(pa.array(at < 0)).cast(pa.string())
-    found = Counter({_OF_VERDICT[one["values"]]: one["counts"] for one in pc.value_counts(unmarked).to_pylist()})
-    found.update(_classes_of_marks(marks, at[at >= 0]))
-    return {name: found[name] for name in CLASSES}
+    counts = Counter({_OF_VERDICT[count["values"]]: count["counts"] for count in pc.value_counts(unmarked).to_pylist()})
+    counts.update(_classes_of_marks(marks, at[at >= 0]))
+    return {name: counts[name] for name in CLASSES}
 
 
 def _places_of(names: pa.ChunkedArray, marked: pa.ChunkedArray) -> Ints:
     # the first mark of each name, -1 without one; in pieces, because hashes take memory
-    found = np.full(len(names), -1, dtype=np.int64)
+    places = np.full(len(names), -1, dtype=np.int64)
     size = max(_HASHED, -(-len(marked) // 4))
     for first in range(0, len(marked), size):
         at = integers(pc.index_in(join_chunks(names), value_set=join_chunks(marked.slice(first, size))), -1)
-        new = (at >= 0) & (found < 0)
-        found[new] = at[new] + first
-    return found
+        new = (at >= 0) & (places < 0)
+        places[new] = at[new] + first
+    return places
 
 
 def classes_judged(counts: Sequence[VerdictCount], marks: pa.Table) -> Mapping[str, int]:
     """Count by class where only what is due was read: from the verdicts of the newest evaluation and the present marks."""
     opened = marks.filter(pc.not_equal(marks["status"], "SWEPT"))
-    found = _classes_of_marks(opened, np.arange(len(opened)))
-    for one in counts:
-        found[_OF_VERDICT.get(one.verdict, "swept")] += one.transactions
+    classes = _classes_of_marks(opened, np.arange(len(opened)))
+    for count in counts:
+        classes[_OF_VERDICT.get(count.verdict, "swept")] += count.transactions
     # what was selected then has its mark now
-    found["selected"] = max(0, found["selected"] - len(opened))
-    return {name: found[name] for name in CLASSES}
+    classes["selected"] = max(0, classes["selected"] - len(opened))
+    return {name: classes[name] for name in CLASSES}
 
 
 def _classes_of_marks(marks: pa.Table, at: Ints) -> Counter[str]:
-    # a place may occur more than once
     swept, sweeping = (flags(pc.equal(marks["status"], status)) for status in ("SWEPT", "SWEEPING"))
     place = np.select([swept, sweeping, np.asarray(marks["is_due"]) == 1], range(3), 3).astype(np.int8)
     return Counter(dict(zip(CLASSES, np.bincount(place[at], minlength=4).tolist(), strict=False)))

@@ -63,7 +63,7 @@ class SweepPermit:
         self._changed |= self._protections not in (None, protections)
 
     def watch(self, ledger_fault: Callable[[], str | None]) -> None:
-        """Also ask this: it says why writes to the ledger would be lost."""
+        """Also ask `ledger_fault`, which says why writes to the ledger would be lost."""
         self._ledger_fault = ledger_fault
 
     def check_against(self, protections: str) -> None:
@@ -106,7 +106,7 @@ class LedgerFailed(Refused):
 
 
 class PartBegunAnew(Exception):
-    """A task was run twice, and this is not the run that finishes: it has no answer, and must not seem to have one."""
+    """Another run of this task has taken over its part: this one must return no result."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def hold_leases(ledger: Ledger, datasets: Collection[str], holder: str, seconds:
         for name, lease in kept.leases.items():
             permits[name].confirm(lease, sent, seconds)
         for name, why in kept.others.items():
-            # lost: every write of the sweep is fenced and fails by itself, and its permit ends at once
+            # every write under a lost lease fails by its fence
             permits[name].end(why.rstrip("."))
             del alive[name]
         return bool(alive)
@@ -166,8 +166,8 @@ def hold_leases(ledger: Ledger, datasets: Collection[str], holder: str, seconds:
             with _beating(f"lease of {named}", seconds, beat, permits.values()):
                 yield HeldLeases(taken.leases, permits, taken.others)
         finally:
-            # must not hide what the sweep itself raised
-            given_up = _done(lambda: ledger.leases.give_up(taken.leases.values()))
+            # its fault must not hide what the sweep raised
+            given_up = _try_twice(lambda: ledger.leases.give_up(taken.leases.values()))
     except OperationalError as fault:
         late = "" if given_up else f" The lease of {named} could not be given up: it ends by itself in {seconds:.0f} s."
         raise LedgerFailed(unwritable(fault) + late) from fault
@@ -211,7 +211,7 @@ def hold_part(ledger: Ledger, part: DatasetPart, stop: threading.Event, seconds:
             with _beating(f"part {part.number} of {part.dataset}", seconds, beat, [permit]):
                 yield HeldLeases({part.dataset: now.lease}, {part.dataset: permit}, {})
         finally:
-            _done(lambda: newest.append(ledger.parts.leave(now.lease)))
+            _try_twice(lambda: newest.append(ledger.parts.leave(now.lease)))
     except OperationalError as fault:
         raise LedgerFailed(unwritable(fault)) from fault
     if newest == [False]:
@@ -245,7 +245,7 @@ def _beating(name: str, seconds: float, beat: Callable[[], bool], permits: Colle
         heart.join()
 
 
-def _done(write: Callable[[], object]) -> bool:
+def _try_twice(write: Callable[[], object]) -> bool:
     # leases that could not be given up end by themselves
     for _ in range(2):
         try:

@@ -45,7 +45,7 @@ class PostponementResult:
     within: datetime
     until: datetime
     postponed: int = 0
-    # changed meanwhile, or could not be written; decided the next time
+    # changed meanwhile or not writable; tried again the next time
     left: int = 0
     errors: tuple[str, ...] = ()
     # what expires on the next day, by type, after postponing if anything was done
@@ -55,7 +55,7 @@ class PostponementResult:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Matters for a person: why nothing was done, and what could not be postponed."""
+        """Sentences for people: why nothing was done, and what could not be postponed."""
         return tuple(f"{self.dataset}: {words}" for words in (self.refused, *self.errors) if words)
 
 
@@ -87,7 +87,7 @@ class _Postponing:
     actor: str
 
     def results(self, stores: Mapping[str, Store]) -> list[PostponementResult]:
-        return [one for name, store in sorted(stores.items()) for one in self._of_store(name, store)]
+        return [result for name, store in sorted(stores.items()) for result in self._of_store(name, store)]
 
     def _of_store(self, name: str, store: Store) -> Iterator[PostponementResult]:
         try:
@@ -112,8 +112,8 @@ class _Postponing:
                 # what a sweep has begun on keeps the expiry that the sweep gave it
                 swept = frozenset(self.ledger.marks.table([dataset], ["SWEEPING"])["transaction"].to_pylist())
                 for targets in store.find_postponable(dataset, result.within, archived_types, is_held):
-                    if mine := [one for one in targets if one.transaction not in swept]:
-                        result = self._postpone(store, result, mine, permit)
+                    if postponable := [target for target in targets if target.transaction not in swept]:
+                        result = self._postpone(store, result, postponable, permit)
             tomorrow = datetime.combine(self.as_of.astimezone(UTC).date() + _DAY, time(), UTC)
             return replace(result, tomorrow=tuple(store.count_expiring(dataset, tomorrow, tomorrow + _DAY, archived_types)))
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and one dataset that fails keeps no other
@@ -127,12 +127,12 @@ class _Postponing:
     def _postpone(
         self, store: PostponingStore, result: PostponementResult, targets: list[Target], permit: Permit
     ) -> PostponementResult:
-        names = [one.transaction for one in targets]
+        names = [target.transaction for target in targets]
         permit()
         self.ledger.sweeps.postpone(result.dataset, names, result.within, result.until, self.actor)
         swept = store.postpone(result.dataset, targets, result.within, result.until, permit)
-        done = sum(one.outcome is Outcome.EXPIRING for one in swept)
-        errors = [f"{one.transaction}: {one.error}" for one in swept if one.outcome in _NOT_DONE]
+        done = sum(target.outcome is Outcome.EXPIRING for target in swept)
+        errors = [f"{target.transaction}: {target.error}" for target in swept if target.outcome in _NOT_DONE]
         return replace(
             result,
             postponed=result.postponed + done,
@@ -159,7 +159,7 @@ def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str])
     for stored in ledger.policy_book.in_force():
         item = item_of(stored.name, stored.content)
         if item is None:
-            # it could be the one that keeps
+            # it may demand an archive
             raise Refused(f"Policy {stored.name} in the policy book was written by another release. Load the files anew.")
         if isinstance(item, Policy) and selects_dataset(item.datasets, dataset, attributes):
             kinds.update(item.select.archived_before_purge or ())

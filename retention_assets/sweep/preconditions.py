@@ -1,4 +1,4 @@
-"""Conditions of a sweep as a whole: a ledger that says what was written, the brake of a store, and what a person has confirmed.
+"""Conditions of a whole sweep: an unchanged ledger, the brakes of stores, and what a person has confirmed.
 
 The brake stops a sweep that would take far more than the store's largest day so far; limits of a policy are something else:
 they bound what one evaluation marks.
@@ -25,7 +25,7 @@ from retention_assets.ledger.reports import Taken
 from retention_assets.settings.sections import BrakeSettings
 
 _DAYS = timedelta(days=30)
-# days with deletions; fewer say nothing about what is usual
+# days with deletions that tell what is usual
 _KNOWN_DAYS = 7
 _REMEDY = (
     "`retention plan --accept-large` shows it. If it is meant, run once with --accept-large, or set `accept_large: true` in the"

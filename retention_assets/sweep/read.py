@@ -35,19 +35,19 @@ class Wanted:
     transactions: Mapping[str, pa.Array]
     purging: frozenset[str]
     sizes: Mapping[str, int]
-    # datasets along whose lines a policy counts: what is wanted is judged with the rest of the dataset
+    # datasets to read whole, because a policy judges their transactions by others of the same line
     whole: frozenset[str] = frozenset()
     holds: tuple[Hold, ...] = ()
 
     @classmethod
     def by(cls, ledger: Ledger, datasets: Sequence[str], as_of: datetime, among: NameRange = ALL_NAMES) -> "Wanted":
         """Find what is due of datasets, or of a part of one, and what an earlier sweep has begun."""
-        found = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
-        names, begins = np.unique(np.asarray(found["dataset"].to_pylist(), dtype=object), return_index=True)
-        column = pa.concat_arrays(found["transaction"].chunks) if len(found) else pa.array([], pa.string())
+        rows = ledger.sweeps.concerned(datasets, as_of, among).combine_chunks()
+        names, begins = np.unique(np.asarray(rows["dataset"].to_pylist(), dtype=object), return_index=True)
+        column = pa.concat_arrays(rows["transaction"].chunks) if len(rows) else pa.array([], pa.string())
         parts = {
             str(name): column.slice(begin, end - begin)
-            for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(found)]), strict=True)
+            for name, (begin, end) in zip(names, pairwise([*begins.tolist(), len(rows)]), strict=True)
         }
         return cls.of(ledger, {name: parts.get(name, column.slice(0, 0)) for name in datasets}, as_of)
 
@@ -57,7 +57,7 @@ class Wanted:
         return cls(
             transactions,
             ledger.realms.purging(),
-            {name: sum(one.transactions for one in mine) for name, mine in counts.items()},
+            {name: sum(count.transactions for count in mine) for name, mine in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
             ledger.holds.known(ledger.clock.due_by(as_of)),
         )
@@ -70,7 +70,7 @@ class Wanted:
 
 
 def counted_along_lines(ledger: Ledger, datasets: Sequence[str]) -> frozenset[str]:
-    """Return the datasets about which a policy may be, in any version, that judges a transaction of a line by the others."""
+    """Return the datasets that any version of a policy judging transactions by others of their line may select."""
     with ledger.database.reading() as connection:
         policies = invariants.policies(connection).values()
     globs = [glob for policy in policies if policy.looks_along_lines for glob in policy.datasets.include]
@@ -124,9 +124,9 @@ def read_fresh(store: Store, datasets: Sequence[str], wanted: Wanted | None = No
     about = by_dataset(log.datasets)
     readings = []
     for name in datasets:
-        one = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
+        log_of_dataset = Log(transactions.get(name, LOG.empty_table()), about.get(name, DATASETS.empty_table()))
         asked = wanted.transactions[name] if wanted else None
-        readings.append(DatasetReading(name, one, tokens.get(name), asked, asked_at=asked_at))
+        readings.append(DatasetReading(name, log_of_dataset, tokens.get(name), asked, asked_at=asked_at))
     return StoreReading(log, tuple(readings))
 
 
@@ -172,12 +172,14 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
     """Return the datasets whose token is unchanged since they were read."""
     if not readings:
         return set()
-    whole = [one for one in readings if one.chains_of is None]
-    present = call_store(store, lambda: store.tokens([one.dataset for one in whole])) if whole else {}
+    whole = [last for last in readings if last.chains_of is None]
+    present = call_store(store, lambda: store.tokens([last.dataset for last in whole])) if whole else {}
     return {
-        one.dataset
-        for one in readings
-        if (_chains_stand(store, one) if one.chains_of is not None else one.token and present.get(one.dataset) == one.token)
+        last.dataset
+        for last in readings
+        if (
+            _chains_stand(store, last) if last.chains_of is not None else last.token and present.get(last.dataset) == last.token
+        )
     }
 
 
@@ -189,16 +191,18 @@ def _chains_stand(store: Store, reading: DatasetReading) -> bool:
 
 def among_asked(rows: pa.Table, readings: Collection[DatasetReading]) -> pa.Table:
     """Keep the marks that their readings cover: what became due later is left to the next sweep."""
-    for one in readings:
-        if one.asked is not None:
-            rows = rows.filter(pc.or_(pc.not_equal(rows["dataset"], one.dataset), pc.is_in(rows["transaction"], one.asked)))
+    for reading in readings:
+        if reading.asked is not None:
+            rows = rows.filter(
+                pc.or_(pc.not_equal(rows["dataset"], reading.dataset), pc.is_in(rows["transaction"], reading.asked))
+            )
     return rows
 
 
 def joined(readings: Sequence[DatasetReading]) -> Log:
     if len(readings) == 1:
         return readings[0].log
-    transactions, datasets = ([getattr(one.log, name) for one in readings] for name in ("transactions", "datasets"))
+    transactions, datasets = ([getattr(reading.log, name) for reading in readings] for name in ("transactions", "datasets"))
     return Log(pa.concat_tables(transactions).unify_dictionaries(), pa.concat_tables(datasets))
 
 
@@ -231,7 +235,7 @@ class DueHere:
 
 @contextmanager
 def looking(store: Store, due: DueHere, is_stopped: Callable[[], bool]) -> Iterator[None]:
-    """Have a store look once at what it needs to know of all that is due, unless it has; the results are removed afterwards."""
+    """Have a store look at all that is due, unless it has; remove the results of its look afterwards."""
     if not isinstance(store, LookingStore) or store.has_looked:
         yield
         return

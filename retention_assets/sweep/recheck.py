@@ -71,7 +71,7 @@ class RecheckResult:
     ended_refs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     def with_(self, newer: "RecheckResult", marks: Iterable[int] = ()) -> "RecheckResult":
-        """Add a result; it stands in the place of what was known of `marks`."""
+        """Add a result that replaces what was known of `marks`."""
         asked = frozenset(marks)
         return RecheckResult(
             (self.go - asked) | newer.go,
@@ -93,24 +93,24 @@ class JudgedRows:
 
     def verdicts(self, rules: RulesInForce, as_of: datetime) -> pa.Table:
         """Verdict and reasons of each row, in the order of the rows."""
-        for known, at, found in self._judged:
-            if at == as_of and known == rules:
-                return found
-        found = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of)
-        found = found.select(["verdict", "reasons", "policy"])
-        self._judged = [(rules, as_of, found), *self._judged[: _VERDICTS_KEPT - 1]]
-        return found
+        for judged_rules, at, verdicts in self._judged:
+            if at == as_of and judged_rules == rules:
+                return verdicts
+        verdicts = candidate_marks(self.rows, self.datasets, rules.policies, rules.holds, as_of)
+        verdicts = verdicts.select(["verdict", "reasons", "policy"])
+        self._judged = [(rules, as_of, verdicts), *self._judged[: _VERDICTS_KEPT - 1]]
+        return verdicts
 
     def positions(self, marks: pa.Table) -> Ints:
         """Return for each mark the row of its transaction, -1 without one."""
-        mine = self._keys_of(marks)
+        keys = self._keys_of(marks)
         # hash the few, look up the many
-        at = pc.index_in(self._keys, value_set=mine)
-        rows = np.full(len(mine), -1, dtype=np.int64)
+        at = pc.index_in(self._keys, value_set=keys)
+        rows = np.full(len(keys), -1, dtype=np.int64)
         rows[np.asarray(at.drop_null())] = np.flatnonzero(np.asarray(pc.is_valid(at)))
         # two marks of one transaction both get its row
-        found: Ints = rows[np.asarray(pc.index_in(mine, value_set=mine))]
-        return found
+        positions: Ints = rows[np.asarray(pc.index_in(keys, value_set=keys))]
+        return positions
 
     @cached_property
     def _keys(self) -> pa.Array:
@@ -134,12 +134,12 @@ class Recheck:
     confirmed: pa.Table | None = None
     # policy files of the run: where they differ from the book, both have to select
     files: Policies = field(default_factory=Policies)
-    # book as it would be, where it is only foreseen; otherwise the ledger is asked
+    # policy book to go by in a preview; None: the ledger's
     book: Sequence[Stored] | None = None
     _versions: dict[Version, Policy | AspectEntry | None] = field(default_factory=dict)
-    # entries of the files in comparable form: made once for all leases
+    # entries of the files in comparable form; copies of this share the list
     _loaded: list[Loaded] = field(default_factory=list)
-    # of the last log, should marks of all its datasets come in several slices
+    # rows of the last log, whose marks may come in several slices
     _judged: tuple[Log, JudgedRows] | None = field(default=None, init=False)
     # by mark: the policy in force that justifies it, where that is not the version that made it
     _justified_by: dict[int, Policy] = field(default_factory=dict, init=False)
@@ -153,11 +153,11 @@ class Recheck:
         holds = self._holds()
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
         result = RecheckResult(spared=moved)
-        marks = marks.filter(pc.invert(_are(marks, moved))) if moved else marks
+        marks = marks.filter(pc.invert(_rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
             mine = marks.filter(same)
-            if (why := self._void(version)) is not None:
+            if (why := self._why_void(version)) is not None:
                 part = RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why))
             else:
                 part = self._recheck_version(log, mine, version, holds, capabilities)
@@ -176,7 +176,7 @@ class Recheck:
     def sweeps_of(self, marks: pa.Table) -> dict[int, Sweep]:
         """Find how each mark is swept: by the policy in force that justifies it, or by the version that made it."""
         versions = [*zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)]
-        current = {one.name: (one.name, one.version) for one in self._book}
+        current = {entry.name: (entry.name, entry.version) for entry in self._book}
         items = {version: self._item(current.get(version[0], version)) for version in set(versions)}
         sweeps = {version: item.sweep if isinstance(item, Policy) else _USUAL for version, item in items.items()}
         usual = dict(zip(marks["id"].to_pylist(), map(sweeps.__getitem__, versions), strict=True))
@@ -201,9 +201,9 @@ class Recheck:
 
     @cached_property
     def _in_force(self) -> frozenset[Version]:
-        return frozenset((one.name, one.version) for one in self._book if one.name not in self._drifted)
+        return frozenset((entry.name, entry.version) for entry in self._book if entry.name not in self._drifted)
 
-    def _void(self, version: Version) -> str | None:
+    def _why_void(self, version: Version) -> str | None:
         realm = realm_of(version[0])
         if realm is not None:
             return None if self.ledger.realms.of(realm).status == "PURGING" else _NOT_PURGING
@@ -213,9 +213,9 @@ class Recheck:
         if version not in self._versions:
             versions = (
                 *self.ledger.policy_book.versions(version[0]),
-                *(one for one in self.book or () if one.name == version[0]),
+                *(entry for entry in self.book or () if entry.name == version[0]),
             )
-            stored = {one.version: one for one in versions}.get(version[1])
+            stored = {entry.version: entry for entry in versions}.get(version[1])
             item = item_of(stored.name, stored.content) if stored else None
             # only these make marks
             self._versions[version] = item if isinstance(item, Policy | AspectEntry) else None
@@ -230,18 +230,18 @@ class Recheck:
         at = judged.positions(marks)
         ids, known = np.asarray(marks["id"]), at >= 0
         at = at[known]
-        found = judged.verdicts(rules, self.as_of).take(pa.array(at))
-        goes = flags(pc.equal(join_chunks(found["verdict"]).cast(pa.string()), "mark"))
+        verdicts = judged.verdicts(rules, self.as_of).take(pa.array(at))
+        goes = flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark"))
         mine, here = marks.filter(pa.array(known)), rows.select([*TIMES, "bytes"]).take(pa.array(at))
-        # what closed after it was marked is another transaction of that name, also for a mark that does not know its times
+        # a transaction that closed after the mark was made is another one of that name, even if the mark has no times
         later = flags(pc.greater(here["closed_at"], mine["marked_at"]))
         replaced = ~is_same_life(mine, here) | (flags(pc.not_equal(here["bytes"], mine["bytes"])) & ~_is_begun(mine))
-        latest = ids[known][_have_reason(found["reasons"], _IN_LATEST)].tolist()
+        latest = ids[known][_have_reason(verdicts["reasons"], _IN_LATEST)].tolist()
         spared = {}
         if not goes.all():
-            reasons = self._with_witnesses(judged, rules, at[~goes], found["reasons"].filter(pa.array(~goes)).to_pylist())
+            reasons = self._with_witnesses(judged, rules, at[~goes], verdicts["reasons"].filter(pa.array(~goes)).to_pylist())
             named = _witnesses(rows.select(["type", "attributes"]).take(pa.array(at[~goes])))
-            sentences = [_sentences(why) + said for why, said in zip(reasons, named, strict=True)]
+            sentences = [_sentences(why) + witness for why, witness in zip(reasons, named, strict=True)]
             spared = dict(zip(ids[known][~goes].tolist(), sentences, strict=True))
         spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
         spared |= dict.fromkeys(ids[known][goes & later].tolist(), _ANOTHER)
@@ -258,12 +258,12 @@ class Recheck:
         """Let go only what a policy in force selects as well, once its grace is over."""
         judged = self._rows_about(log, marks)
         given_time = self.expiring(marks) if capabilities.expiry else set()
-        # half a deletion is finished
-        half = pc.and_(pc.equal(marks["status"], "SWEEPING"), pc.invert(_are(marks, given_time)))
-        asked = marks.filter(pc.and_(_are(marks, part.go), pc.invert(half)))
-        at = judged.positions(asked)
-        asked, at = asked.filter(pa.array(at >= 0)), pa.array(at[at >= 0])
-        due, by = np.full(len(asked), _FOREVER), np.full(len(asked), -1)
+        # a deletion that has begun is finished in any case, unless it is only a time to expire
+        half = pc.and_(pc.equal(marks["status"], "SWEEPING"), pc.invert(_rows_of_marks(marks, given_time)))
+        unjudged = marks.filter(pc.and_(_rows_of_marks(marks, part.go), pc.invert(half)))
+        at = judged.positions(unjudged)
+        unjudged, at = unjudged.filter(pa.array(at >= 0)), pa.array(at[at >= 0])
+        due, by = np.full(len(unjudged), _FOREVER), np.full(len(unjudged), -1)
         justifying: list[Policy] = []
         names = judged.datasets["dataset"].to_pylist()
         for alternative in justifying_rules(self._book, self.files, self._drifted, holds, names, self.settings):
@@ -273,16 +273,16 @@ class Recheck:
             credit = join_chunks(verdicts[0]["policy"]).cast(pa.string())
             for name in pc.unique(credit.filter(pa.array(selects))).to_pylist():
                 policies = [one for rules in sets for one in rules.policies if len(sets) > 1 or one.name == name]
-                ends = _ends(asked["marked_at"], policies)
+                ends = _ends(unjudged["marked_at"], policies)
                 sooner = selects & flags(pc.equal(credit, name)) & (ends < due)
                 due[sooner], by[sooner] = ends[sooner], len(justifying)
                 justifying.append(next(one for one in policies if one.name == name))
-        ids, is_later = np.asarray(asked["id"]), due > micros(self.as_of)
+        ids, is_later = np.asarray(unjudged["id"]), due > micros(self.as_of)
         self._justified_by |= {mark: justifying[one] for mark, one in zip(ids.tolist(), by.tolist(), strict=True) if one >= 0}
         changed = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py())
         spared = dict.fromkeys(ids[by < 0].tolist(), changed)
-        # it would expire before the longer grace is over
-        early = ids[is_later & (by >= 0) & flags(pc.equal(asked["status"], "SWEEPING"))].tolist()
+        # otherwise it would expire before the longer grace is over
+        early = ids[is_later & (by >= 0) & flags(pc.equal(unjudged["status"], "SWEEPING"))].tolist()
         spared |= {mark: _LONGER.format(self._justified_by[mark].name) for mark in early}
         unable = [one.sweep.mode == "ttl" and not capabilities.expiry for one in justifying]
         waits = is_later | np.array([*unable, False], dtype=bool)[by]
@@ -320,7 +320,7 @@ class Recheck:
 
         Whoever made a branch on a marked transaction wants to read that the branch saved it, not that a count has changed.
         """
-        # a ref that is over for a policy keeps nothing from it, whatever the policy selects
+        # refs that have ended for a policy never protect against it
         eager = tuple(
             policy.model_copy(
                 update={
@@ -332,8 +332,8 @@ class Recheck:
         )
         verdicts = judged.verdicts(RulesInForce(eager, rules.holds), self.as_of)
         asked = verdicts["reasons"].take(pa.array(at)).to_pylist()
-        needed = [[one for one in why if Reason[one["code"]] in SPARING] for why in asked]
-        return [[*(one for one in more if one not in why), *why] for more, why in zip(needed, reasons, strict=True)]
+        needed = [[reason for reason in why if Reason[reason["code"]] in SPARING] for why in asked]
+        return [[*(reason for reason in more if reason not in why), *why] for more, why in zip(needed, reasons, strict=True)]
 
     def _rules(self, version: Version, datasets: Sequence[str], holds: Sequence[Hold], drops_refs: bool) -> RulesInForce:
         realm = realm_of(version[0])
@@ -347,25 +347,25 @@ def _marked_elsewhere(places: Sequence[StorePlace], marks: pa.Table) -> dict[int
     by_store: dict[str, list[StorePlace]] = {}
     for row in places:
         by_store.setdefault(row.store, []).append(row)
-    found: dict[int, str] = {}
-    for store, mine in by_store.items():
-        for row, following in pairwise(mine):
-            if is_same_place(row.place, mine[-1].place):
+    spared: dict[int, str] = {}
+    for store, own in by_store.items():
+        for row, following in pairwise(own):
+            if is_same_place(row.place, own[-1].place):
                 continue
             begun = pc.and_(pc.greater_equal(marks["id"], row.first_mark), pc.less(marks["id"], following.first_mark))
             ids = marks.filter(pc.and_(begun, pc.starts_with(marks["dataset"].cast(pa.string()), f"{store}/")))["id"]
-            why = f"It was marked when the data of {store} was at {row.place}, and now that is at {mine[-1].place}."
-            found |= dict.fromkeys(ids.to_pylist(), why)
-    return found
+            why = f"It was marked when the data of {store} was at {row.place}, and now that is at {own[-1].place}."
+            spared |= dict.fromkeys(ids.to_pylist(), why)
+    return spared
 
 
 def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ...]:
     # limits bound what is marked; for a store that can't drop refs, refs that are over still keep
     kept = {} if drops_refs else {"expired_refs": None}
-    return tuple(one.model_copy(update={"limits": None, "select": one.select.model_copy(update=kept)}) for one in policies)
+    return tuple(rule.model_copy(update={"limits": None, "select": rule.select.model_copy(update=kept)}) for rule in policies)
 
 
-def _are(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
+def _rows_of_marks(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
     return pc.is_in(marks["id"], pa.array(ids, pa.int64()))
 
 
@@ -373,8 +373,8 @@ def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     # computed once per distinct time
     times = pc.unique(marked_at)
     ends = pa.array([max(micros(one.grace.after(time)) for one in policies) for time in times.to_pylist()], pa.int64())
-    found: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
-    return found
+    due: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
+    return due
 
 
 def _is_begun(marks: pa.Table) -> Bools:
@@ -396,8 +396,8 @@ def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
 
 def _witnesses(rows: pa.Table) -> list[str]:
     is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
-    found = pc.if_else(is_object, attribute_of(rows, WITNESS), None).to_pylist()
-    return [f" It is referenced by {', '.join(one.splitlines())}." if one else "" for one in found]
+    witnesses = pc.if_else(is_object, attribute_of(rows, WITNESS), None).to_pylist()
+    return [f" It is referenced by {', '.join(witness.splitlines())}." if witness else "" for witness in witnesses]
 
 
 def _sentences(reasons: Iterable[SpareReason]) -> str:

@@ -39,8 +39,8 @@ from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_
 from retention_assets.sweep.recheck import RecheckResult
 
 _LOG = logging.getLogger(__name__)
-# a wait between batches is reported from here on
-_SAID_FROM = timedelta(seconds=5)
+# shorter waits between batches are not logged
+_LOGGED_FROM = timedelta(seconds=5)
 # changes of holds and realms tolerated while one dataset is swept
 _ROUNDS = 20
 # Marks that are checked, prepared and planned before the first of them goes: neither memory nor that time grows with a dataset.
@@ -61,11 +61,11 @@ def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSwee
     waiting = list(share)
     for round_ in range(_ROUNDS):
         first = FIRST_SLICE if is_first and not round_ else SLICE
-        waiting = _Round(context, store, {one.dataset: one for one in waiting}, min(first, SLICE)).run()
+        waiting = _Round(context, store, {sweep.dataset: sweep for sweep in waiting}, min(first, SLICE)).run()
         if not waiting:
             return
-    for one in waiting:
-        one.refuse(Refused(f"the sweep of {one.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile"))
+    for sweep in waiting:
+        sweep.refuse(Refused(f"the sweep of {sweep.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile"))
 
 
 @dataclass
@@ -93,10 +93,10 @@ class _Round:
         """Sweep; return the datasets that need another round."""
         ledger = self.context.ledger
         protections = ledger.leases.protections()
-        for one in self._active():
-            with self._alone(one):
-                one.permit.check_against(protections)
-                one.permit()
+        for sweep in self._active():
+            with self._alone(sweep):
+                sweep.permit.check_against(protections)
+                sweep.permit()
         self._read_fresh()
         self._finish_begun()
         where = (sorted(self.active), self.context.as_of, self.context.names)
@@ -104,8 +104,8 @@ class _Round:
             if self.context.stop.is_set() or not self.active:
                 break
             self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids.tolist())))
-            for one in (*self.active.values(), *self.again):
-                one.end_slice()
+            for sweep in (*self.active.values(), *self.again):
+                sweep.end_slice()
         if opened := sorted(self.opened & self.active.keys()):
             ledger.reports.finish_done(self._holder, opened)
         return self.again
@@ -114,38 +114,38 @@ class _Round:
 
     def _read_fresh(self) -> None:
         """Make every reading whole and current."""
-        whole = {one.dataset for one in self._active() if one.reading.chains_of is None}
+        whole = {sweep.dataset for sweep in self._active() if sweep.reading.chains_of is None}
         # A store that guards its deletions is asked again before the first batch in any case, and a token of a large dataset
         # takes a scan of it.
         lately = moment().running - READ_LATELY if self.store.capabilities.guards else float("inf")
         asked = {name for name in whole if self.active[name].reading.asked_at < lately}
         self._read_again((self._stale(asked) if asked else set()) | (self.active.keys() - whole), whole=True)
-        for one in self._active():
-            self._check_reading(one, "nothing of {} is swept")
+        for sweep in self._active():
+            self._check_reading(sweep, "nothing of {} is swept")
 
     def _read_again(self, datasets: Collection[str], whole: bool = False) -> None:
         if self.store.capabilities.reads_some:
             self._read_selected_again(self._active(datasets))
             return
-        for one in self._active(datasets):
-            with self._alone(one):
-                if one.reading.chains_of is not None and not whole:
-                    one.read_chains(one.reading.chains_of)
+        for sweep in self._active(datasets):
+            with self._alone(sweep):
+                if sweep.reading.chains_of is not None and not whole:
+                    sweep.read_chains(sweep.reading.chains_of)
                 else:
-                    one.take_reading(read_fresh(self.store, [one.dataset]).datasets[0])
+                    sweep.take_reading(read_fresh(self.store, [sweep.dataset]).datasets[0])
 
     def _read_selected_again(self, datasets: Sequence[DatasetSweep]) -> None:
-        asked = {one.dataset: one.reading.asked for one in datasets if one.reading.asked is not None}
+        asked = {sweep.dataset: sweep.reading.asked for sweep in datasets if sweep.reading.asked is not None}
         if not asked:
             return
         try:
             readings = read_fresh(self.store, list(asked), Wanted.of(self.context.ledger, asked)).datasets
         except Refused as fault:
-            for one in datasets:
-                self._take_out(one, fault)
+            for sweep in datasets:
+                self._take_out(sweep, fault)
             return
-        for one, reading in zip(datasets, readings, strict=True):
-            one.take_reading(reading)
+        for sweep, reading in zip(datasets, readings, strict=True):
+            sweep.take_reading(reading)
 
     def _read_chains(self, due: pa.Table) -> None:
         """Read the chains of what is due in datasets of which earlier slices have deleted: their tokens no longer tell whether
@@ -154,32 +154,32 @@ class _Round:
         if not self.store.capabilities.reads_chains:
             return
         for name, rows in by_dataset(due).items():
-            if len((one := self.active[name]).done_before):
-                with self._alone(one):
-                    one.read_chains(join_chunks(rows["transaction"]))
-                    self._check_reading(one, "the sweep of {} ends here")
+            if len((sweep := self.active[name]).done_before):
+                with self._alone(sweep):
+                    sweep.read_chains(join_chunks(rows["transaction"]))
+                    self._check_reading(sweep, "the sweep of {} ends here")
 
-    def _check_reading(self, one: DatasetSweep, words: str) -> None:
-        if fault := one.reading.fault:
-            self._take_out(one, Refused(f"{words.format(one.dataset)}: {fault}"))
+    def _check_reading(self, sweep: DatasetSweep, words: str) -> None:
+        if fault := sweep.reading.fault:
+            self._take_out(sweep, Refused(f"{words.format(sweep.dataset)}: {fault}"))
 
     def _stale(self, datasets: Collection[str]) -> set[str]:
         asked = self._active(datasets)
         self._asked = moment().running
         try:
-            return {one.dataset for one in asked} - current(self.store, [one.reading for one in asked])
+            return {sweep.dataset for sweep in asked} - current(self.store, [sweep.reading for sweep in asked])
         except StoreFailed as fault:
             if len(asked) == 1:
                 self._take_out(asked[0], fault)
                 return set()
-        # one that can't be asked keeps no other from being asked
-        return set[str]().union(*(self._stale([one.dataset]) for one in asked))
+        # asked one by one, so that one failure concerns one dataset
+        return set[str]().union(*(self._stale([sweep.dataset]) for sweep in asked))
 
     def _was_asked_lately(self) -> bool:
         return moment().running - self._asked < ASKED_LATELY
 
     def _log_of(self, datasets: Collection[str]) -> Log:
-        readings = [one.reading for one in self._active(datasets)]
+        readings = [sweep.reading for sweep in self._active(datasets)]
         joint = self._log[0] if self._log else []
         if self._log is None or len(joint) != len(readings) or any(a is not b for a, b in zip(joint, readings, strict=True)):
             self._log = readings, joined(readings)
@@ -200,16 +200,16 @@ class _Round:
         expired: dict[str, list[Settlement]] = {}
         going = self._rows_of_active(left, self.checked.go)
         for name, rows in by_dataset(going).items():
-            one = self.active[name]
-            with self._alone(one):
-                one.places = frozenset(rows["place"].to_pylist())
-                one.check_places()
-                one.result.planned += len(rows)
-                expired[name] = one.settle_expired(rows)
+            sweep = self.active[name]
+            with self._alone(sweep):
+                sweep.places = frozenset(rows["place"].to_pylist())
+                sweep.check_places()
+                sweep.result.planned += len(rows)
+                expired[name] = sweep.settle_expired(rows)
         self._settle(expired)
-        for one in self._active(expired):
-            one.done |= {answer.mark for answer in expired[one.dataset]}
-        # what waits to expire is given its time once more: the sweep that began it may have died before
+        for sweep in self._active(expired):
+            sweep.done |= {answer.mark for answer in expired[sweep.dataset]}
+        # what waits to expire gets its time once more: the sweep that began it may have died before giving it
         for batch, targets in self._justified_batches(self._undone(going), left):
             self._finish_batch(batch, targets)
 
@@ -226,14 +226,14 @@ class _Round:
         planned = self._plan(self._rows_of_active(due, self.checked.go))
         for batch, targets in self._justified_batches(planned, due):
             self._finish_batch(batch, self._begin(targets))
-            for one in (*self.active.values(), *self.again):
-                if one.dataset in batch.targets:
-                    self.context.on_progress(one.result)
+            for sweep in (*self.active.values(), *self.again):
+                if sweep.dataset in batch.targets:
+                    self.context.on_progress(sweep.result)
         if not self.context.stop.is_set():
             self._finish_plans((*self.active.values(), *self.again))
 
     def _sweepable(self, rows: pa.Table) -> pa.Table:
-        rows = among_asked(self._undone(rows), [one.reading for one in self._active()])
+        rows = among_asked(self._undone(rows), [sweep.reading for sweep in self._active()])
         parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
         waits = {mark for name, mine in parts.items() for mark in self.active[name].waiting_without_ttl(mine)}
         return rows.filter(pc.invert(among(rows, waits))) if waits else rows
@@ -247,11 +247,11 @@ class _Round:
     def _recheck(self, rows: pa.Table) -> None:
         """Check marks against the store, holds and realms as they are now; spare those no longer justified."""
         names = _datasets_of(rows)
-        # before they are read: a change in between is read, and still refuses the permit
+        # taken before holds and realms are read: a change in between still refuses the permit
         protections = self._protections()
-        for one in self._active(names):
-            one.permit.check_against(str(protections[0]))
-            one.checked_under = protections
+        for sweep in self._active(names):
+            sweep.permit.check_against(str(protections[0]))
+            sweep.checked_under = protections
         log, capabilities = self._log_of(names), self.store.capabilities
         result = self.context.recheck.check(log, rows, capabilities)
         self.checked = self.checked.with_(result, rows["id"].to_pylist())
@@ -260,23 +260,23 @@ class _Round:
             self._spare(rows.filter(among(rows, result.spared)), result.spared)
         goes = rows.filter(among(rows, result.go))
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of)
-        for one in self._active(faults):
-            self._take_out(one, Refused(faults[one.dataset]))
+        for sweep in self._active(faults):
+            self._take_out(sweep, Refused(faults[sweep.dataset]))
 
     def _recheck_if_changed(self, batch: Batch, rows: pa.Table, unguarded: Collection[str]) -> None:
         """Check again if holds, realms or the log changed; the log is skipped where the store guards what was read."""
         protections = self._protections()
-        changed = {one.dataset for one in self._active(batch.targets) if one.checked_under != protections}
-        # holds and realms are nothing that a store knows: one that is slow to read is only read again if it changed itself
+        changed = {sweep.dataset for sweep in self._active(batch.targets) if sweep.checked_under != protections}
+        # a store's log does not change with holds and realms: where reading is slow, only changed datasets are read again
         protected = set() if self.store.capabilities.reads_some else changed
         stale = self._stale([name for name in unguarded if name in self.active and name not in protected])
         changed |= stale
         if not changed:
             return
         self._read_again(stale | protected)
-        for one in self._active(changed):
-            self._check_reading(one, "the sweep of {} ends here")
-        # finished marks need no check; with a log that is added to all the time they would cost quadratic time
+        for sweep in self._active(changed):
+            self._check_reading(sweep, "the sweep of {} ends here")
+        # finished marks need no check, and would cost quadratic time where the log grows all the time
         again = self._undone(_rows_of(rows, changed & self.active.keys()))
         if len(again):
             self._recheck(again)
@@ -309,23 +309,23 @@ class _Round:
         # where the store knows nothing any more, an earlier plan's note stands
         for mark, note in ledger.sweeps.notes(mark for mark, one in planned.items() if not one.note).items():
             planned[mark] = planned[mark]._replace(note=note)
-        places = {one.dataset: next(iter(one.places)) for one in self._active(prepared)}
+        places = {sweep.dataset: next(iter(sweep.places)) for sweep in self._active(prepared)}
         if not places:
             return rows.slice(0, 0).append_column("note", pa.array([], pa.string()))
-        made = ledger.sweeps.plan(self._leases(places), planned, self.context.as_of, places)
-        self._lose(made.lost)
-        for one in self._active(made.plans):
-            one.plan = made.plans[one.dataset]
-            one.result.planned += one.plan.marks
-        rows = self._rows_of_active(rows, made.marks)
+        plans = ledger.sweeps.plan(self._leases(places), planned, self.context.as_of, places)
+        self._lose(plans.lost)
+        for sweep in self._active(plans.plans):
+            sweep.plan = plans.plans[sweep.dataset]
+            sweep.result.planned += sweep.plan.marks
+        rows = self._rows_of_active(rows, plans.marks)
         return rows.append_column("note", pa.array([planned[mark].note for mark in rows["id"].to_pylist()], pa.string()))
 
     def _finish_plans(self, datasets: Iterable[DatasetSweep]) -> None:
-        plans = [(one.lease, one.plan) for one in datasets if one.plan is not None]
+        plans = [(sweep.lease, sweep.plan) for sweep in datasets if sweep.plan is not None]
         if plans:
             self._lose(self.context.ledger.sweeps.finish([lease for lease, _ in plans], [plan for _, plan in plans]))
-        for one in datasets:
-            one.plan = None
+        for sweep in datasets:
+            sweep.plan = None
 
     # --- batches ---
 
@@ -336,9 +336,9 @@ class _Round:
         names, began = _datasets_of(rows), set[str]()
         for batch in self._batches(rows):
             self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
-            for one in self._active(batch.targets):
-                with self._alone(one):
-                    one.check_places()
+            for sweep in self._active(batch.targets):
+                with self._alone(sweep):
+                    sweep.check_places()
             targets = self._justified(batch)
             self._hide(marks, targets)
             yield batch, targets
@@ -350,7 +350,7 @@ class _Round:
                 continue
             takes = batch.takes()
             if takes and (wait := self.context.ledger.sweep_runs.reserve(takes)):
-                if wait > _SAID_FROM:
+                if wait > _LOGGED_FROM:
                     time = timedelta(seconds=round(wait.total_seconds()))
                     _LOG.warning(
                         "The next batch of %s waits %s for the pace of its policy (sweep.every: %s). To go on sooner: stop the"
@@ -378,19 +378,19 @@ class _Round:
     def _justified(self, batch: Batch) -> Targets:
         latest, ended, go = self.checked.in_latest_view, self.checked.ended_refs, self.checked.go
         return {
-            one.dataset: {
+            sweep.dataset: {
                 mark: Target(
                     transaction,
                     note,
                     in_latest_view=mark in latest,
-                    place_known=None not in one.places,
+                    place_known=None not in sweep.places,
                     ended_refs=ended.get(mark, ()),
-                    begun_earlier=mark in one.begun_earlier,
+                    begun_earlier=mark in sweep.begun_earlier,
                 )
-                for mark, (transaction, note) in batch.targets[one.dataset].items()
+                for mark, (transaction, note) in batch.targets[sweep.dataset].items()
                 if mark in go
             }
-            for one in self._active(batch.targets)
+            for sweep in self._active(batch.targets)
         }
 
     def _hide(self, rows: pa.Table, targets: Targets) -> None:
@@ -401,27 +401,28 @@ class _Round:
         going = going.filter(among(going, self.checked.go))
         rows, why = self._log_of(names).transactions, "what was current before is swept"
         # past every instant that needs some of what goes, before any of it goes
-        whole = _oldest_whole_instants(rows, view_ends(rows, self.context.as_of), going)
-        if whole:
-            self.context.ledger.visibility.raise_to({name: Raise(at, why) for name, at in whole.items()}, self._holder)
+        instants = _oldest_whole_instants(rows, view_ends(rows, self.context.as_of), going)
+        if instants:
+            self.context.ledger.visibility.raise_to({name: Raise(at, why) for name, at in instants.items()}, self._holder)
         self.hidden |= names
 
     def _begin(self, targets: Targets) -> Targets:
         """Return the targets on which the ledger lets the sweep begin."""
-        for one in self._active(targets):
-            with self._alone(one):
-                one.permit()
+        for sweep in self._active(targets):
+            with self._alone(sweep):
+                sweep.permit()
         ledger, datasets = self.context.ledger, self._active(targets)
-        plans, marks = [one.plan for one in datasets if one.plan], [mark for one in datasets for mark in targets[one.dataset]]
-        begun = ledger.sweeps.begin([one.lease for one in datasets], plans, marks) if marks else Moved({}, {})
+        plans = [sweep.plan for sweep in datasets if sweep.plan]
+        marks = [mark for sweep in datasets for mark in targets[sweep.dataset]]
+        begun = ledger.sweeps.begin([sweep.lease for sweep in datasets], plans, marks) if marks else Moved({}, {})
         self._lose(begun.lost)
         # a hold from before they began is seen here at the latest, not only with the next beat
         protections = ledger.leases.protections()
-        for one in self._active(targets):
-            one.permit.notice(protections)
+        for sweep in self._active(targets):
+            sweep.permit.notice(protections)
         return {
-            one.dataset: {mark: target for mark, target in targets[one.dataset].items() if mark in begun.marks}
-            for one in self._active(targets)
+            sweep.dataset: {mark: target for mark, target in targets[sweep.dataset].items() if mark in begun.marks}
+            for sweep in self._active(targets)
         }
 
     def _finish_batch(self, batch: Batch, targets: Targets) -> None:
@@ -429,90 +430,90 @@ class _Round:
         or it is checked again.
         """
         answers: dict[str, list[Settlement]] = {}
-        waiting, stale = [one.dataset for one in self._active(targets)], set[str]()
-        for one in self._active(targets):
-            if one.dataset != waiting[0] and not self.store.capabilities.guards and not self._was_asked_lately():
+        waiting, stale = [sweep.dataset for sweep in self._active(targets)], set[str]()
+        for sweep in self._active(targets):
+            if sweep.dataset != waiting[0] and not self.store.capabilities.guards and not self._was_asked_lately():
                 # earlier datasets of this batch may have taken long
-                stale = self._stale(waiting[waiting.index(one.dataset) :])
-            if one.dataset in stale:
-                answers[one.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[one.dataset]]
-            elif one.dataset in self.active:
-                answers[one.dataset] = one.execute(targets[one.dataset], batch.sweep)
+                stale = self._stale(waiting[waiting.index(sweep.dataset) :])
+            if sweep.dataset in stale:
+                answers[sweep.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[sweep.dataset]]
+            elif sweep.dataset in self.active:
+                answers[sweep.dataset] = sweep.execute(targets[sweep.dataset], batch.sweep)
         self._settle(answers)
-        for one in self._active(answers):
-            withheld = {answer.mark for answer in answers[one.dataset] if answer.outcome is Outcome.WITHHELD}
-            one.done |= batch.targets[one.dataset].keys() - withheld
+        for sweep in self._active(answers):
+            withheld = {answer.mark for answer in answers[sweep.dataset] if answer.outcome is Outcome.WITHHELD}
+            sweep.done |= batch.targets[sweep.dataset].keys() - withheld
             if not withheld:
                 continue
-            with self._alone(one):
+            with self._alone(sweep):
                 try:
-                    one.permit()
+                    sweep.permit()
                 except ProtectionsChanged:
                     raise
                 except Withheld:
-                    one.result.outcomes[Outcome.WITHHELD] += len(withheld)
+                    sweep.result.outcomes[Outcome.WITHHELD] += len(withheld)
                     raise
-                self._once_more(one)
+                self._once_more(sweep)
 
     def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
         """Record outcomes. A mark that only has its time now stays begun, until a later look finds it gone."""
-        for one in self._active(answers):
-            if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[one.dataset]):
-                one.result.outcomes[Outcome.EXPIRING] += waiting
-        over = {name: [one for one in mine if one.outcome not in BEGUN_STILL] for name, mine in answers.items()}
+        for sweep in self._active(answers):
+            if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[sweep.dataset]):
+                sweep.result.outcomes[Outcome.EXPIRING] += waiting
+        over = {name: [answer for answer in mine if answer.outcome not in BEGUN_STILL] for name, mine in answers.items()}
         over = {name: mine for name, mine in over.items() if mine}
         if not over:
             return
-        settled = [one for mine in over.values() for one in mine]
+        settled = [answer for mine in over.values() for answer in mine]
         moved = self.context.ledger.sweeps.settle(self._leases(over), settled, self.context.as_of.date())
         self._lose(moved.lost)
-        for one in self._active(over):
-            with self._alone(one):
-                one.tell([answer for answer in over[one.dataset] if answer.mark in moved.marks])
+        for sweep in self._active(over):
+            with self._alone(sweep):
+                sweep.tell([answer for answer in over[sweep.dataset] if answer.mark in moved.marks])
 
     def _open_reports(self, rows: pa.Table) -> None:
         ledger, as_of = self.context.ledger, self.context.as_of
         new = _datasets_of(rows) - self.opened
         self.opened |= new
         if names := sorted(new - ledger.reports.opened(as_of.date(), new)) if new else []:
-            rules, readings = self.context.rulebook.rules(names, as_of), [one.reading for one in self._active(names)]
+            rules, readings = self.context.rulebook.rules(names, as_of), [sweep.reading for sweep in self._active(names)]
             openings, logs = openings_of(ledger, self._log_of(names), readings, rules, as_of)
             ledger.reports.open(as_of.date(), openings, as_of, self._holder, logs)
 
     # --- the datasets of the round ---
 
     def _active(self, datasets: Collection[str] | None = None) -> list[DatasetSweep]:
-        return [one for name, one in self.active.items() if datasets is None or name in datasets]
+        return [sweep for name, sweep in self.active.items() if datasets is None or name in datasets]
 
     def _leases(self, datasets: Collection[str]) -> list[Lease]:
-        return [one.lease for one in self._active(datasets)]
+        return [sweep.lease for sweep in self._active(datasets)]
 
     @property
     def _holder(self) -> str:
         return next(iter(self.active.values())).lease.holder
 
     @contextmanager
-    def _alone(self, one: DatasetSweep) -> Iterator[None]:
+    def _alone(self, sweep: DatasetSweep) -> Iterator[None]:
         try:
             yield
         except ProtectionsChanged:
-            self._once_more(one)
+            self._once_more(sweep)
         except Refused as fault:
-            self._take_out(one, fault)
+            self._take_out(sweep, fault)
 
-    def _take_out(self, one: DatasetSweep, fault: Refused) -> None:
-        if self.active.pop(one.dataset, None):
-            one.refuse(fault)
+    def _take_out(self, sweep: DatasetSweep, fault: Refused) -> None:
+        if self.active.pop(sweep.dataset, None):
+            sweep.refuse(fault)
 
     def _lose(self, lost: Mapping[str, str]) -> None:
-        for one in self._active(lost):
-            self._take_out(one, LeaseLost(lost[one.dataset]))
+        for sweep in self._active(lost):
+            self._take_out(sweep, LeaseLost(lost[sweep.dataset]))
 
-    def _once_more(self, one: DatasetSweep) -> None:
-        if self.active.pop(one.dataset, None):
+    def _once_more(self, sweep: DatasetSweep) -> None:
+        if self.active.pop(sweep.dataset, None):
             # what was planned and not done is counted when it is planned again
-            one.result.planned = len(one.done) + len(one.done_before)
-            self.again.append(one)
+            sweep.result.planned = len(sweep.done) + len(sweep.done_before)
+            self.again.append(sweep)
 
     def _rows_of_active(self, rows: pa.Table, marks: Collection[int] | None = None) -> pa.Table:
         rows = _rows_of(rows, self.active)
@@ -520,7 +521,7 @@ class _Round:
 
     def _undone(self, rows: pa.Table) -> pa.Table:
         rows = _rows_of(rows, self.active)
-        done = pa.chunked_array([one.everything_done() for one in self._active()], pa.int64())
+        done = pa.chunked_array([sweep.everything_done() for sweep in self._active()], pa.int64())
         return rows.filter(pc.invert(pc.is_in(rows["id"], done))) if len(done) else rows
 
 

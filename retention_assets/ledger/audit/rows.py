@@ -1,4 +1,4 @@
-"""Sealed rows. Those that decide something are sealed in the act that wrote them; those that change too often for an act each
+"""Seals of rows. Rows that decide something are sealed in the act that wrote them; rows that change too often for an act each
 (leases, paces, evaluations, violations) hold their own seals, and are counted per table.
 
 A seal covers every column by name, without nulls. Published versions are the exception: 100,000 nearly equal rows at a time, so
@@ -148,10 +148,10 @@ def changed_past_ledger(connection: Connection, table: Table, where: ColumnEleme
     unsure = {key: (act, seal) for act, key, seal in present if (act, seal) != (None, initial.get(key))}
     acts = sorted({act for act, _ in unsure.values() if act is not None})
     # Try the act that a row names, then ACCEPT acts; one query for many rows.
-    for which in chain((AUDIT.c.act.in_(some) for some in portions(acts)), (AUDIT.c.deed == ActType.ACCEPT,)):
+    for condition in chain((AUDIT.c.act.in_(part) for part in portions(acts)), (AUDIT.c.deed == ActType.ACCEPT,)):
         if not unsure:
             break
-        for act, deed, detail in connection.execute(select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(which)):
+        for act, deed, detail in connection.execute(select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(condition)):
             for key, seal in rows_in(json.loads(detail)):
                 if key in unsure and unsure[key][1] == seal and (unsure[key][0] == act or deed == ActType.ACCEPT):
                     del unsure[key]

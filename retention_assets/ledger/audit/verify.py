@@ -277,9 +277,9 @@ class Members:
 
     def _marks(self, connection: Connection) -> Iterator[_Batch]:
         query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
-        made = [(number, act) for number, act in self.acts.items() if act.deed == ActType.MARK]
-        mine = [query.where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number) for number, act in made]
-        for part in mine if self._only else [query]:
+        acts = [(number, act) for number, act in self.acts.items() if act.deed == ActType.MARK]
+        queries = [query.where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number) for number, act in acts]
+        for part in queries if self._only else [query]:
             for batch in stream(connection, part, MARK_ROWS):
                 table = pa.Table.from_batches([batch])
                 faults = (sentence for _, sentence in unsealed_marks(table))
@@ -288,21 +288,21 @@ class Members:
     def _steps(self, connection: Connection) -> Iterator[_Batch]:
         columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
         query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
-        mine = [query.where(STEPS.c.act.in_(some)) for some in portions(sorted(self.acts))]
-        for some in _batches(connection, mine if self._only else [query]):
-            pairs = zip(some, step_seals(row[1:-1] for row in some), strict=True)
+        queries = [query.where(STEPS.c.act.in_(batch)) for batch in portions(sorted(self.acts))]
+        for batch in _batches(connection, queries if self._only else [query]):
+            pairs = zip(batch, step_seals(row[1:-1] for row in batch), strict=True)
             steps = (f"The step of mark {row.mark} to {row.status}" for row, seal in pairs if row[-1] != seal)
             faults = (f"{step} was changed: it has not the hash of what it says." for step in steps)
             # Columns by place: by name they take three times as long.
-            yield _Batch([row[0] for row in some], [row[-1] for row in some], faults)
+            yield _Batch([row[0] for row in batch], [row[-1] for row in batch], faults)
 
     def _planned(self, connection: Connection) -> Iterator[_Batch]:
         columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
         query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
-        mine = [query.where(PLANNED.c.plan.in_(some)) for some in portions(sorted(self._plans))]
-        for some in _batches(connection, mine if self._only else [query]):
-            acts = [self._plans.get(row[0]) for row in some]
-            yield _Batch(acts, [row[-1] for row in some], self._planned_faults(some, acts))
+        queries = [query.where(PLANNED.c.plan.in_(batch)) for batch in portions(sorted(self._plans))]
+        for batch in _batches(connection, queries if self._only else [query]):
+            acts = [self._plans.get(row[0]) for row in batch]
+            yield _Batch(acts, [row[-1] for row in batch], self._planned_faults(batch, acts))
 
     def _planned_faults(self, rows: Sequence[Any], acts: Sequence[int | None]) -> Iterator[str]:
         for row, act, seal in zip(rows, acts, planned_seals(row[:-1] for row in rows), strict=True):
@@ -326,8 +326,8 @@ class Members:
     def _missing_marks(self, connection: Connection, number: int, act: BulkAct) -> Sequence[int]:
         if act.first is None or act.last is None or act.members != act.last - act.first + 1:
             return ()
-        mine = select(MARKS.c.id).where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number)
-        return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(mine).scalars()))
+        query = select(MARKS.c.id).where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number)
+        return sorted(set(range(act.first, act.last + 1)) - set(connection.execute(query).scalars()))
 
 
 def _batches(connection: Connection, queries: Iterable[Select[Any]]) -> Iterator[Sequence[Any]]:
@@ -513,8 +513,8 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
 
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
     """Faults of due or SWEEPING marks, each with its dataset."""
-    for some in portions(sorted(set(datasets))):
-        due = text(f"marks.{OPEN}"), MARKS.c.dataset.in_(some), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
+    for part in portions(sorted(set(datasets))):
+        due = text(f"marks.{OPEN}"), MARKS.c.dataset.in_(part), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
         query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
         for batch in stream(connection, query, MARK_ROWS):
             yield from unsealed_marks(pa.Table.from_batches([batch]))
