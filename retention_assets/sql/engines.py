@@ -29,10 +29,9 @@ from retention_assets.silence import silence_bound, silence_text
 from retention_assets.sql.errors import RETRY_CONFLICTS
 from retention_assets.sql.retry import retry
 
-# Seconds. Writing a million marks takes some; who waits for such a writer must not give up first.
+# seconds; a writer of a million marks holds the lock for some of them
 BUSY_SECONDS = 60
-# Longest silence of a ledger writer within a transaction: a suspended one blocks a row that every hold and every other sweep
-# needs.
+# Longest silence of a ledger writer in a transaction: it may lock a row that every hold and every other sweep needs.
 LEDGER_IDLE_SECONDS = 120
 # Longest wait of a statement for a lock before the whole transaction is retried.
 LOCK_SECONDS = 10
@@ -43,8 +42,7 @@ _PROBE_SECONDS = 10
 # Seconds after which psycopg checks for signals.
 _INTERVAL = 0.1
 _DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-# KiB of page cache per SQLite connection, and for one that marks a million transactions, which writes twice what does not
-# fit.
+# KiB of page cache per SQLite connection, and for one that marks a million transactions: what does not fit is written twice.
 CACHE, BULK_CACHE = 32_768, 262_144
 # A server may disable the check globally.
 _KEYS_ARE_CHECKED = "SET foreign_key_checks = 1"
@@ -78,10 +76,10 @@ def make_private(file: Path) -> None:
 
 
 def too_wide(file: Path) -> list[tuple[Path, int]]:
-    """The ledger's file, companions and folder to which others than the owner have rights, each with its mode."""
-    companions = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
-    rights = [(one, stat.S_IMODE(one.stat().st_mode)) for one in (file.parent, *companions) if one.exists()]
-    return [(one, mode) for one, mode in rights if mode & 0o077]
+    """Paths of the ledger (folder, file, -wal, -shm) that others than the owner may access, each with its mode."""
+    files = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
+    modes = [(path, stat.S_IMODE(path.stat().st_mode)) for path in (file.parent, *files) if path.exists()]
+    return [(path, mode) for path, mode in modes if mode & 0o077]
 
 
 def foreign_engine(url: Url | str) -> Engine:
@@ -136,13 +134,13 @@ def _server_engine(url: URL, lock_seconds: int | None = None, **options: Any) ->
     postgresql = backend == "postgresql"
     if postgresql:
         arguments: dict[str, Any] = {"application_name": "retention"}
-        # Ledger rows must not be hidden either; a foreign database is told in each transaction.
+        # Row security must not hide rows of the ledger; for foreign databases each transaction sets this.
         prepared = ["SET TIME ZONE 'UTC'"] if lock_seconds else ["SET TIME ZONE 'UTC'; SET row_security = off"]
     else:
         arguments = {"charset": "utf8mb4"}
         prepared = ["SET time_zone = '+00:00'", _KEYS_ARE_CHECKED]
     if postgresql and not lock_seconds:
-        # A writer may wait for another as long as that lives; a dead peer answers no probe.
+        # A writer may wait long for another one; probes notice a dead server.
         seconds = math.ceil(silence_bound())
         arguments |= {"connect_timeout": seconds, "tcp_user_timeout": 1000 * seconds}
         arguments |= {"keepalives_idle": seconds, "keepalives_interval": _PROBE_SECONDS}
@@ -195,11 +193,11 @@ class BoundedConnection(psycopg.Connection[Any]):
     def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
         return super().wait(self._until_silent(gen), _INTERVAL)
 
-    def _until_silent(self, waiting: Any) -> Any:
+    def _until_silent(self, steps: Any) -> Any:
         quiet, ready = 0.0, None
         while quiet < silence_bound():
             try:
-                ready = yield waiting.send(ready)
+                ready = yield steps.send(ready)
             except StopIteration as end:
                 return end.value
             quiet = 0 if ready else quiet + _INTERVAL
@@ -220,13 +218,13 @@ def _foreign_file(file: Path) -> sqlite3.Connection:
     if not file.is_file():
         # SQLite would create an empty file without tables.
         raise Refused(f"There is no SQLite file at {file}. Check `url` in the settings.")
-    opened = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS, check_same_thread=False)
+    connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS, check_same_thread=False)
     # Python would begin transactions late; _begin does it.
-    opened.isolation_level = None
+    connection.isolation_level = None
     # Off by default: rows that refer to deleted ones would be left dangling.
-    opened.execute("PRAGMA foreign_keys = ON").close()
-    opened.create_function("retention_print", -1, _print, deterministic=True)
-    return opened
+    connection.execute("PRAGMA foreign_keys = ON").close()
+    connection.create_function("retention_print", -1, _print, deterministic=True)
+    return connection
 
 
 def _print(*values: object) -> int:
@@ -289,7 +287,7 @@ class OpenedFile:
         return cls(path, _file_id(path) if path else None)
 
     def watch(self) -> Callable[[], str | None]:
-        """Return a cheap check (microseconds) that tells why writes from now on would be lost, or None.
+        """Return a cheap check (microseconds): why writes from now on would be lost, or None.
 
         Write once first, so that SQLite has its -wal file open. If either file is removed, writes here go on, but others no
         longer see them.
@@ -297,14 +295,14 @@ class OpenedFile:
         path, file_id = self.path, self.file_id
         if path is None:
             return lambda: None
-        ahead = path.with_name(f"{path.name}-wal")
-        written_ahead = _file_id(ahead)
+        wal = path.with_name(f"{path.name}-wal")
+        wal_id = _file_id(wal)
 
         def fault() -> str | None:
             if file_id is None or _file_id(path) != file_id:
                 return f"{path} was removed or replaced since it was opened"
-            if _file_id(ahead) != written_ahead:
-                return f"{ahead} was removed or replaced since it was opened"
+            if _file_id(wal) != wal_id:
+                return f"{wal} was removed or replaced since it was opened"
             return None
 
         return fault

@@ -18,10 +18,11 @@ _LOCK_TIMEOUTS = {"55P03", 1205}
 # PostgreSQL: connection ended by an administrator, server going down or coming up; also all of class 08. MySQL: gone away,
 # lost in a query, killed, server going down, the packet that ends it.
 _LOST = {"57P01", "57P02", "57P03", "57P05", 1053, 1080, 1152, 1184, 1927, 2006, 2013, 2055, 4031}
+_HIDES_ROWS = re.compile(r'affected by row-level security policy for table "?([^"\n]+)')
 
 
 class WriteFailed(Exception):
-    """A transaction that was not done, as a message. `is_lost`: the database could not be reached in the end."""
+    """A transaction that had no effect, as a message. `is_lost`: the database could not be reached in the end."""
 
     def __init__(self, text: str, is_lost: bool, is_transient: bool) -> None:
         super().__init__(text)
@@ -29,7 +30,7 @@ class WriteFailed(Exception):
 
 
 def is_conflict(error: Exception) -> bool:
-    """The database undid the transaction in favour of another one. Nothing of it was done."""
+    """The database rolled the transaction back in favour of another one."""
     return code_of(error) in _CONFLICTS
 
 
@@ -48,8 +49,6 @@ def is_transient(error: Exception) -> bool:
     return is_conflict(error) or is_lock_timeout(error) or (is_lost(error) and not is_silence(error))
 
 
-_HIDES_ROWS = re.compile(r'affected by row-level security policy for table "?([^"\n]+)')
-
 # For transactions that must not run twice, such as the ledger's: retry only what was certainly undone.
 RETRY_CONFLICTS = RetryPolicy(is_conflict, attempts=12, pause=0.01, longest=1, jitter=1)
 # For idempotent transactions: retry also what may have been committed without an answer.
@@ -64,9 +63,9 @@ def driver_message(error: BaseException) -> str:
         cause_text = f"{cause.args[1]} ({cause.args[0]})"
     else:
         cause_text = str(cause)
-    if filtered := _HIDES_ROWS.search(cause_text):
+    if match := _HIDES_ROWS.search(cause_text):
         return (
-            f"row level security would hide rows of the table {filtered[1]} from the user of the database. Let the user see all"
+            f"row level security would hide rows of the table {match[1]} from the user of the database. Let the user see all"
             " of them (ALTER ROLE … BYPASSRLS), or make it the owner of the table without FORCE ROW LEVEL SECURITY."
         )
     lines = mask_secrets(masked(cause_text)).strip().splitlines()

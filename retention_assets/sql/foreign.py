@@ -24,7 +24,8 @@ from retention_assets.sql.streams import ALL_ROWS, copy_rows, stream
 from retention_assets.sql.transactions import reading
 
 T = TypeVar("T")
-
+# schema and table
+Place = tuple[str, str]
 
 # Seconds per statement, and of idleness before the server undoes a transaction: work begun under a permit ends before its
 # lease (ledger/leases.py).
@@ -41,7 +42,6 @@ _NO_LIMITS = {
     "mariadb": "SET SESSION max_statement_time = DEFAULT, idle_transaction_timeout = DEFAULT",
     "mysql": "SET SESSION wait_timeout = DEFAULT",
 }
-
 
 # How a store treats row security policies. None, as for references: hidden rows are always wrong.
 RowSecurity = Literal["off", "mine"] | None
@@ -102,6 +102,7 @@ class ForeignDatabase:
             connection.exec_driver_sql(_LIMITS[dialect] + see_all)
 
     def present(self) -> datetime | None:
+        """Time of the server; None for a file."""
         if self.dialect == "sqlite":
             return None
         with self.reading() as connection:
@@ -182,11 +183,8 @@ class ForeignDatabase:
             ) from error
 
     def message(self, error: Exception) -> str:
-        also = " Or write `row_security: mine` in the store, if its policies say which rows are the store's."
-        return driver_message(error) + (also if self.row_security and hides_rows(error) else "")
-
-
-Place = tuple[str, str]
+        remedy = " Or write `row_security: mine` in the store, if its policies say which rows are the store's."
+        return driver_message(error) + (remedy if self.row_security and hides_rows(error) else "")
 
 
 def table_of(database: ForeignDatabase, name: str) -> Table:
@@ -202,56 +200,57 @@ def tables_of(database: ForeignDatabase, names: Sequence[str]) -> list[Table]:
     """
     with inspecting(database) as connection:
         inspector = inspect(connection)
-        look = _look_at_once if database.dialect == "postgresql" else _look_one_by_one
-        looks = look(inspector, list(dict.fromkeys(names)))
+        reflect = _reflect_together if database.dialect == "postgresql" else _reflect_each
+        reflected = reflect(inspector, list(dict.fromkeys(names)))
     for name in names:
-        if name not in looks:
+        if name not in reflected:
             raise Refused(f"The database of the store {database.store} has no table {name}. Check `table` in the settings.")
-    return [_table(database, name, *looks[name]) for name in names]
+    return [_table(database, name, *reflected[name]) for name in names]
 
 
-_Look = tuple[Sequence[Any], Sequence[str]]
+# columns and primary key
+_Reflected = tuple[Sequence[Any], Sequence[str]]
 
 
-def _look_one_by_one(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
-    looks: dict[str, _Look] = {}
+def _reflect_each(inspector: Inspector, names: Sequence[str]) -> dict[str, _Reflected]:
+    tables: dict[str, _Reflected] = {}
     for name in names:
         schema, plain = _split(name)
         if not (inspector.has_table(plain, schema=schema) or plain in inspector.get_view_names(schema)):
             continue
         key = inspector.get_pk_constraint(plain, schema=schema)["constrained_columns"]
-        looks[name] = inspector.get_columns(plain, schema=schema), key
-    return looks
+        tables[name] = inspector.get_columns(plain, schema=schema), key
+    return tables
 
 
-def _look_at_once(inspector: Inspector, names: Sequence[str]) -> dict[str, _Look]:
+def _reflect_together(inspector: Inspector, names: Sequence[str]) -> dict[str, _Reflected]:
     # PostgreSQL needs five queries for one table or for many
     places = {name: _split(name) for name in names}
-    looks: dict[str, _Look] = {}
+    tables: dict[str, _Reflected] = {}
     for schema in dict.fromkeys(schema for schema, _ in places.values()):
-        plain = [one for of, one in places.values() if of == schema]
+        plain = [table for table_schema, table in places.values() if table_schema == schema]
         wanted: Any = {"schema": schema, "filter_names": plain, "kind": ObjectKind.ANY, "scope": ObjectScope.ANY}
         columns, keys = inspector.get_multi_columns(**wanted), inspector.get_multi_pk_constraint(**wanted)
         for name, place in places.items():
             if place in columns:
                 key = keys.get(place)
-                looks[name] = columns[place], key["constrained_columns"] if key else ()
-    return looks
+                tables[name] = columns[place], key["constrained_columns"] if key else ()
+    return tables
 
 
-def _table(database: ForeignDatabase, name: str, found: Sequence[Any], key: Sequence[str]) -> Table:
+def _table(database: ForeignDatabase, name: str, columns: Sequence[Any], key: Sequence[str]) -> Table:
     schema, plain = _split(name)
-    columns: list[Column[Any]] = [
+    typed: list[Column[Any]] = [
         Column(
-            one["name"],
-            NullType() if database.dialect == "sqlite" else one["type"],
-            primary_key=one["name"] in key,
-            nullable=one["nullable"],
+            column["name"],
+            NullType() if database.dialect == "sqlite" else column["type"],
+            primary_key=column["name"] in key,
+            nullable=column["nullable"],
             quote=True,
         )
-        for one in found
+        for column in columns
     ]
-    return Table(plain, MetaData(), *columns, schema=schema, quote=True)
+    return Table(plain, MetaData(), *typed, schema=schema, quote=True)
 
 
 def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
@@ -259,9 +258,9 @@ def indexes_of(database: ForeignDatabase, name: str) -> list[tuple[str, ...]]:
     with inspecting(database) as connection:
         inspector = inspect(connection)
         key = inspector.get_pk_constraint(plain, schema=schema)["constrained_columns"]
-        others = inspector.get_indexes(plain, schema=schema)
+        indexes = inspector.get_indexes(plain, schema=schema)
     # An expression has no column name.
-    return [tuple(key), *(tuple(column or "" for column in one["column_names"]) for one in others)]
+    return [tuple(key), *(tuple(column or "" for column in index["column_names"]) for index in indexes)]
 
 
 def location_of(database: ForeignDatabase, table: Table) -> str:
@@ -305,24 +304,24 @@ def place_on(connection: Connection, table: Table) -> Place:
 
 
 def places_on(connection: Connection, tables: Sequence[Table]) -> list[Place]:
-    known: list[Place | None] = [None] * len(tables)
+    places: list[Place | None] = [None] * len(tables)
     if connection.dialect.name == "postgresql":
         # A name without schema is looked up in the search path, whose first schema may not have it. Passed as values:
         # quoting in the statement would double percent signs in names.
-        written = [
+        names = [
             ".".join('"' + part.replace('"', '""') + '"' for part in (table.schema, table.name) if part) for table in tables
         ]
         rows = connection.exec_driver_sql(
             "SELECT n.nspname::text, c.relname::text FROM unnest(%s::text[]) WITH ORDINALITY AS wanted (name, number)"
             " LEFT JOIN pg_class c ON c.oid = to_regclass(wanted.name) LEFT JOIN pg_namespace n ON n.oid = c.relnamespace"
             " ORDER BY wanted.number",
-            (written,),
+            (names,),
         )
-        known = [(schema, name) if name is not None else None for schema, name in rows]
-    return [place or _named(connection, table) for place, table in zip(known, tables, strict=True)]
+        places = [(schema, name) if name is not None else None for schema, name in rows]
+    return [place or _place_by_name(connection, table) for place, table in zip(places, tables, strict=True)]
 
 
-def _named(connection: Connection, table: Table) -> Place:
+def _place_by_name(connection: Connection, table: Table) -> Place:
     place = table.schema or inspect(connection).default_schema_name or "", table.name
     return (place[0].lower(), place[1].lower()) if folds_case(connection) else place
 

@@ -1,8 +1,8 @@
 """Finds what a database would delete or change besides the rows that a store names, and refuses it unless the settings accept
 it.
 
-A store names rows by the key of what they belong to. Rows of its own tables that go with others by that very key are the same
-rows; nobody has asked whether any other row may go.
+A store names rows by the key of their owner. A cascade along that key between its own tables deletes only rows that it names
+anyway; nobody has checked whether any other row may go.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,24 +61,24 @@ class Cascades:
     @classmethod
     def of(cls, database: ForeignDatabase, accepting: Literal["refused", "accepted"], tables: Sequence[DeletedTable]) -> Self:
         """Read the catalog. Raises Refused where the database can't be reached."""
-        references = references_of(database, [one.table for one in tables])
+        references = references_of(database, [deleted.table for deleted in tables])
         return cls(database.store, tuple(tables), references, accepting == "accepted", not database.sees_all)
 
     def check(self) -> Self:
         """Raise Refused if the tables are unsuitable, or if unnamed rows would go and the settings don't accept it."""
-        if faults := self._wrong_tables() + ([] if self.is_accepted else self._beyond()):
+        if faults := self._wrong_tables() + ([] if self.is_accepted else self._side_effects()):
             raise Refused(" ".join(faults))
         return self
 
     def warnings(self) -> list[str]:
         """Describe what is refused, what is accepted, and triggers, whose effects can't be foreseen."""
         triggers = [
-            f"The trigger {one.name} of the table {self._name(one.table)} of the store {self.store} runs at each deletion; what"
-            " else it deletes or changes is not looked at."
-            for one in self.references.hooks
-            if not one.is_rule
+            f"The trigger {hook.name} of the table {self._name(hook.table)} of the store {self.store} runs at each deletion;"
+            " what else it deletes or changes is not looked at."
+            for hook in self.references.hooks
+            if not hook.is_rule
         ]
-        return self._wrong_tables() + self._beyond() + triggers
+        return self._wrong_tables() + self._side_effects() + triggers
 
     @property
     def accepted_paths(self) -> str | None:
@@ -134,9 +134,9 @@ class Cascades:
 
     def about_kept(self, place: Place | None = None) -> str:
         """Say why rows of a table (default: the root) did not go, as far as the catalog tells."""
-        hooks = [one for one in self.references.hooks if one.table in self._parts(place or self.references.asked[0])]
+        hooks = [hook for hook in self.references.hooks if hook.table in self._parts(place or self.references.asked[0])]
         kinds = {True: "rule", False: "trigger"}
-        by = " or ".join(f"the {kinds[one.is_rule]} {one.name} on the table {self._name(one.table)}" for one in hooks)
+        by = " or ".join(f"the {kinds[hook.is_rule]} {hook.name} on the table {self._name(hook.table)}" for hook in hooks)
         return f"{by[:1].upper()}{by[1:] or 'The database'} kept the row: it is there after its deletion, which is undone."
 
     def _follow(self, start: Place, paths: dict[tuple[ForeignKey, str], CascadePath]) -> None:
@@ -152,19 +152,19 @@ class Cascades:
 
     def _is_own(self, key: ForeignKey) -> bool:
         # referring rows of the same owner as those they refer to are named themselves
-        there, here = self._owners.get(key.to, set()), self._owners.get(key.table, set())
+        referred, referring = self._owner_columns.get(key.to, set()), self._owner_columns.get(key.table, set())
         # With two keys a row belongs to two owners, of which only one may go. A key to a table without a primary key has
         # unknown columns.
         pairs = zip(key.columns, key.to_columns, strict=False)
-        return len(there) == 1 and any(mine in here and to in there for mine, to in pairs)
+        return len(referred) == 1 and any(column in referring and to_column in referred for column, to_column in pairs)
 
     @cached_property
-    def _owners(self) -> Mapping[Place, set[str]]:
-        # columns by which rows are named, for each table and its partitions
+    def _owner_columns(self) -> Mapping[Place, set[str]]:
+        # for each table and its partitions
         columns: dict[Place, set[str]] = {}
-        for place, one in zip(self.references.asked, self.tables, strict=True):
-            for part in self._parts(place) if one.key is not None else ():
-                columns.setdefault(part, set()).add(self._folded(one.key or ""))
+        for place, deleted in zip(self.references.asked, self.tables, strict=True):
+            for part in self._parts(place) if deleted.key is not None else ():
+                columns.setdefault(part, set()).add(self._folded(deleted.key or ""))
         return columns
 
     def _folded(self, name: str) -> str:
@@ -177,9 +177,9 @@ class Cascades:
     def _wrong_tables(self) -> list[str]:
         # a deletion from them is unpredictable, and no setting accepts them
         faults = [
-            f"{self._name(place)} of the store {self.store} is {what}, and what is deleted from it is not only its own. Name"
+            f"{self._name(place)} of the store {self.store} is {kind}, and what is deleted from it is not only its own. Name"
             " the table that holds the rows."
-            for place, what in self.references.no_tables.items()
+            for place, kind in self.references.no_tables.items()
         ]
         root, *others = dict.fromkeys(self.references.asked)
         faults += [
@@ -190,14 +190,14 @@ class Cascades:
             if self._parts(place) & self._parts(root)
         ]
         faults += [
-            f"The rule {one.name} of the table {self._name(one.table)} of the store {self.store} does something else instead of"
-            " a deletion. Drop the rule."
-            for one in self.references.hooks
-            if one.replaces
+            f"The rule {hook.name} of the table {self._name(hook.table)} of the store {self.store} does something else instead"
+            " of a deletion. Drop the rule."
+            for hook in self.references.hooks
+            if hook.replaces
         ]
         return faults
 
-    def _beyond(self) -> list[str]:
+    def _side_effects(self) -> list[str]:
         accepts = " The store accepts that." if self.is_accepted else None
         faults = []
         if self.references.hidden:
@@ -206,18 +206,20 @@ class Cascades:
         if self.paths:
             faults.append(self.accepted_paths or self._about_paths())
         faults += [
-            f"The rule {one.name} of the table {self._name(one.table)} of the store {self.store} does more at each deletion"
+            f"The rule {hook.name} of the table {self._name(hook.table)} of the store {self.store} does more at each deletion"
             f" than is asked.{accepts or f' Drop the rule, or {_ACCEPT}.'}"
-            for one in self.references.hooks
-            if one.is_rule and not one.replaces
+            for hook in self.references.hooks
+            if hook.is_rule and not hook.replaces
         ]
         return faults
 
     def _about_paths(self) -> str:
         more = f", and {len(self.paths) - _MOST} more" if len(self.paths) > _MOST else ""
-        listed = any(one.key is not None for one in self.tables)
+        has_children = any(deleted.key is not None for deleted in self.tables)
         remedy = (
-            "List a table under `children` by the column that holds the key of the unit of work, have" if listed else "Have"
+            "List a table under `children` by the column that holds the key of the unit of work, have"
+            if has_children
+            else "Have"
         )
         return (
             f"The database of the store {self.store} would delete or change more than it is told to:"

@@ -27,9 +27,9 @@ from retention_assets.sql.foreign_keys import Cascades
 
 LOCKED = "Somebody holds a lock on it; the next sweep tries again."
 SEVERAL = "Several rows have its key now, so that nobody can say which of them was planned."
-# seconds that a statement about many rows, and one about a piece of them, waits for a lock
-_MOMENT, _BLINK = 1.0, 0.1
-# seconds in which somebody who holds a row may commit
+# seconds that a statement waits for a lock: for many rows, and for a piece of them
+_LOCK_WAIT, _PIECE_LOCK_WAIT = 1.0, 0.1
+# seconds until blocked rows are tried again
 _PAUSE = 0.1
 
 Item = TypeVar("Item")
@@ -37,7 +37,7 @@ State = TypeVar("State")
 
 
 class Attempt(Enum):
-    """Attempts at the rows of a part: at all, at all again without those that somebody holds, or at a piece of it."""
+    """Attempt at a part: at all of its rows, at all except locked ones, or at a piece of it."""
 
     FIRST = "FIRST"
     SKIPPING = "SKIPPING"
@@ -45,7 +45,7 @@ class Attempt(Enum):
 
     @property
     def lock_wait(self) -> float:
-        return _BLINK if self is Attempt.PIECE else _MOMENT
+        return _PIECE_LOCK_WAIT if self is Attempt.PIECE else _LOCK_WAIT
 
 
 class RowsLocked(WriteFailed):
@@ -56,7 +56,7 @@ class RowsLocked(WriteFailed):
 
 
 @contextmanager
-def short_lock_wait(connection: Connection, seconds: float = _MOMENT) -> Iterator[None]:
+def short_lock_wait(connection: Connection, seconds: float = _LOCK_WAIT) -> Iterator[None]:
     """Shorten the lock wait of statements. Raises RowsLocked if one waits in vain."""
     dialect = connection.dialect
     if dialect.name == "postgresql":
@@ -98,9 +98,9 @@ class GuardedDelete(ABC, Generic[Item, State]):
     known: Collection[str] = ()
     # of items done
     outcome: Outcome = Outcome.DELETED
-    # bytes of what a commit without an answer may have deleted
+    # bytes of items that may be deleted already, by a commit without an answer
     _sent: dict[str, int] = field(default_factory=dict, init=False)
-    # items that failed because of others
+    # items that failed because of concurrent transactions
     _blocked: set[str] = field(default_factory=set, init=False)
     # set once any part has seen a row: another part may have deleted the last one since
     _seen: Event = field(default_factory=Event, init=False)
@@ -117,7 +117,7 @@ class GuardedDelete(ABC, Generic[Item, State]):
 
     @abstractmethod
     def delete(self, connection: Connection, going: Sequence[str], gone: Sequence[str], attempt: Attempt) -> None:
-        """Delete, and look whether it is gone; of what is `gone` already, delete what is left. Raises WriteFailed."""
+        """Delete the rows of `going`, and leftovers of what is `gone`; check that all are gone. Raises WriteFailed."""
 
     def size(self, item: Item) -> int:  # noqa: ARG002 - many tables don't tell
         """Bytes that become free."""
@@ -132,34 +132,34 @@ class GuardedDelete(ABC, Generic[Item, State]):
         return self.cascades.about_kept()
 
     def run(self, parts: Sequence[Sequence[str]], at_once: int) -> list[SweptTarget]:
-        """Delete in parts, several at once, and then what parts or others were in the way of; one outcome for each name."""
+        """Delete parts, several at once, then retry what concurrent transactions blocked. One outcome for each name."""
         with ThreadPoolExecutor(max(1, at_once)) as threads:
-            swept = {one.transaction: one for done in threads.map(self._part, parts) for one in done}
+            swept = {target.transaction: target for done in threads.map(self._part, parts) for target in done}
         if blocked := [name for part in parts for name in part if name in self._blocked]:
             sleep(_PAUSE)
-            swept |= {one.transaction: one for one in self._once_more(blocked)}
+            swept |= {target.transaction: target for target in self._once_more(blocked)}
         return [*swept.values()]
 
     def _part(self, names: Sequence[str]) -> list[SweptTarget]:
         done = self._try(names, Attempt.FIRST)
         if isinstance(done, RowsLocked):
-            # skipping locked rows may need a right that the user lacks: it goes on in pieces
+            # skipping locked rows may need a right that the user lacks: then go on in pieces
             done = self._once_more(names) or done
         return self._halve(names, done, _LockWaits(self.most_waits)) if isinstance(done, WriteFailed) else done
 
     def _once_more(self, names: Sequence[str]) -> list[SweptTarget]:
-        # nothing is returned if that fails for another reason than others
+        # empty if it fails for another reason than concurrent transactions
         done = self._try(names, Attempt.SKIPPING)
         if not isinstance(done, WriteFailed):
             return done
-        return self._halve(names, done, _LockWaits(self.most_waits)) if _is_by_others(done) else []
+        return self._halve(names, done, _LockWaits(self.most_waits)) if _is_contention(done) else []
 
     def _halve(self, names: Sequence[str], fault: WriteFailed, waits: "_LockWaits") -> list[SweptTarget]:
         waits.left = max(0, waits.left - isinstance(fault, RowsLocked))
         # pieces would fail too if the database is lost, or a SQLite file has another writer
-        as_one = fault.is_lost or (fault.is_transient and self.database.dialect == "sqlite")
-        if as_one or len(names) == 1:
-            if not as_one and waits.left and _is_by_others(fault):
+        is_hopeless = fault.is_lost or (fault.is_transient and self.database.dialect == "sqlite")
+        if is_hopeless or len(names) == 1:
+            if not is_hopeless and waits.left and _is_contention(fault):
                 self._blocked.update(names)
             return [SweptTarget(name, Outcome.FAILED, error=str(fault)) for name in names]
         swept: list[SweptTarget] = []
@@ -172,7 +172,7 @@ class GuardedDelete(ABC, Generic[Item, State]):
         def work(connection: Connection) -> list[SweptTarget]:
             swept = self.act(connection, names, attempt)
             # only the commit is left: what fails before it deletes nothing
-            self._sent.update({one.transaction: one.bytes for one in swept if one.outcome is Outcome.DELETED})
+            self._sent.update({target.transaction: target.bytes for target in swept if target.outcome is Outcome.DELETED})
             return swept
 
         try:
@@ -181,7 +181,7 @@ class GuardedDelete(ABC, Generic[Item, State]):
             return [SweptTarget(name, Outcome.WITHHELD, error=str(fault)) for name in names]
         except WriteFailed as fault:
             return fault
-        self._blocked.update(one.transaction for one in swept if one.error == LOCKED)
+        self._blocked.update(target.transaction for target in swept if target.error == LOCKED)
         return swept
 
     def act(self, connection: Connection, names: Sequence[str], attempt: Attempt) -> list[SweptTarget]:
@@ -197,7 +197,7 @@ class GuardedDelete(ABC, Generic[Item, State]):
         return self.outcomes(names, going, gone, spared, held)
 
     def surely_gone(self, connection: Connection, missing: Sequence[str], has_seen: bool) -> list[str]:
-        """Names that are gone. An empty table may be another one, in which nothing counts as gone and no row as left over."""
+        """Names that are certainly gone. An empty table may be the wrong one, where only known items count as gone."""
         if has_seen:
             self._seen.set()
         known = self._sent.keys() | set(self.known) if missing else set[str]()
@@ -231,12 +231,12 @@ class GuardedDelete(ABC, Generic[Item, State]):
             raise WriteFailed(self.why_kept if deleted < count else SEVERAL, is_lost=False, is_transient=False)
 
 
-def _is_by_others(fault: WriteFailed) -> bool:
+def _is_contention(fault: WriteFailed) -> bool:
     return fault.is_transient or isinstance(fault, RowsLocked)
 
 
 @dataclass
 class _LockWaits:
-    """Waits for locks that are left to a part."""
+    """Number of lock waits that a part may still make."""
 
     left: int

@@ -1,7 +1,6 @@
 """References: foreign keys, triggers, rules and partitions, by which a database changes more rows than a deletion names.
 
-Read from each kind of catalog, transitively. If a catalog shows only a part, it is said so: what can't be seen is not taken for
-absent.
+Read from the database's catalog, transitively. `References.hidden` tells if it shows only a part: hidden is not absent.
 """
 
 import re
@@ -58,7 +57,7 @@ class References:
     """Tables, and all others that lose or change rows with them."""
 
     asked: tuple[Place, ...]
-    # those of them and of their parts that are no tables, by what they are instead
+    # kind of each that is no table, also among their parts
     no_tables: Mapping[Place, str] = field(default_factory=dict)
     # each table itself and what a deletion from it also reaches: partitions and inheriting tables
     parts: Mapping[Place, frozenset[Place]] = field(default_factory=dict)
@@ -149,7 +148,7 @@ class _PostgreSQL(_Catalog):
         families: dict[Place, set[Place]] = {}
         for schema, name, *part in self._rows(query, places):
             families.setdefault((schema, name), set()).add((part[0], part[1]))
-        return {place: frozenset(some) for place, some in families.items()}
+        return {place: frozenset(members) for place, members in families.items()}
 
     def keys_to(self, places: Collection[Place]) -> Iterable[ForeignKey]:
         columns = (
@@ -163,13 +162,13 @@ class _PostgreSQL(_Catalog):
             " JOIN pg_class f ON f.oid = k.conrelid JOIN pg_namespace fn ON fn.oid = f.relnamespace ORDER BY k.oid"
         )
         rows = self._rows(query, places)
-        there = {row[0] for row in rows}
+        oids = {row[0] for row in rows}
         actions = {"c": "CASCADE", "n": "SET NULL", "d": "SET DEFAULT", "r": "RESTRICT"}
-        for _, copied, name, schema, table, mine, to_schema, to_table, theirs, deleted, updated in rows:
+        for _, parent, name, schema, table, referring, to_schema, to_table, referred, deleted, updated in rows:
             # Each partition has a copy of its table's key, which adds nothing.
-            if copied not in there:
+            if parent not in oids:
                 yield ForeignKey(
-                    name, (schema, table), tuple(mine), (to_schema, to_table), tuple(theirs),
+                    name, (schema, table), tuple(referring), (to_schema, to_table), tuple(referred),
                     actions.get(deleted, "NO ACTION"), actions.get(updated, "NO ACTION"),
                 )  # fmt: skip
 
@@ -183,8 +182,8 @@ class _PostgreSQL(_Catalog):
             f"SELECT wanted.*, r.rulename::text, r.is_instead {self._FROM} JOIN pg_rewrite r ON r.ev_class = c.oid"
             " WHERE r.ev_type = '4' AND r.ev_enabled <> 'D' ORDER BY r.oid"
         )
-        found = [DeleteHook((schema, table), name) for schema, table, name in self._rows(triggers, places)]
-        return found + [DeleteHook((row[0], row[1]), row[2], True, row[3]) for row in self._rows(rules, places)]
+        hooks = [DeleteHook((schema, table), name) for schema, table, name in self._rows(triggers, places)]
+        return hooks + [DeleteHook((row[0], row[1]), row[2], True, row[3]) for row in self._rows(rules, places)]
 
     _FROM = (
         "FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)"
@@ -229,18 +228,18 @@ class _SQLite(_Catalog):
             'SELECT m.name, k.id, k."table", k."from", k."to", k.on_delete, k.on_update FROM sqlite_master m,'
             " pragma_foreign_key_list(m.name) k WHERE m.type = 'table' ORDER BY m.name, k.id, k.seq"
         )
-        keys: dict[tuple[str, int], list[Any]] = {}
+        rows_by_key: dict[tuple[str, int], list[Any]] = {}
         for row in self.connection.exec_driver_sql(query):
-            keys.setdefault((row[0], row[1]), []).append(row)
-        found = []
-        for (table, _), rows in keys.items():
+            rows_by_key.setdefault((row[0], row[1]), []).append(row)
+        keys = []
+        for (table, _), rows in rows_by_key.items():
             to = rows[0][2]
             columns = tuple(row[3].lower() for row in rows)
             # A key without columns refers to the primary key.
-            theirs = tuple(row[4].lower() for row in rows if row[4]) or self._primary_key(to)
-            key = ForeignKey(None, _main(table), columns, _main(to), theirs, rows[0][5].upper(), rows[0][6].upper())
-            found.append((table, key))
-        return found
+            to_columns = tuple(row[4].lower() for row in rows if row[4]) or self._primary_key(to)
+            key = ForeignKey(None, _main(table), columns, _main(to), to_columns, rows[0][5].upper(), rows[0][6].upper())
+            keys.append((table, key))
+        return keys
 
     def _primary_key(self, table: str) -> tuple[str, ...]:
         query = "SELECT name FROM pragma_table_info(?) WHERE pk > 0 ORDER BY pk"
@@ -263,8 +262,8 @@ class _MariaDB(_Catalog):
 
     def hidden(self) -> str | None:
         grants = [str(row[0]) for row in self.connection.exec_driver_sql("SHOW GRANTS")]
-        given = {one.strip() for text in grants if (all_ := _GLOBAL.match(text)) for one in all_[1].split(",")}
-        if given & self._SHOW_ALL and not any(text.startswith("REVOKE") for text in grants):
+        rights = {right.strip() for text in grants if (match := _GLOBAL.match(text)) for right in match[1].split(",")}
+        if rights & self._SHOW_ALL and not any(text.startswith("REVOKE") for text in grants):
             return None
         return (
             "its user sees only the tables on which it may do something, and any other may refer to these. GRANT REFERENCES"
@@ -274,7 +273,7 @@ class _MariaDB(_Catalog):
     def no_tables(self, places: Collection[Place]) -> Mapping[Place, str]:
         kinds_by_place = {}
         query = "SELECT table_schema, table_name, table_type, engine FROM information_schema.tables WHERE"
-        for schema, name, kind, engine in self._about(query, ("table_schema", "table_name"), places):
+        for schema, name, kind, engine in self._rows(query, ("table_schema", "table_name"), places):
             place = self._place(schema, name)
             if place in places and kind not in ("BASE TABLE", "SYSTEM VERSIONED"):
                 kinds_by_place[place] = f"a {kind.lower()}"
@@ -289,7 +288,7 @@ class _MariaDB(_Catalog):
         columns = ("event_object_schema", "event_object_table")
         triggers = f"SELECT {', '.join(columns)}, trigger_name FROM information_schema.triggers"
         query = f"{triggers} WHERE event_manipulation = 'DELETE' AND"
-        for schema, table, name in self._about(query, columns, places):
+        for schema, table, name in self._rows(query, columns, places):
             if (place := self._place(schema, table)) in places:
                 yield DeleteHook(place, name)
 
@@ -301,19 +300,19 @@ class _MariaDB(_Catalog):
             "SELECT table_schema, table_name, constraint_name, column_name, referenced_column_name"
             " FROM information_schema.key_column_usage WHERE referenced_table_name IS NOT NULL ORDER BY ordinal_position"
         )
-        for *key, mine, theirs in self.connection.exec_driver_sql(query):
-            columns.setdefault((key[0], key[1], key[2]), []).append((mine.lower(), theirs.lower()))
+        for *key, column, to_column in self.connection.exec_driver_sql(query):
+            columns.setdefault((key[0], key[1], key[2]), []).append((column.lower(), to_column.lower()))
         query = (
             "SELECT constraint_schema, table_name, constraint_name, unique_constraint_schema, referenced_table_name,"
             " delete_rule, update_rule FROM information_schema.referential_constraints ORDER BY 1, 2, 3"
         )
-        found = []
+        keys = []
         for schema, table, name, to_schema, to_table, deleted, updated in self.connection.exec_driver_sql(query):
             pairs = columns.get((schema, table, name), [])
-            mine, theirs = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+            referring, referred = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
             place, to = self._place(schema, table), self._place(to_schema, to_table)
-            found.append(ForeignKey(name, place, mine, to, theirs, deleted.upper(), updated.upper()))
-        return found
+            keys.append(ForeignKey(name, place, referring, to, referred, deleted.upper(), updated.upper()))
+        return keys
 
     @cached_property
     def _folds(self) -> bool:
@@ -322,7 +321,7 @@ class _MariaDB(_Catalog):
     def _place(self, schema: str, name: str) -> Place:
         return (schema.lower(), name.lower()) if self._folds else (schema, name)
 
-    def _about(self, query: str, columns: tuple[str, str], places: Collection[Place]) -> Sequence[Any]:
+    def _rows(self, query: str, columns: tuple[str, str], places: Collection[Place]) -> Sequence[Any]:
         either = " OR ".join([f"({columns[0]} = %s AND {columns[1]} = %s)"] * len(places))
         values = tuple(part for place in places for part in place)
         return self.connection.exec_driver_sql(f"{query} ({either})", values).all()

@@ -1,4 +1,4 @@
-"""Retries: the one loop that repeats work after passing failures. It imports no database library."""
+"""Retries: the one loop that repeats work after transient failures. It imports no database library."""
 
 import math
 import random
@@ -32,7 +32,7 @@ class RetryPolicy:
 
 
 def retry(work: Callable[[], T], policy: RetryPolicy) -> T:
-    """Repeat work until it succeeds. Raises the failure that does not pass, or that of the last attempt."""
+    """Repeat work until it succeeds. Raises a failure that is not transient, or that of the last attempt."""
     attempt = 1
     while True:
         try:

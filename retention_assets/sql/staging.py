@@ -131,9 +131,9 @@ def shared_table(engine: Engine, kind: str, schema: pa.Schema) -> Iterator[Share
         prefix = name[: len(f"staged_{kind}_")]
         tables = "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'"
         names = connection.exec_driver_sql(f"{tables} AND starts_with(relname, '{prefix}')").scalars().all()
-    for left in names:
-        if (match := _SHARED.fullmatch(left)) and int(match[1]) < (present - _LEFT).timestamp():
-            _drop(engine, left)
+    for leftover in names:
+        if (match := _SHARED.fullmatch(leftover)) and int(match[1]) < (present - _LEFT).timestamp():
+            _drop(engine, leftover)
     try:
         yield SharedTable(Url(engine.url.render_as_string(hide_password=False)), name)
     finally:
@@ -174,22 +174,22 @@ def _texts_of(values: Sequence[Any]) -> Sequence[str]:
         return [*map(str, values)]
     if kinds == {str} and not _SPECIAL.search("".join(values)):
         return values
-    return [r"\N" if one is None else str(one).translate(_ESCAPES) for one in values]
+    return [r"\N" if value is None else str(value).translate(_ESCAPES) for value in values]
 
 
 def _insert_of(table: Table, columns: tuple[Column[Any], ...], rows: Sequence[Sequence[Any]]) -> tuple[str, tuple[Any, ...]]:
     by_column = [*zip(*rows, strict=True)]
     alike = tuple(values.count(values[0]) == len(rows) for values in by_column)
     common = (values[0] for values, is_alike in zip(by_column, alike, strict=True) if is_alike)
-    own = (values for values, is_alike in zip(by_column, alike, strict=True) if not is_alike)
-    return _insert(table, columns, alike, len(rows)), (*common, *chain.from_iterable(zip(*own, strict=True)))
+    varying = (values for values, is_alike in zip(by_column, alike, strict=True) if not is_alike)
+    return _insert(table, columns, alike, len(rows)), (*common, *chain.from_iterable(zip(*varying, strict=True)))
 
 
 @cache
 def _insert(table: Table, columns: tuple[Column[Any], ...], alike: tuple[bool, ...], rows: int) -> str:
     number = count(1)
     common = [f"?{next(number)}" if is_alike else "" for is_alike in alike]
-    values = ("(" + ", ".join(one or f"?{next(number)}" for one in common) + ")" for _ in range(rows))
+    values = ("(" + ", ".join(place or f"?{next(number)}" for place in common) + ")" for _ in range(rows))
     names = ", ".join(f'"{column.name}"' for column in columns)
     return f"INSERT INTO {table.name} ({names}) VALUES {', '.join(values)}"
 

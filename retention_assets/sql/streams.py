@@ -105,8 +105,8 @@ def batch_of(rows: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch
 @contextmanager
 def _cursor(connection: Connection, query: Select[Any]) -> Iterator[Any]:
     if connection.dialect.name == "sqlite":
-        with connection.execute(query) as found:
-            yield found.cursor
+        with connection.execute(query) as result:
+            yield result.cursor
         return
     from pymysql.cursors import SSCursor
 
@@ -120,7 +120,7 @@ def _cursor(connection: Connection, query: Select[Any]) -> Iterator[Any]:
 
 def _array(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
     if kind == INSTANT:
-        first = next((one for one in values if one is not None), None)
+        first = next((value for value in values if value is not None), None)
         return instant_columns(pa.array(values, pa.string() if isinstance(first, str) else pa.timestamp("us")))
     return pa.array(values, kind)
 
@@ -153,14 +153,14 @@ def _rows_of_copy(connection: Connection, statement: str) -> Iterator[Buffer]:
 
 
 def _types_of(query: Select[Any], schema: pa.Schema, numbers: tuple[type[Any], ...]) -> dict[str, pa.DataType]:
-    columns = zip(schema, query.selected_columns, strict=True)
-    return {field.name: pa.int64() if isinstance(one.type, numbers) else _read_as(field.type, one) for field, one in columns}
+    def type_of(field: pa.Field, column: ColumnElement[Any]) -> pa.DataType:
+        if isinstance(column.type, numbers):
+            return pa.int64()
+        # for a local time Arrow would require a zone
+        is_local = isinstance(column.type, DateTime) and not column.type.timezone
+        return pa.timestamp("us") if field.type == INSTANT and is_local else field.type
 
-
-def _read_as(kind: pa.DataType, column: ColumnElement[Any]) -> pa.DataType:
-    # for a local time Arrow would require a zone
-    is_local = isinstance(column.type, DateTime) and not column.type.timezone
-    return pa.timestamp("us") if kind == INSTANT and is_local else kind
+    return {field.name: type_of(field, column) for field, column in zip(schema, query.selected_columns, strict=True)}
 
 
 def _parsed(lines: bytearray, schema: pa.Schema, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
@@ -184,10 +184,10 @@ def copy_rows(engine: Engine, query: Select[Any], schema: pa.Schema, sees_all: b
 def _copied_rows(
     engine: Engine, query: Select[Any], schema: pa.Schema, sees_all: bool
 ) -> Generator[pa.RecordBatch, None, None]:
-    with engine.connect() as asking:
-        text = _text(asking, query)
+    with engine.connect() as connection:
+        text = _text(connection, query)
     with _copying(engine, text, sees_all) as reader:
-        if not any(_came_later(field.type) for field in reader.schema):
+        if not any(_is_unknown(field.type) for field in reader.schema):
             yield from (_cast(batch, schema) for batch in reader)
             return
     with _copying(engine, text, sees_all, anew=True) as reader:
@@ -205,8 +205,8 @@ def _copying(engine: Engine, text: str, sees_all: bool, anew: bool = False) -> I
         yield cursor.fetch_record_batch()
 
 
-def _came_later(kind: pa.DataType) -> bool:
-    # the type was created after the driver read the types: it has no name, and its values are bytes
+def _is_unknown(kind: pa.DataType) -> bool:
+    # created after the driver read the types: it has no name, and its values are bytes
     return isinstance(kind, pa.OpaqueType) and kind.type_name.startswith("unnamed")
 
 
@@ -247,9 +247,9 @@ _firsts: "WeakKeyDictionary[Engine, _FirstConnection]" = WeakKeyDictionary()
 
 
 def _conninfo(url: URL) -> str:
-    given = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in url.query.items()}
-    named = url.translate_connect_args(username="user", database="dbname")
-    return make_conninfo("", **{"application_name": "retention", **named, **given})
+    options = {key: ",".join(value) if isinstance(value, tuple) else value for key, value in url.query.items()}
+    server = url.translate_connect_args(username="user", database="dbname")
+    return make_conninfo("", **{"application_name": "retention", **server, **options})
 
 
 def _text(connection: Connection, query: Select[Any]) -> str:

@@ -52,11 +52,11 @@ def portions(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def insert_counted(connection: Connection, statement: Insert) -> int:
-    done = connection.execute(statement, execution_options={"preserve_rowcount": True})
+    result = connection.execute(statement, execution_options={"preserve_rowcount": True})
     if connection.dialect.name == "sqlite":
         # Python's driver doesn't count the rows of an INSERT that begins with WITH.
         return int(connection.exec_driver_sql("SELECT changes()").scalar_one())
-    return done.rowcount
+    return result.rowcount
 
 
 def insert_or_skip(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
@@ -71,8 +71,9 @@ def insert_or_update(
     more: Mapping[str, ColumnElement[Any]] = MappingProxyType({}),
 ) -> postgresql.Insert | sqlite.Insert:
     """Insert, or give the existing row new values of `changed`, and of other columns by `more`."""
-    new = _insert(connection, table)
-    return new.on_conflict_do_update(index_elements=list(key), set_={name: new.excluded[name] for name in changed} | {**more})
+    insert = _insert(connection, table)
+    values = {name: insert.excluded[name] for name in changed} | {**more}
+    return insert.on_conflict_do_update(index_elements=list(key), set_=values)
 
 
 def _insert(connection: Connection, table: Table) -> postgresql.Insert | sqlite.Insert:
