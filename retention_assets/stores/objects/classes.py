@@ -27,23 +27,22 @@ CLASSES = tuple(ObjectClass)
 # classes logged for every store, however large
 LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
-_WHY = {
+_REASONS = {
     ObjectClass.RESERVED: "is of a reserved realm",
     ObjectClass.YOUNG: "is young",
     ObjectClass.UNKNOWN_KIND: "is of a kind that is not known",
     ObjectClass.UNHANDLED: "is of a realm that no source speaks for",
 }
-_WORDS = pa.array([_WHY.get(name) for name in CLASSES], pa.string())
+_REASON_OF = pa.array([_REASONS.get(name) for name in CLASSES], pa.string())
 
 
 @dataclass(frozen=True)
 class ClassRules:
-    """Rules for classes.
+    """Input of `classes_of` besides the objects.
 
     `handled`: realms that some source covers; None if one covers all. A source covers the realms of its references. It covers
     all realms if one of its references has none, or if it had no reference at all and provides no realms. If objects have
-    realms, an object without one is covered only by a source that covers all. If no object has a realm, every source covers all
-    objects.
+    realms, an object without one is covered only by a source that covers all. Otherwise every source covers all objects.
     """
 
     cut_off: int
@@ -84,39 +83,39 @@ def classes_of(objects: pa.Table, retained: Bools, rules: ClassRules) -> Small:
     handled = np.array([rules.handled is None or name in rules.handled for name in names] + [rules.handled is None])[realm]
     created = as_micros(objects["created_at"])
     young = (created > rules.cut_off) | (created == NEVER)
-    found = np.where(handled, NUMBER[ObjectClass.UNREFERENCED], NUMBER[ObjectClass.UNHANDLED])
-    found[retained] = NUMBER[ObjectClass.REFERENCED]
+    classes = np.where(handled, NUMBER[ObjectClass.UNREFERENCED], NUMBER[ObjectClass.UNHANDLED])
+    classes[retained] = NUMBER[ObjectClass.REFERENCED]
     if rules.known_kinds is not None:
         kind_names, kind = words_of(objects["kind"])
         known = np.array([name in rules.known_kinds for name in kind_names] + [False])[kind]
-        found[~known] = NUMBER[ObjectClass.UNKNOWN_KIND]
-    found[young] = NUMBER[ObjectClass.YOUNG]
-    found[purging] = NUMBER[ObjectClass.REALM_PURGE]
-    found[reserved] = NUMBER[ObjectClass.RESERVED]
-    return found
+        classes[~known] = NUMBER[ObjectClass.UNKNOWN_KIND]
+    classes[young] = NUMBER[ObjectClass.YOUNG]
+    classes[purging] = NUMBER[ObjectClass.REALM_PURGE]
+    classes[reserved] = NUMBER[ObjectClass.RESERVED]
+    return classes
 
 
 def why_kept(objects: pa.Table, rules: ClassRules, holds: Sequence[Hold]) -> pa.Array:
     """Reason why each object is kept, null if it is not; `objects` has the columns of `KEPT`."""
-    why = _WORDS.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
-    return pc.coalesce(why, _held_by(objects, holds)) if holds else why
+    reasons = _REASON_OF.take(pa.array(classes_of(objects, np.zeros(len(objects), dtype=bool), rules)))
+    return pc.coalesce(reasons, _held_by(objects, holds)) if holds else reasons
 
 
 def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
     datasets, realms = (join_chunks(objects[name]).cast(pa.string()) for name in ("dataset", "realm"))
     codes = pc.binary_join_element_wise(datasets, pc.fill_null(realms, ""), "\n").dictionary_encode()
     places = [text.rsplit("\n", 1) for text in codes.dictionary.to_pylist()]
-    words = pa.nulls(len(objects), pa.string())
+    reasons = pa.nulls(len(objects), pa.string())
     for hold in holds:
-        about = [holds_dataset(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
-        mask = pa.array(about, pa.bool_()).take(codes.indices)
+        held = [holds_dataset(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
+        mask = pa.array(held, pa.bool_()).take(codes.indices)
         if hold.transactions is not None and pc.any(mask).as_py():
             rows = pc.indices_nonzero(mask)
             at = np.zeros(len(objects), dtype=bool)
             at[rows] = protecting(join_chunks(objects["key"]).take(rows).to_pylist(), hold.transactions)
             mask = pa.array(at)
-        words = pc.coalesce(words, pc.if_else(mask, f"is held by {hold.name or 'a hold without a name'}", None))
-    return words
+        reasons = pc.coalesce(reasons, pc.if_else(mask, f"is held by {hold.name or 'a hold without a name'}", None))
+    return reasons
 
 
 # attribute `referenced` by class; unknown for all others
@@ -129,22 +128,23 @@ UNKNOWN = "unknown"
 
 
 def log_lines(folder: ScanFolder, result: ScanResult, settings: ObjectsSettings, datasets: Sequence[str]) -> pa.Table:
-    asked = set(datasets)
-    tables = [dataset_lines({known.name: known.realm for known in result.datasets if known.name in asked and known.realm})]
+    wanted = set(datasets)
+    realms = {scanned.name: scanned.realm for scanned in result.datasets if scanned.name in wanted and scanned.realm}
+    tables = [dataset_lines(realms)]
     classes = pa.array([str(name) for name in (CLASSES if result.scanned <= settings.rows_up_to else LOGGED)])
-    names = pa.array(sorted(asked), pa.string())
+    names = pa.array(sorted(wanted), pa.string())
     for rows in read_classes(folder):
-        kept = _is_in(rows["class"], classes) & _is_in(rows["dataset"], names)
-        if kept.any():
-            tables.append(object_lines(rows if kept.all() else rows.filter(pa.array(kept))))
+        mask = _is_in(rows["class"], classes) & _is_in(rows["dataset"], names)
+        if mask.any():
+            tables.append(object_lines(rows if mask.all() else rows.filter(pa.array(mask))))
     return pa.concat_tables(tables)
 
 
-def _is_in(column: pa.ChunkedArray, words: pa.Array) -> Bools:
+def _is_in(column: pa.ChunkedArray, texts: pa.Array) -> Bools:
     array = join_chunks(column)
-    there = np.append(pc.is_in(array.dictionary, words).to_numpy(zero_copy_only=False), False)
-    kept: Bools = there[integers(array.indices, len(array.dictionary))]
-    return kept
+    is_in = np.append(pc.is_in(array.dictionary, texts).to_numpy(zero_copy_only=False), False)
+    mask: Bools = is_in[integers(array.indices, len(array.dictionary))]
+    return mask
 
 
 def dataset_lines(realms: Mapping[str, str | None]) -> pa.Table:
@@ -155,11 +155,11 @@ def dataset_lines(realms: Mapping[str, str | None]) -> pa.Table:
 def object_lines(rows: pa.Table) -> pa.Table:
     """Lines of objects (rows of `KEPT` and `class`), with their witnesses if there is a column of these."""
     columns = {name: join_chunks(rows[name]) for name in rows.column_names}
-    words, created = columns["class"].dictionary_decode().cast(pa.string()), columns["created_at"]
-    number = pc.index_in(words, pa.array([str(name) for name in CLASSES]))
-    judged = pc.is_in(words, pa.array([str(name) for name in REFERENCED]))
+    classes, created = columns["class"].dictionary_decode().cast(pa.string()), columns["created_at"]
+    number = pc.index_in(classes, pa.array([str(name) for name in CLASSES]))
+    judged = pc.is_in(classes, pa.array([str(name) for name in REFERENCED]))
     attributes = {
-        "class": words,
+        "class": classes,
         "referenced": pa.array([REFERENCED.get(name, UNKNOWN) for name in CLASSES]).take(number),
         "kind": columns["kind"].cast(pa.string()),
         "realm": columns["realm"].cast(pa.string()),

@@ -166,7 +166,7 @@ class ObjectDeletion:
             self._place.check_known()
 
     def is_freed(self, planned: PlannedObject) -> bool:
-        """Tell if an earlier sweep began to delete a missing object and it exists in no version either."""
+        """Tell if an earlier sweep began to delete a missing object, and no version of it is left."""
         if not planned.freed_before:
             return False
         return self.rows is not None or not self._place.may_keep(planned.key, _version_of(planned))
@@ -178,10 +178,10 @@ class ObjectDeletion:
         return open_place(self.settings.data_root, self.settings.guarded)
 
     def _unplanned(self, targets: Sequence[Target]) -> list[SweptTarget]:
-        there = set(self.find([target.transaction for target in targets])["key"].to_pylist())
+        present = set(self.find([target.transaction for target in targets])["key"].to_pylist())
         return [
             SweptTarget(target.transaction, Outcome.SPARED, error=NO_NOTE)
-            if target.transaction in there
+            if target.transaction in present
             else SweptTarget(target.transaction, Outcome.ALREADY_GONE)
             for target in targets
         ]
@@ -217,9 +217,9 @@ class ObjectDeletion:
             )
 
         swept = self._place.delete(due, check, permit, self.pace, parallelism) if due else []
-        return [self._counted(result, by_key[result.transaction]) for result in swept] + failed
+        return [self._with_freed(result, by_key[result.transaction]) for result in swept] + failed
 
-    def _counted(self, result: SweptTarget, target: Target) -> SweptTarget:
+    def _with_freed(self, result: SweptTarget, target: Target) -> SweptTarget:
         # An earlier sweep may have freed it before it was killed.
         if result.outcome is not Outcome.ALREADY_GONE or not target.begun_earlier:
             return result

@@ -51,15 +51,15 @@ class CodedEdges:
 
         ends = ("from", "to")
         batches = [[folder.fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
-        known = distinct(np.concatenate([one for both in batches for one in both]))
+        known = distinct(np.concatenate([hashes for pair in batches for hashes in pair]))
         index = SortedFingerprints(known)
-        codes = [[index.find(one) for one in both] for both in batches]
+        codes = [[index.find(hashes) for hashes in pair] for pair in batches]
         del batches
         texts, numbers, realms = list[pa.Array](), list[Ints](), list[pa.Array]()
         seen = np.zeros(len(known), dtype=bool)
-        for table, both in zip(read(), codes, strict=True):
+        for table, pair in zip(read(), codes, strict=True):
             realms.append(join_chunks(table["realm"]).dictionary_encode())
-            for name, places in zip(ends, both, strict=True):
+            for name, places in zip(ends, pair, strict=True):
                 nodes, first = np.unique(places, return_index=True)
                 new = ~seen[nodes]
                 texts.append(join_chunks(table[name]).take(pa.array(first[new])).cast(pa.large_string()))
@@ -68,20 +68,20 @@ class CodedEdges:
         order = np.empty(len(known), dtype=np.int64)
         order[np.concatenate(numbers)] = np.arange(len(known))
         keys = pa.concat_arrays(texts)
-        for table, both in zip(read(), codes, strict=True):
-            for name, places in zip(ends, both, strict=True):
+        for table, pair in zip(read(), codes, strict=True):
+            for name, places in zip(ends, pair, strict=True):
                 np.take(order, places, out=places)
                 if not keys.take(pa.array(places)).equals(join_chunks(table[name]).cast(pa.large_string())):
                     raise Refused(
                         "Two keys of edges have the same fingerprint, which happens once in many thousand years. Scan again."
                     )
-        begins, targets = (np.concatenate([both[at] for both in codes]) for at in (0, 1))
+        begins, targets = (np.concatenate([pair[at] for pair in codes]) for at in (0, 1))
         names, realm = words_of(join_chunks(pa.chunked_array(realms).unify_dictionaries()))
         return cls(begins, targets, np.where(realm == len(names), -1, realm), keys, tuple(names))
 
     def reached(self, front: Ints, *, back: bool = False) -> tuple[Ints, Ints]:
         """All states that edges lead to from the front (sorted, distinct), including starts that are reached again, and the
-        index of the start of each; or `back`, in whatever realm the edges are. A state is a scope and a node in one number."""
+        index of each one's start. A state is a scope and a node in one number. `back` follows edges of all realms backwards."""
         begins, ends = (self.ends, self.begins) if back else (self.begins, self.ends)
         order, nodes = np.argsort(begins, kind="stable"), len(self.keys)
         targets = ends[order]
@@ -133,15 +133,15 @@ class _Seen:
 def find_kept(
     listed: ListedObjects, tasks: int, edges: Sequence[str], rules: ClassRules, holds: Sequence[Hold], number: int
 ) -> ReferenceRuns:
-    """Write objects that rules or holds keep and at which edges begin, in the form of references: those of every `tasks`-th
-    part of the listing."""
+    """Write, like references, objects that rules or holds keep and at which edges begin; of every `tasks`-th part of the
+    listing."""
     folder, hashes, names = listed.folder, list[Hashes](), ReferredNames()
     begins = SortedFingerprints(in_order([folder.read_values(f"{part}.begins").values for part in edges]))
     for part in range(number, len(listed.parts), tasks):
         for table in listed.read(part, KEPT):
-            near = table.filter(pa.array(begins.has(folder.fingerprints.of(join_chunks(table["key"])))))
-            near = near.filter(pc.is_valid(why_kept(near, rules, holds)))
-            texts, realms = join_chunks(near["key"]), join_chunks(near["realm"]).cast(pa.string())
+            objects = table.filter(pa.array(begins.has(folder.fingerprints.of(join_chunks(table["key"])))))
+            kept = objects.filter(pc.is_valid(why_kept(objects, rules, holds)))
+            texts, realms = join_chunks(kept["key"]), join_chunks(kept["realm"]).cast(pa.string())
             hashes.append(folder.fingerprints.of(texts, realms))
             names.realms.update(pc.unique(realms).to_pylist())
     return ReferenceRuns([folder.write_values(f"edges/kept-{number:05d}", in_order(hashes))], names)
@@ -165,14 +165,14 @@ def close_edges(
     realms = references.names.realms | kept.names.realms
     others = sorted({name for name in realms if name is not None}.difference(edges.names)) if len(everywhere) else []
     names = [*edges.names, *others]
-    begins = [everywhere, *(distinct(np.append(everywhere, some)) for some in own), *[everywhere] * len(others)]
+    begins = [everywhere, *(distinct(np.append(everywhere, places)) for places in own), *[everywhere] * len(others)]
     scopes = [EVERYWHERE, *range(REALMS, REALMS + len(names))]
-    asked = list(zip([None, *names], (edges.keys.take(pa.array(some)) for some in begins), strict=True))
-    named, held = (
-        np.concatenate([scope * nodes + some[mask] for scope, some, mask in zip(scopes, begins, masks, strict=True)])
+    asked = list(zip([None, *names], (edges.keys.take(pa.array(places)) for places in begins), strict=True))
+    named, kept_states = (
+        np.concatenate([scope * nodes + places[mask] for scope, places, mask in zip(scopes, begins, masks, strict=True)])
         for masks in (_are_named(folder, asked, references), _are_named(folder, asked, kept))
     )
-    states = edges.reached(distinct(np.append(named, held)))[0]
+    states = edges.reached(distinct(np.append(named, kept_states)))[0]
     in_all = np.zeros(nodes, dtype=bool)
     for retained in (named, states):
         in_all[retained[retained < nodes]] = True

@@ -78,11 +78,11 @@ class ReferredNames:
 
     @classmethod
     def all_of(cls, every: Iterable["ReferredNames"]) -> "ReferredNames":
-        known = list(every)
-        return cls({realm for names in known for realm in names.realms}, {depth for names in known for depth in names.depths})
+        parts = list(every)
+        return cls({realm for names in parts for realm in names.realms}, {depth for names in parts for depth in names.depths})
 
     def note(self, references: pa.RecordBatch, names_folders: bool) -> Bools | None:
-        """Return a mask of the references that name folders; None if there are none."""
+        """Add realms and depths of references; return a mask of those that name folders, None if there are none."""
         keys, realms = references["object"], references["realm"]
         if realms.null_count < len(realms):
             self.realms.update(pc.unique(realms).to_pylist())
@@ -112,14 +112,13 @@ def lookups(
     fingerprints: Fingerprints, keys: pa.Array, realms: pa.Array | None, by: ReferredNames, own: Hashes | None = None
 ) -> Iterator[Lookup]:
     """All lookups of some keys. `own` are their fingerprints in their realms, if known."""
-    lonely = realms is None or realms.null_count == len(realms)
-    spaces = [realms] if by.realms - {None} or lonely else []
-    if None in by.realms and not lonely:
+    without_realms = realms is None or realms.null_count == len(realms)
+    spaces = [realms] if by.realms - {None} or without_realms else []
+    if None in by.realms and not without_realms:
         spaces.append(None)
     for number, space in enumerate(spaces):
-        known = own if number == 0 and (space is not None or lonely) else None
-        hashes = fingerprints.of(keys, space) if known is None else known
-        yield Lookup(hashes, None, keys)
+        hashes = own if number == 0 and (space is not None or without_realms) else None
+        yield Lookup(fingerprints.of(keys, space) if hashes is None else hashes, None, keys)
     for depth in sorted(by.depths):
         # beginning of each key up to and including its `depth`-th slash; null if it has fewer
         pattern = f"^(?P<folder>(?:[^/]*/){{{depth}}})"
@@ -178,18 +177,18 @@ class SortedFingerprints:
         end = self._begins.take(slot, mode="clip")
         value = self._values.take(at, mode="clip")
         # An empty slot begins where the next one does, so it contains nothing.
-        found = np.where((value == wanted) & (at < end), at, -1)
+        indexes = np.where((value == wanted) & (at < end), at, -1)
         waiting = np.flatnonzero((value < wanted) & (at + 1 < end))
         at, end, wanted = at[waiting], end[waiting], wanted[waiting]
         while len(waiting):
             at += 1
             value = self._values.take(at)
             same = value == wanted
-            found[waiting[same]] = at[same]
+            indexes[waiting[same]] = at[same]
             more = (value < wanted) & (at + 1 < end)
             waiting, at, end, wanted = waiting[more], at[more], end[more], wanted[more]
-        return found
+        return indexes
 
     def has(self, wanted: Hashes) -> Bools:
-        there: Bools = self.find(wanted) >= 0
-        return there
+        mask: Bools = self.find(wanted) >= 0
+        return mask

@@ -30,6 +30,7 @@ RANGE_SHIFT = 64 - 8
 ROWS = 1 << 17
 # references of a share held in memory
 _RUN = 1 << 22
+# bytes before the fingerprints of a file: offsets of the ranges
 _HEAD = (RANGES + 1) * 8
 OBJECTS, CLASSES = "objects", "classes"
 FOLDERS = (OBJECTS, CLASSES, "references", "asked", "retained", "edges", "matched")
@@ -46,6 +47,7 @@ LISTED = pa.schema(
         pa.field("fingerprint", pa.uint64()),
     ]
 )
+# what log lines, and reasons to keep an object, are made of
 KEPT = ("key", "realm", "kind", "dataset", "size", "created_at")
 CLASS = pa.schema([pa.field("class", pa.dictionary(pa.int8(), pa.string()))])
 _WORDS = ("realm", "kind", "dataset")
@@ -65,16 +67,16 @@ S = TypeVar("S", bound=Sized)
 
 def gathered(parts: Iterable[S], least: int) -> Iterator[list[S]]:
     """Group consecutive parts, so that each group but the last has at least this many rows. Empty parts are left out."""
-    held, rows = list[S](), 0
+    group, rows = list[S](), 0
     for part in parts:
         if len(part):
-            held.append(part)
+            group.append(part)
             rows += len(part)
         if rows >= least:
-            yield held
-            held, rows = [], 0
-    if held:
-        yield held
+            yield group
+            group, rows = [], 0
+    if group:
+        yield group
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ class ScanFolder:
         """Open a Parquet file for writing; uncompressed on local disks, where compression costs more than it saves."""
         files, path = self.place(name)
         words = [column.name for column in schema if pa.types.is_dictionary(column.type)]
-        packed = "none" if isinstance(files, pafs.LocalFileSystem) else "lz4"
+        compression = "none" if isinstance(files, pafs.LocalFileSystem) else "lz4"
         return pq.ParquetWriter(
-            path, schema, filesystem=files, compression=packed, use_dictionary=words, write_statistics=False
+            path, schema, filesystem=files, compression=compression, use_dictionary=words, write_statistics=False
         )
 
     def reader(self, name: str) -> pq.ParquetFile:
@@ -148,8 +150,8 @@ class ScanFolder:
         files, path = self.place(name)
         with files.open_input_file(path) as source:
             begins = np.frombuffer(source.read_at(_HEAD, 0), dtype=np.int64)
-            begin, behind = int(begins[first]), int(begins[end])
-            values = np.frombuffer(source.read_at((behind - begin) * 8, _HEAD + begin * 8), dtype=np.uint64)
+            start, stop = int(begins[first]), int(begins[end])
+            values = np.frombuffer(source.read_at((stop - start) * 8, _HEAD + start * 8), dtype=np.uint64)
         return RangedValues(begins, first, values)
 
 
@@ -209,13 +211,13 @@ class ListingRows:
 
 def write_listing(settings: ObjectsSettings, folder: ScanFolder, rows: ShareRows) -> tuple[str, int]:
     """Write a share; return its file, and its rows that are in no reserved realm."""
-    only, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
+    only_dataset, part, counted = constant_dataset(settings), f"{rows.name}.parquet", 0
     with folder.writer(f"{OBJECTS}/{part}", LISTED) as writer:
         for batches in gathered((with_names(batch, settings) for batch in rows), ROWS):
             table = pa.Table.from_batches(batches)
             table = table if len(batches) == 1 else table.unify_dictionaries().combine_chunks()
             hashes = folder.fingerprints.of(join_chunks(table["key"]), join_chunks(table["realm"]))
-            columns = [_column(table, column, only) for column in LISTED if column.name != "fingerprint"]
+            columns = [_column(table, column, only_dataset) for column in LISTED if column.name != "fingerprint"]
             writer.write_table(pa.table([*columns, pa.array(hashes)], schema=LISTED))
             names, codes = words_of(table["realm"])
             reserved = np.array([is_reserved(name) for name in names] + [False])
@@ -258,9 +260,9 @@ class ReferenceRuns:
 
     @classmethod
     def all_of(cls, every: Iterable["ReferenceRuns"]) -> "ReferenceRuns":
-        known = list(every)
-        runs = [run for part in known for run in part.runs if run.values]
-        return cls(runs, ReferredNames.all_of(part.names for part in known))
+        parts = list(every)
+        runs = [run for part in parts for run in part.runs if run.values]
+        return cls(runs, ReferredNames.all_of(part.names for part in parts))
 
 
 def write_references(folder: ScanFolder, rows: ShareRows) -> ReferenceRuns:

@@ -1,7 +1,7 @@
-"""Due keys of a sweep, and hits: references to them, written in the order of fingerprints so that a lookup reads few rows, and
-witnesses among them. If sources may name folders, each folder above a due key has a fingerprint too, as naming it means every
-key in it. A lookup compares whole keys. A reference without a realm names its key in every realm; an object without a realm is
-named by references of any realm."""
+"""Due keys of a sweep; hits, which are references to them; and witnesses, the hits that people are shown. Hits are written in
+the order of fingerprints, so that a lookup reads few rows. If sources may name folders, each folder above a due key has a
+fingerprint too, as naming it means every key in it. A lookup compares whole keys. A reference without a realm names its key in
+every realm; an object without a realm is named by references of any realm."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,10 +119,10 @@ class DueFingerprints:
 
     def has(self, wanted: Hashes) -> Bools:
         """Mask of the fingerprints that are due. A single bucket stays in memory; several are read again each time."""
-        found = np.zeros(len(wanted), dtype=bool)
+        mask = np.zeros(len(wanted), dtype=bool)
         for bucket in range(len(self.buckets) if len(wanted) else 0):
-            found |= (self._only if len(self.buckets) == 1 else self.load(bucket)).has(wanted)
-        return found
+            mask |= (self._only if len(self.buckets) == 1 else self.load(bucket)).has(wanted)
+        return mask
 
 
 HITS = pa.schema(
@@ -151,8 +151,8 @@ def hits_of(columns: Mapping[str, Any], source: pa.Array | int, at: Ints, folder
     """Build rows of HITS; by default they lead over no edge."""
     rows = len(at)
     numbers = source if isinstance(source, pa.Array) else pa.repeat(pa.scalar(source, pa.int32()), rows)
-    usual = {"folder": pa.repeat(folder, rows), "over": pa.nulls(rows, pa.string()), "across": pa.repeat(False, rows)}
-    return pa.table({**usual, **columns, "source": numbers, "at": pa.array(at)}).select(HITS.names)
+    defaults = {"folder": pa.repeat(folder, rows), "over": pa.nulls(rows, pa.string()), "across": pa.repeat(False, rows)}
+    return pa.table({**defaults, **columns, "source": numbers, "at": pa.array(at)}).select(HITS.names)
 
 
 def write_hits(folder: ScanFolder, name: str, hits: pa.Table) -> Run:
@@ -202,16 +202,16 @@ class FindReferences:
             before += len(batch)
 
     @cached_property
-    def _known(self) -> list[SortedFingerprints]:
+    def _asked(self) -> list[SortedFingerprints]:
         # Leading keys are few, so they are only looked up with the first bucket.
-        others = [self.leading.load(at) for at in range(len(self.leading.buckets))] if self.bucket == 0 else []
-        return [self.wanted.load(self.bucket), *others]
+        leading = [self.leading.load(at) for at in range(len(self.leading.buckets))] if self.bucket == 0 else []
+        return [self.wanted.load(self.bucket), *leading]
 
     def _has(self, hashes: Hashes) -> Bools:
-        first, *others = (known.has(hashes) for known in self._known)
-        for more in others:
-            first |= more
-        return first
+        mask = np.zeros(len(hashes), dtype=bool)
+        for asked in self._asked:
+            mask |= asked.has(hashes)
+        return mask
 
 
 @dataclass(frozen=True)
@@ -239,24 +239,24 @@ class Hits:
     def of(self, keys: pa.Array) -> pa.Table:
         """Hits that name the keys in any realm: rows of HITS with `asked`, the index of the key, and `run`."""
         values, order = self._index
-        found = [_WITH_PLACES.empty_table()]
+        tables = [_WITH_PLACES.empty_table()]
         if not len(values) or not len(keys):
-            return found[0]
+            return tables[0]
         for way in lookups(self.folder.fingerprints, keys, None, ReferredNames({None}, set(self.depths))):
             begins = np.searchsorted(values, way.hashes, "left")
             counts = np.searchsorted(values, way.hashes, "right") - begins
-            mine = np.flatnonzero(counts)
-            if not len(mine):
+            named = np.flatnonzero(counts)
+            if not len(named):
                 continue
-            asked = np.repeat(mine, counts[mine])
-            within = np.arange(len(asked)) - np.repeat(np.cumsum(counts[mine]) - counts[mine], counts[mine])
+            asked = np.repeat(named, counts[named])
+            within = np.arange(len(asked)) - np.repeat(np.cumsum(counts[named]) - counts[named], counts[named])
             rows, at = self._rows(order[begins[asked] + within])
             rows = rows.take(pa.array(at))
             same = flags(pc.equal(rows["key"], way.names.take(pa.array(asked)).cast(pa.string())))
             same &= flags(rows["folder"]) == way.folders
             places = asked if way.rows is None else way.rows[asked]
-            found.append(rows.append_column("asked", pa.array(places, pa.int64())).filter(pa.array(same)))
-        return pa.concat_tables(found)
+            tables.append(rows.append_column("asked", pa.array(places, pa.int64())).filter(pa.array(same)))
+        return pa.concat_tables(tables)
 
     def _rows(self, numbers: Ints) -> tuple[pa.Table, Ints]:
         # distinct hits, and the index of each requested one among them
@@ -304,17 +304,16 @@ WITNESSES = pa.schema(
 def witnesses_among(hits: Hits, labels: tuple[str, ...], objects: pa.Table) -> tuple[pa.Array, pa.Table]:
     """Indexes of the objects (realm, key) that are referred to, and a witness for each: rows of WITNESSES. The witness is the
     first source in order that names the object; edges count only if no source does."""
-    found = hits.of(text_of(objects["key"]))
-    realms = text_of(objects["realm"]).take(join_chunks(found["asked"]))
-    lonely = flags(pc.is_null(realms))
+    rows = hits.of(text_of(objects["key"]))
+    realms = text_of(objects["realm"]).take(join_chunks(rows["asked"]))
     # Two nulls do not compare equal, so null realms are handled apart.
-    counts = lonely | flags(pc.equal(join_chunks(found["realm"]), realms))
-    counts |= flags(pc.is_null(found["realm"])) & ~flags(found["across"])
-    found = found.filter(pa.array(counts))
-    first = first_of_each(found, np.asarray(found["asked"], dtype=np.int64))
+    counts = flags(pc.is_null(realms)) | flags(pc.equal(join_chunks(rows["realm"]), realms))
+    counts |= flags(pc.is_null(rows["realm"])) & ~flags(rows["across"])
+    rows = rows.filter(pa.array(counts))
+    first = first_of_each(rows, np.asarray(rows["asked"], dtype=np.int64))
     places = join_chunks(first["asked"])
-    mine = objects.take(places)
+    named = objects.take(places)
     sources = pa.array(labels, pa.string()).take(join_chunks(first["source"]))
     return places, pa.table(
-        [text_of(mine["realm"]), text_of(mine["key"]), sources, join_chunks(first["from"])], schema=WITNESSES
+        [text_of(named["realm"]), text_of(named["key"]), sources, join_chunks(first["from"])], schema=WITNESSES
     )

@@ -30,7 +30,7 @@ from retention_assets.stores.objects.scan_result import ObjectClass
 
 # values looked up at a time, to bound memory
 _PART = 1 << 18
-_FILE = "retained/bloom"
+_BLOOM_FILE = "retained/bloom"
 _WORD = 64
 
 
@@ -68,17 +68,17 @@ class Bloom:
 
     def has(self, wanted: Hashes) -> Bools:
         """Mask of wanted that may be elements. There are no false negatives."""
-        found = np.ones(len(wanted), dtype=bool)
+        mask = np.ones(len(wanted), dtype=bool)
         for begin in range(0, len(wanted), _PART):
             left = np.arange(begin, min(begin + _PART, len(wanted)))
             first, step = self._seeds(wanted[left])
             for number in range(self.size.hashes):
                 places = self._place(first, step, number)
-                held = self.bits.take((places >> np.uint64(3)).astype(np.int64))
-                keep = (held >> (places & np.uint64(7)).astype(np.uint8)) & 1 == 1
-                found[left[~keep]] = False
+                octets = self.bits.take((places >> np.uint64(3)).astype(np.int64))
+                keep = (octets >> (places & np.uint64(7)).astype(np.uint8)) & 1 == 1
+                mask[left[~keep]] = False
                 left, first, step = left[keep], first[keep], step[keep]
-        return found
+        return mask
 
     def _seeds(self, values: Hashes) -> tuple[Hashes, Hashes]:
         step = values ^ (values >> np.uint64(30))
@@ -98,7 +98,7 @@ def fill_bloom(folder: ScanFolder, size: BloomSize, names: Sequence[str], _: int
     bloom = Bloom(size)
     for name in names:
         bloom.add(folder.read_values(name).values)
-    folder.write_bytes(_FILE, bloom.bits)
+    folder.write_bytes(_BLOOM_FILE, bloom.bits)
 
 
 # objects per run
@@ -106,7 +106,7 @@ _ASKED = 1 << 22
 # least references looked up together; for fewer, calls cost more than lookups
 _CELL = 1 << 16
 _COLUMNS = ("realm", "kind", "dataset", "size", "created_at")
-_WORDS = pa.array([str(name) for name in NAMES], pa.string())
+_CLASS_NAMES = pa.array([str(name) for name in NAMES], pa.string())
 # most groups counted in a dense array
 _FEW = 1 << 16
 
@@ -125,29 +125,29 @@ def ask_objects(listed: ListedObjects, by: ReferredNames, has_realms: bool, numb
     folder, runs, rows = listed.folder, list[AskedRun](), 0
     # If objects are named in one way and not by folders, their own fingerprints suffice.
     bare = not (by.depths or (None in by.realms and has_realms))
-    held: list[tuple[Hashes, npt.NDArray[np.uint32] | None]] = []
+    pieces: list[tuple[Hashes, npt.NDArray[np.uint32] | None]] = []
 
     def close() -> None:
         nonlocal rows
         if not rows:
             return
         name = f"asked/{number:05d}-{len(runs):04d}"
-        values = np.concatenate([hashes for hashes, _ in held]) if held else np.zeros(0, dtype=np.uint64)
+        values = np.concatenate([hashes for hashes, _ in pieces]) if pieces else np.zeros(0, dtype=np.uint64)
         order = folder.write_ranges(name, values)
-        places = [at for _, at in held if at is not None]
+        places = [at for _, at in pieces if at is not None]
         folder.write_bytes(f"{name}.rows", np.concatenate(places)[order] if places else order.astype(np.uint32))
         runs.append(AskedRun(name, rows, len(values)))
-        held.clear()
+        pieces.clear()
         rows = 0
 
     for table in listed.read(number, ["fingerprint"] if bare else ["key", "realm", "fingerprint"]):
         own = join_chunks(table["fingerprint"]).to_numpy()
         if bare:
-            held.append((own, None))
+            pieces.append((own, None))
         else:
             every = np.arange(rows, rows + len(table), dtype=np.uint32)
             ways = lookups(folder.fingerprints, join_chunks(table["key"]), join_chunks(table["realm"]), by, own)
-            held += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
+            pieces += [(way.hashes, every if way.rows is None else every[way.rows]) for way in ways]
         rows += len(table)
         if rows >= _ASKED:
             close()
@@ -188,7 +188,7 @@ class MatchObjects:
 
         references = [read(run for run in self.references if run.source == source) for source in range(self.sources)]
         beside, asked = read(self.over), read(self.asked)
-        bloom = Bloom(self.bloom, np.frombuffer(self.folder.read_bytes(_FILE), dtype=np.uint8)) if self.bloom else None
+        bloom = Bloom(self.bloom, np.frombuffer(self.folder.read_bytes(_BLOOM_FILE), dtype=np.uint8)) if self.bloom else None
         met = [np.zeros(len(run.values), dtype=bool) for run in asked]
         places = [0] * len(asked)
         distinct, matched, counts = 0, 0, [0] * self.sources
@@ -228,12 +228,12 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
     sizes = np.zeros(RANGES, dtype=np.int64)
     for run in references:
         sizes += np.diff(run.begins)
-    begin, held = first, 0
+    begin, count = first, 0
     for number in range(first, end):
-        if number > begin and held + sizes[number] > _CELL:
+        if number > begin and count + sizes[number] > _CELL:
             yield begin, number
-            begin, held = number, 0
-        held += sizes[number]
+            begin, count = number, 0
+        count += sizes[number]
     if begin < end:
         yield begin, end
 
@@ -280,7 +280,7 @@ def judge_objects(
                 part = hit[begin : begin + len(table)]
                 classes = classes_of(table, part, rules)
                 add_groups(groups, count_groups(table, classes))
-                names = pa.DictionaryArray.from_arrays(pa.array(classes), _WORDS)
+                names = pa.DictionaryArray.from_arrays(pa.array(classes), _CLASS_NAMES)
                 writer.write_table(pa.table([names], schema=CLASS))
                 begin += len(table)
     return groups
@@ -309,13 +309,13 @@ def count_groups(table: pa.Table, classes: Small) -> dict[Group, tuple[int, int]
     halves = [np.bincount(place, half).astype(np.int64) for half in (sizes >> 32, sizes & 0xFFFFFFFF)]
     counts = np.bincount(place)
     there = np.flatnonzero(counts)
-    found: dict[Group, tuple[int, int]] = {}
-    columns = (there if place is code else code[there], *(one[there] for one in (counts, *halves)))
-    for number, objects, upper, lower in zip(*(one.tolist() for one in columns), strict=True):
-        said: list[str] = []
+    groups: dict[Group, tuple[int, int]] = {}
+    columns = (there if place is code else code[there], *(numbers[there] for numbers in (counts, *halves)))
+    for number, objects, upper, lower in zip(*(column.tolist() for column in columns), strict=True):
+        group: list[str] = []
         for names in reversed(words):
             number, at = divmod(number, len(names))
-            said.append(names[at])
-        dataset, kind, realm = said
-        found[realm, kind, dataset, NAMES[number]] = (objects, (upper << 32) + lower)
-    return found
+            group.append(names[at])
+        dataset, kind, realm = group
+        groups[realm, kind, dataset, NAMES[number]] = (objects, (upper << 32) + lower)
+    return groups

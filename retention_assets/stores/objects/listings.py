@@ -1,6 +1,6 @@
-"""Listings: all objects of a store, in shares that many tasks read at once; here of a folder of a disk, a prefix of a bucket,
-or whatever else fsspec opens, and lists that were finished before, beside the place of their objects: only the place knows
-what exists now."""
+"""Listings of all objects of a store, in shares that many tasks read at once: of a place (a folder of a disk, a prefix of a
+bucket, or whatever else fsspec opens), or a finished list, with the place of its objects: only the place knows what exists
+now."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +25,26 @@ from retention_assets.stores.objects.sources.parquet import ParquetObjects
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
 from retention_assets.stores.objects.tables import BATCH, OBJECTS, constant_dataset, first_level_datasets, objects_batch
 from retention_assets.stores.places import Entry, is_on_s3, open_place
+
+
+class ObjectListing(Protocol):
+    """A listing. It and its shares are sent to tasks by value, so connections are opened where they are used."""
+
+    def begin(self) -> datetime:
+        """Instant from which the listing is valid: the store's own clock, or the time at which a finished listing was made."""
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Split the listing into about this many small, disjoint parts that leave nothing out."""
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them. Raises if the share
+        cannot be listed completely."""
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Objects present now under the given keys, as `tables.OBJECTS`, from the place itself and not from a finished list."""
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        """Sorted names of the datasets; None if only a complete listing can tell."""
 
 
 @dataclass(frozen=True)
@@ -76,26 +96,6 @@ class PathObjects:
         return objects_batch(keys, shown, {"size": size, "created_at": pa.array(created).cast(INSTANT), "condition": condition})
 
 
-class ObjectListing(Protocol):
-    """A listing. It and its shares are sent to tasks by value, so connections are opened where they are used."""
-
-    def begin(self) -> datetime:
-        """Instant from which the listing is valid: the store's own clock, or the time at which a finished listing was made."""
-
-    def shares(self, wanted: int) -> Sequence[Any]:
-        """Split the listing into about this many small, disjoint parts that leave nothing out."""
-
-    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
-        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them. Raises if the share
-        cannot be listed completely."""
-
-    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Objects present now under the given keys, as `tables.OBJECTS`, from the place itself and not from a finished list."""
-
-    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
-        """Sorted names of the datasets; None if only a complete listing can tell."""
-
-
 @dataclass(frozen=True)
 class FinishedListing:
     """A finished list, and the place of its objects if the settings name it. `kind` is the list's name in the settings; with
@@ -125,15 +125,15 @@ class FinishedListing:
                 f"Where the objects are that the listing of kind {self.kind} names is not known, so that none can be looked at"
                 " or deleted. Set `listing.path` to the folder or prefix that holds them."
             )
-        found = self.place.find(keys)
-        return self._derive(found) if self.derived else found
+        batches = self.place.find(keys)
+        return self._derive(batches) if self.derived else batches
 
     def _derive(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A key that the list has in two realms gives two rows.
-        found = pa.Table.from_batches(batches, OBJECTS).combine_chunks()
-        if not len(found):
+        objects = pa.Table.from_batches(batches, OBJECTS).combine_chunks()
+        if not len(objects):
             return
-        [keys] = found["key"].chunks
+        [keys] = objects["key"].chunks
         self.listed.begin()
         shares, pace = self.shares(1), Pace(self.rate)
         for share in shares:
@@ -142,9 +142,9 @@ class FinishedListing:
                 at = pc.index_in(batch["key"], value_set=keys)
                 if at.null_count == len(at):
                     continue
-                named = batch.filter(pc.is_valid(at))
-                for known in found.take(at.drop_null()).combine_chunks().to_batches():
-                    columns = {name: named[name] if name in DERIVED else known[name] for name in OBJECTS.names}
+                listed = batch.filter(pc.is_valid(at))
+                for present in objects.take(at.drop_null()).combine_chunks().to_batches():
+                    columns = {name: listed[name] if name in DERIVED else present[name] for name in OBJECTS.names}
                     yield pa.record_batch(columns, schema=OBJECTS)
 
     def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:

@@ -96,7 +96,7 @@ class ObjectsLook:
         return self.due.has(self.folder.fingerprints.of(keys))
 
     def check(self) -> None:
-        """Raises SourceNotWhole if the look failed or is too old."""
+        """Raise SourceNotWhole if the look failed or is too old."""
         if self.fault is not None:
             raise SourceNotWhole(self.fault)
         if now() - self.began > OLDEST:
@@ -120,8 +120,7 @@ class ObjectsLook:
             # white space collapsed to single spaces
             who = pc.replace_substring_regex(pc.fill_null(text_of(rows["from"]), ""), r"\s+", " ")
             sources = text_of(rows["source"])
-            words = pc.if_else(pc.equal(who, ""), sources, pc.binary_join_element_wise(sources, who, ": "))
-            witnesses = words.take(at)
+            witnesses = pc.if_else(pc.equal(who, ""), sources, pc.binary_join_element_wise(sources, who, ": ")).take(at)
         rules = self.rules(settings, purging)
         codes = classes_of(objects, flags(pc.is_valid(witnesses)), rules)
         # Not covered by the look: in a realm that was PURGING when it began, but is no longer.
@@ -182,8 +181,8 @@ class _LookRun:
         order, folder = self._order, self._folder
         folder.make("due", "edges", "hits")
         self.look = replace(self.look, labels=(*(source.label for source in order.references), KEPT_LABEL))
-        folders = any(source.names_folders for source in order.references)
-        write = partial(write_due, folder, order.due, order.settings, order.purging, folders, order.is_stopped)
+        names_folders = any(source.names_folders for source in order.references)
+        write = partial(write_due, folder, order.due, order.settings, order.purging, names_folders, order.is_stopped)
         written = self._tasks.run(write, order.due.parts)
         due = DueFingerprints.of(folder, [run for runs in written for run in runs if run.values])
         if not due.buckets:
@@ -191,8 +190,8 @@ class _LookRun:
         # Taken before listing: whatever is listed later is younger.
         self.look = replace(self.look, due=due, listed_as_of=min(order.begin(), now()))
         parts = [share.result for share in self._read(order.edges, partial(write_edges, folder), "edges by ") if share.end.rows]
-        found = self._tasks.run(partial(_find_leading, folder, parts, due, folders), 1) if parts else []
-        leading = DueFingerprints.of(folder, [run for run in found if run])
+        files = self._tasks.run(partial(_find_leading, folder, parts, due, names_folders), 1) if parts else []
+        leading = DueFingerprints.of(folder, [run for run in files if run])
         read: list[ShareRead[ReferenceRuns]] = []
         for bucket in range(len(due.buckets)):
             read += self._read(order.references, FindReferences(due, leading, bucket, folder))
@@ -246,7 +245,7 @@ def _find_leading(folder: ScanFolder, parts: Sequence[str], due: DueFingerprints
 def _find_kept(
     folder: ScanFolder, settings: ObjectsSettings, rules: ClassRules, holds: Sequence[Hold], label: int, tasks: int, number: int
 ) -> Run | None:
-    """Write kept objects at which edges begin as hits with the reason: those of every `tasks`-th key."""
+    """Write as hits, with the reason, kept objects at which edges begin; of every `tasks`-th key."""
 
     def named(batches: Iterator[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches([with_names(batch, settings) for batch in batches], NAMED)
@@ -289,11 +288,11 @@ def _follow_edges(hits: Hits, labels: Sequence[str], _: int) -> Run | None:
     over, sources = edges.keys.take(join_chunks(first["asked"])), join_chunks(first["source"])
     who = join_chunks(first["from"])
     who = pc.if_else(pc.fill_null(pc.equal(who, ""), True), pa.array(labels, pa.string()).take(sources), who)
-    behind = pc.if_else(pc.equal(sources, len(labels) - 1), "", " refers to")
+    verb = pc.if_else(pc.equal(sources, len(labels) - 1), "", " refers to")
     columns = {
         "key": edges.keys.take(pa.array(states % nodes)),
         "realm": realms_of(states // nodes, names),
-        "from": pc.binary_join_element_wise("over the edge from ", over.cast(pa.string()), ", which ", who, behind, ""),
+        "from": pc.binary_join_element_wise("over the edge from ", over.cast(pa.string()), ", which ", who, verb, ""),
         "over": over,
         "across": pa.array(states // nodes == ACROSS),
     }
@@ -308,7 +307,7 @@ def look_here(order: LookOrder) -> Iterator[ObjectsLook]:
 
 
 def find_witnesses(sources: Sequence[RowSource], realm_keys: pa.Table, edges: Sequence[RowSource] = ()) -> pa.Table:
-    """Referenced ones of some keys (realm, key), each once: rows of WITNESSES. Raises SourceNotWhole."""
+    """Keys (realm, key) that something refers to, each once: rows of WITNESSES. Raises SourceNotWhole."""
     asked = realm_keys.select(["realm", "key"]).group_by(["realm", "key"]).aggregate([]).select(["realm", "key"])
     if not len(asked):
         return WITNESSES.empty_table()

@@ -150,8 +150,8 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
     if target.note is None:
         return None
     try:
-        said = json.loads(target.note)
-        facts, created_at, size, realm = (said[name] for name in ("condition", "created_at", "size", "realm"))
+        note = json.loads(target.note)
+        facts, created_at, size, realm = (note[name] for name in ("condition", "created_at", "size", "realm"))
     except (ValueError, TypeError, KeyError):
         raise Refused(f"{quote(target.note)} is no note of an object. Plan the deletion anew.") from None
     condition = None
@@ -164,13 +164,13 @@ def planned_of(target: Target, conditional: bool) -> PlannedObject | None:
     return PlannedObject(target.transaction, size or 0, realm, condition, size or 0 if target.begun_earlier and one_name else 0)
 
 
-def says_of_file(note: str | None, found: Entry) -> bool:
+def says_of_file(note: str | None, file: Entry) -> bool:
     """Tell whether a note matches a file literally, so that it needs no parsing. Must produce the text of `notes_of`, with any
     realm."""
     if note is None:
         return False
-    size, mtime = found.size, found.time or 0
-    end = f',"created_at":{mtime // 1_000},"condition":{{"mtime_ns":{mtime},"size":{size},"inode":{found.inode}}}}}'
+    size, mtime = file.size, file.time or 0
+    end = f',"created_at":{mtime // 1_000},"condition":{{"mtime_ns":{mtime},"size":{size},"inode":{file.inode}}}}}'
     return note.startswith(f'{{"size":{size},"realm":') and note.endswith(end)
 
 

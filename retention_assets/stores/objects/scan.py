@@ -100,7 +100,7 @@ class _ScanRun:
         cut_off = min(scan.settings.min_age.before(known), FLOOR.before(known))
         names = names_of_sources(read, len(scan.references))
         rules = class_rules(scan.settings, cut_off, scan.purging, [each.realms for each in names])
-        over = self._close([share.result for share in read_edges if share.end.rows], references, listed, rules)
+        over = self._follow_edges([share.result for share in read_edges if share.end.rows], references, listed, rules)
         over_edges = sum(run.values for run in over.runs)
         wanted = scan.settings.filter
         size = BloomSize.of(self._expected(wanted), wanted.fpp) if isinstance(wanted, BloomFilter) else None
@@ -170,7 +170,7 @@ class _ScanRun:
         count = min(RANGES, tasks)
         return list(pairwise(RANGES * number // count for number in range(count + 1)))
 
-    def _close(
+    def _follow_edges(
         self, parts: Sequence[str], references: ReferenceRuns, listed: ListedObjects, rules: ClassRules
     ) -> ReferenceRuns:
         # Edges are followed from everything that is kept or referred to.
@@ -204,13 +204,13 @@ class _ScanRun:
             )
         return rate
 
-    def _step(self, what: str, step: Callable[[int], Result], count: int) -> list[Result]:
-        with _failing(self._scan, what):
+    def _step(self, name: str, step: Callable[[int], Result], count: int) -> list[Result]:
+        with _failing(self._scan, name):
             return self._tasks.run(step, count) if count else []
 
 
 @contextmanager
-def _failing(scan: Scan, what: str) -> Iterator[None]:
+def _failing(scan: Scan, step: str) -> Iterator[None]:
     try:
         yield
     except ScanFailed:
@@ -218,16 +218,16 @@ def _failing(scan: Scan, what: str) -> Iterator[None]:
     except Refused as fault:
         raise ScanFailed(scan.settings.name, str(fault)) from fault
     except Exception as fault:
-        raise ScanFailed(scan.settings.name, f"{what}: {error_text(fault)}") from fault
+        raise ScanFailed(scan.settings.name, f"{step}: {error_text(fault)}") from fault
 
 
 def _class_counts(groups: Mapping[Group, Sequence[int]]) -> list[ClassCount]:
-    found: dict[tuple[str, str, ObjectClass], ClassCount] = {}
+    counts: dict[tuple[str, str, ObjectClass], ClassCount] = {}
     for (realm, kind, _, name), (objects, size) in sorted(groups.items()):
-        count = found.setdefault((realm, kind, name), ClassCount(realm, kind, name))
+        count = counts.setdefault((realm, kind, name), ClassCount(realm, kind, name))
         count.objects += objects
         count.bytes += size
-    return list(found.values())
+    return list(counts.values())
 
 
 def _datasets(groups: Mapping[Group, Sequence[int]], *, every: bool) -> list[ScannedDataset]:

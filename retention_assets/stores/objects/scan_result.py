@@ -21,7 +21,7 @@ from retention_assets.stores.objects.settings import Brakes
 
 
 class ObjectClass(StrEnum):
-    """What a listed object is. Each is in the first that fits."""
+    """Class of a listed object: the first of these that fits."""
 
     RESERVED = "reserved"
     REALM_PURGE = "realm_purge"
@@ -147,9 +147,9 @@ def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | No
     """Reasons why sources cannot be trusted, with their numbers; any of them fails the scan."""
     is_empty = {source.label: source.rows == 0 and brakes.empty_source == "refuse" for source in result.sources}
     remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
-    found = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
+    faults = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
     others = [source for source in (*result.sources, *result.edge_sources) if not is_empty.get(source.label)]
-    return found + find_losses(brakes, others, last, result.started_at)
+    return faults + find_losses(brakes, others, last, result.started_at)
 
 
 def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
@@ -158,24 +158,24 @@ def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult
     the losses that it finds are certain, but it may miss others."""
     if last is None:
         return []
-    peaks, found = _most_before(brakes, last, at), list[str]()
-    shards = {one.label: one.shards for one in (*last.sources, *last.edge_sources)}
+    peaks, losses = _most_before(brakes, last, at), list[str]()
+    shards = {source.label: source.shards for source in (*last.sources, *last.edge_sources)}
     for source in sources:
         if 0 < source.shards < shards.get(source.label, 0):
             remedy = "Put back what is missing; where they come and go, write `shards: changing` beside the source"
-            found.append(
+            losses.append(
                 f"{source.label} is not whole: it had {shards[source.label]:,} files or shares last time and has"
                 f" {source.shards:,}. {remedy}"
             )
         elif shrunk := _shrunk(brakes, peaks.get(source.label), source.distinct, last):
             remedy = f"where that is right, set brakes.references_shrink of {last.store} higher"
-            found.append(f"{source.label} {shrunk}; {remedy}")
-    return found
+            losses.append(f"{source.label} {shrunk}; {remedy}")
+    return losses
 
 
 def own_peaks(result: ScanResult) -> list[Peak]:
     """Peaks of a scan alone, as after a person accepted it."""
-    counts = ((one.label, one.distinct) for one in (*result.sources, *result.edge_sources))
+    counts = ((source.label, source.distinct) for source in (*result.sources, *result.edge_sources))
     return [Peak(label, result.started_at, count) for label, count in (("", result.distinct_references), *counts)]
 
 
@@ -185,7 +185,7 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
     own = own_peaks(result)
     if last is None:
         return own
-    present, since = {one.label: one.references for one in own}, brakes.within.before(result.started_at)
+    present, since = {peak.label: peak.references for peak in own}, brakes.within.before(result.started_at)
     return own + [
         one
         for one in last.peaks or own_peaks(last)
@@ -206,27 +206,27 @@ def find_brakes(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> 
     objects, size = result.total(*JUDGED)
     if not objects:
         return []
-    found = []
+    reasons = []
     before = _most_before(brakes, last, result.started_at).get("") if last else None
     if last and (shrunk := _shrunk(brakes, before, result.distinct_references, last)):
-        found.append(f"all sources together {shrunk}")
+        reasons.append(f"all sources together {shrunk}")
     unreferenced, unreferenced_size = result.total(ObjectClass.UNREFERENCED)
     # Without sources, nothing is referred to by definition.
     most = brakes.unreferenced_fraction if result.sources else 1.0
     for part, whole, unit in ((unreferenced, objects, "objects"), (unreferenced_size, size, "bytes")):
         if _is_beyond(part, whole, most):
-            found.append(
+            reasons.append(
                 f"nothing refers to {part:,} of {whole:,} judged {unit}, {_percent_of(part / whole)}, and"
                 f" brakes.unreferenced_fraction is {_percent_of(most)}"
             )
             break
     unresolved, distinct, most = result.unresolved_references, result.distinct_references, brakes.unresolved_references
     if _is_beyond(unresolved, distinct, most):
-        found.append(
+        reasons.append(
             f"{unresolved:,} of {distinct:,} references name nothing that is listed, {_percent_of(unresolved / distinct)}, and"
             f" brakes.unresolved_references is {_percent_of(most)}: is a prefix wrong?"
         )
-    return found
+    return reasons
 
 
 def _shrunk(brakes: Brakes, before: Peak | None, now: int, last: ScanResult) -> str | None:

@@ -28,7 +28,7 @@ from retention_assets.stores.settings import RealmColumn, SettingsPart, StoreSet
 
 # Younger objects are never judged, whatever the settings: clocks differ, and writers take time.
 FLOOR = Duration(seconds=300)
-# keys for how a scan is made and what follows from it, not for what it finds
+# keys that affect neither classes nor datasets
 _JUDGING_NOTHING = {"name", "kind", "filter", "brakes", "rates", "delete", "rewrites", "rows_up_to", "scans_kept"}
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
@@ -50,13 +50,13 @@ def _min_age(value: Duration) -> Duration:
 
 
 class FromColumn(RealmColumn):
-    """What a column of the listing says."""
+    """A column of the listing."""
 
     column: ColumnName
 
 
 class FromPattern(SettingsPart):
-    """What the one group of a regular expression finds in the key; nothing where it does not match."""
+    """The one group of a regular expression for keys; nothing where it does not match."""
 
     pattern: Annotated[str, AfterValidator(lambda text: one_group(text, meaning="kind"))]
 
@@ -87,7 +87,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Brakes(SettingsPart):
-    """What must look usual of a scan, or it marks nothing until a person has looked."""
+    """Limits beyond which a scan marks nothing until a person has looked."""
 
     references_shrink: Annotated[Share, Field(description="By which share references may be fewer than at most.")] = 0.2
     within: Annotated[Length, Field(description="How old the scan may be that had most.")] = Duration(days=30)
@@ -105,7 +105,7 @@ class Rates(SettingsPart):
 
 
 class DeleteSettings(SettingsPart):
-    """What must still hold of an object when it is deleted."""
+    """Condition under which an object is deleted."""
 
     condition: Annotated[
         Literal["auto", "none"],
@@ -150,7 +150,7 @@ def _columns_of(listing: Listing) -> SqlObjects | ListedColumns | None:
 
 
 class ObjectsSettings(StoreSettings):
-    """Kind `objects`: stored objects, of which nothing refers to some."""
+    """Kind `objects`: stored objects, which are deleted when nothing refers to them."""
 
     has_realm_column: ClassVar[bool] = True
     has_branches: ClassVar[bool | None] = False

@@ -134,7 +134,7 @@ Listing = Annotated[
 
 
 class SourceSettings(SettingsPart):
-    """What every source of references or edges may say."""
+    """Settings of every source of references or edges."""
 
     shards: Annotated[
         Literal["changing"] | None, Field(description="`changing`: its files or shares come and go, and fewer is not less.")
@@ -217,7 +217,7 @@ class IcebergReferences(SourceSettings):
 
 
 class StoreReferences(SourceSettings):
-    """What another store of the same settings lists or reaches."""
+    """Everything that another store of the same settings lists or reaches."""
 
     store: Annotated[str, Field(min_length=1)]
     # filled in once the settings of all stores are known

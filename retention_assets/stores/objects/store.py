@@ -78,8 +78,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         """Datasets of the store, unless a sweep would be refused; may have to list all objects."""
         if self._rows is not None:
             self._rows.cascades().check()
-        if (known := self.listing.distinct_names(self.settings)) is not None:
-            return known
+        if (datasets := self.listing.distinct_names(self.settings)) is not None:
+            return datasets
         names, pace = set[str](), Pace(self.settings.rates.scan)
         for share in self.listing.shares(1):
             for batch in self.listing.read(share):
@@ -116,18 +116,18 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return server_time(root) if root is not None else None
 
     def warnings(self) -> list[str]:
-        found = []
+        warnings = []
         if not self.settings.references:
-            found.append(
+            warnings.append(
                 f"Nothing refers to the objects of the store {self.name} (`references: none`): age alone decides what goes."
             )
         if not is_conditional(self.settings):
-            found.append(
+            warnings.append(
                 f"The store {self.name} deletes without a condition: an object that is written anew under its key while a sweep"
                 " runs is deleted as well. Take `delete.condition: none` out of its settings unless its place knows no better."
             )
         if self.settings.rewrites:
-            found.append(
+            warnings.append(
                 f"Writers of the store {self.name} use objects again that are there already (`rewrites`): each has to touch or"
                 " write an object anew before it refers to it, or the bucket has to keep versions; and policies need a grace."
             )
@@ -140,10 +140,10 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         ]
         for ask in questions:
             try:
-                found += ask()
+                warnings += ask()
             except Refused as fault:
-                found.append(str(fault))
-        return found
+                warnings.append(str(fault))
+        return warnings
 
     def _view_warnings(self, source: SqlReferences | SqlEdges) -> list[str]:
         if (kind := kind_of(ForeignDatabase(source.sql, self.name), source.table)) is None:
@@ -211,8 +211,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             objects = self._find_of(dataset, transactions)
         at = pc.index_in(names, join_chunks(objects["key"]))
         notes, sizes = notes_of(objects).take(at), join_chunks(objects["size"]).take(at)
-        there = zip(transactions, sizes.to_pylist(), notes.to_pylist(), strict=True)
-        return [PreparedTarget(name, size, note) for name, size, note in there]
+        facts = zip(transactions, sizes.to_pylist(), notes.to_pylist(), strict=True)
+        return [PreparedTarget(name, size, note) for name, size, note in facts]
 
     def place(self, dataset: str, claim: bool = False) -> str | None:  # noqa: ARG002 - all of them have one place
         """Location of the table, or of the root and its identity. `claim` leaves an identity file in a local root."""
@@ -221,9 +221,9 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         root = self.settings.data_root
         if root is None:
             return None
-        found = place_of_root(root)
-        if not claim or KNOWN_BY in found:
-            return found
+        place = place_of_root(root)
+        if not claim or KNOWN_BY in place:
+            return place
         # The sweep will report a faulty root.
         with suppress(OSError):
             if holds_anything(root):

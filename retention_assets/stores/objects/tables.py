@@ -52,7 +52,6 @@ EDGES = pa.schema(
     ]
 )
 
-
 # rows: some tens of pages of an object store, which makes the cost of columns negligible
 BATCH = 50_000
 
@@ -70,9 +69,8 @@ def objects_batch(keys: Sequence[str], where: str, columns: Mapping[str, pa.Arra
 
 def whole_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Build a batch of `tables.OBJECTS`; missing columns are null."""
-    found: dict[str, Any] = {"key": keys, **columns}
-    size = len(keys)
-    return pa.record_batch([found.get(field.name, pa.nulls(size, field.type)) for field in OBJECTS], schema=OBJECTS)
+    arrays: dict[str, Any] = {"key": keys, **columns}
+    return pa.record_batch([arrays.get(field.name, pa.nulls(len(keys), field.type)) for field in OBJECTS], schema=OBJECTS)
 
 
 SEPARATOR = "/"
@@ -123,10 +121,10 @@ def placeholders(template: str | None) -> set[str]:
 
 def dataset_parts(settings: ObjectsSettings) -> set[str]:
     """Part numbers, `realm` and `kind` on which the dataset depends, with a realm template resolved."""
-    found = placeholders(settings.template)
-    if "realm" in found and isinstance(settings.realm, str):
-        found = found - {"realm"} | placeholders(settings.realm)
-    return found
+    parts = placeholders(settings.template)
+    if "realm" in parts and isinstance(settings.realm, str):
+        parts = parts - {"realm"} | placeholders(settings.realm)
+    return parts
 
 
 def key_part(keys: pa.Array, name: str) -> pa.Array:
@@ -141,8 +139,8 @@ def kinds_of(keys: pa.Array, pattern: str) -> pa.Array:
     if named is None:
         # Only Python's engine knows this pattern, such as a lookahead.
         search = re.compile(pattern).search
-        found = [match[1] or None if (match := search(key)) else None for key in keys.to_pylist()]
-        return pa.array(found, pa.string())
+        texts = [match[1] or None if (match := search(key)) else None for key in keys.to_pylist()]
+        return pa.array(texts, pa.string())
     kinds = pc.struct_field(pc.extract_regex(keys, named), [0])
     return pc.if_else(pc.equal(kinds, ""), pa.scalar(None, pa.string()), kinds)
 

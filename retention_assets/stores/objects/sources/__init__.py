@@ -1,5 +1,5 @@
-"""Sources of rows: listings, references and edges. A source is read share by share in tasks, and what changed meanwhile again,
-until it proves that it was whole."""
+"""Sources of rows: listings, references and edges. Tasks read a source share by share, and shares that changed meanwhile again,
+until the source proves that it was read completely."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,7 +71,7 @@ class RowSource(Protocol):
 
 
 _SHARES_PER_SLOT = 3
-# rows per piece
+# most rows that are handed on together
 _MOST = 1 << 17
 
 
@@ -165,7 +165,7 @@ def read_whole(
         shares = []
         for at, source in enumerate(sources):
             with naming(source):
-                shares += [(at, share) for share in source.finish([one.end for one in done if one.source == at])]
+                shares += [(at, share) for share in source.finish([part.end for part in done if part.source == at])]
         if not shares:
             return done
     changing = ", ".join(sorted({sources[at].label for at, _ in shares}))
@@ -198,7 +198,7 @@ def count_sources(
     """Count rows of each source, and its files or shares: 0 if it names none, or if its settings say that they come and go."""
     counts = []
     for number, source in enumerate(sources):
-        ends = [one.end for one in read if one.source == number]
+        ends = [part.end for part in read if part.source == number]
         is_changing = number < len(settings) and settings[number].shards is not None
         shards = {name for end in ends for name in shards_of(source, end.share)} if not is_changing else ()
         rows = sum(end.rows for end in ends)

@@ -148,10 +148,10 @@ class _LineReader:
         lines = block.count(b"\n")
         try:
             table = self._parsed(block)
-            known = len(table) == lines and all(field.nullable or not table[field.name].null_count for field in self.schema)
+            is_valid = len(table) == lines and all(field.nullable or not table[field.name].null_count for field in self.schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            known, table = False, None
-        if not known:
+            is_valid, table = False, None
+        if not is_valid:
             self._check_each(block)
             if table is None:
                 raise self._fault(self.lines + 1, "or one of the lines behind it can't be read")
@@ -187,8 +187,8 @@ class _LineReader:
         for field in self.schema:
             value = row.get(field.name)
             if not isinstance(value, str) and (value is not None or not field.nullable):
-                what = "is missing" if value is None else f"is no text: {quote(value)}"
-                raise self._fault(number, f"is not whole, for `{field.name}` {what}")
+                fault = "is missing" if value is None else f"is no text: {quote(value)}"
+                raise self._fault(number, f"is not whole, for `{field.name}` {fault}")
 
     def _check_last(self, last: bytes) -> None:
         number = self.lines + 1
@@ -212,8 +212,8 @@ class _LineReader:
             raise self._fault(number, f"is no object: {shown}")
         return row
 
-    def _fault(self, number: int, what: str) -> SourceNotWhole:
-        return SourceNotWhole(f"{self.shown} is not whole: line {number} {what}. Write the file anew, to its last line.")
+    def _fault(self, number: int, fault: str) -> SourceNotWhole:
+        return SourceNotWhole(f"{self.shown} is not whole: line {number} {fault}. Write the file anew, to its last line.")
 
 
 class _KeyTwice(ValueError):

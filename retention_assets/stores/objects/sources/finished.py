@@ -1,5 +1,5 @@
 """Lists of objects that somebody else made: their columns become those of `tables.OBJECTS`, without copying columns of the
-right type. Here lists in Iceberg tables, such as S3 Metadata's, read at the snapshot current when it began."""
+right type. Also lists in Iceberg tables, such as S3 Metadata's, read at the snapshot current when the listing began."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,8 +72,8 @@ def some_roles(roles: dict[str, str], columns: Collection[str] | None) -> dict[s
 
 
 def derived_columns(settings: ObjectsSettings) -> dict[str, str]:
-    given = {"realm": settings.realm, "kind": settings.kind_of}
-    return {role: source.column for role, source in given.items() if isinstance(source, FromColumn)}
+    sources = {"realm": settings.realm, "kind": settings.kind_of}
+    return {role: source.column for role, source in sources.items() if isinstance(source, FromColumn)}
 
 
 def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool, where: str) -> pa.RecordBatch:
@@ -119,8 +119,8 @@ def instants(column: pa.Array, where: str, name: str, whole_seconds: bool = Fals
     return pc.floor_temporal(times, unit="second") if whole_seconds else times
 
 
-def _refusal(where: str, name: str, what: str) -> Refused:
-    [line, *_] = what.splitlines()
+def _refusal(where: str, name: str, fault: str) -> Refused:
+    [line, *_] = fault.splitlines()
     return Refused(
         f"The column {name} of {where} can't be read as a list of objects: {line}. Mend the list, or name another column."
     )

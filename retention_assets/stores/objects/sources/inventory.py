@@ -81,8 +81,8 @@ class InventoryObjects:
         if self._delivery is None:
             self.begin()
         assert self._delivery is not None, "begin sets it"
-        files = sorted(self._delivery.files, key=lambda one: (-one.size, one.place))
-        return packed(files, lambda one: one.size, min(wanted, len(files)))
+        files = sorted(self._delivery.files, key=lambda file: (-file.size, file.place))
+        return packed(files, lambda file: file.size, min(wanted, len(files)))
 
     def read(self, share: tuple[InventoryFile, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         for file in share:
@@ -104,20 +104,20 @@ class InventoryObjects:
                 return self._complete(fs, folder)
             except _Incomplete as fault:
                 lacks.append(f"{folder.rpartition('/')[2]}: {fault}")
-        said = f" The newest one is not complete: {lacks[0]}." if lacks else ""
+        newest = f" The newest one is not complete: {lacks[0]}." if lacks else ""
         raise Refused(
-            f"No complete inventory is at {mask_secrets(self.manifest)}.{said} Wait for the next delivery, or look at where"
+            f"No complete inventory is at {mask_secrets(self.manifest)}.{newest} Wait for the next delivery, or look at where"
             " they are delivered."
         )
 
     def _folders(self, fs: FileSystem, root: str) -> list[str]:
         try:
-            found = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
+            names = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
         except FileNotFoundError:
-            found = []
+            names = []
         except OSError as fault:
             raise self._refusal(fault) from fault
-        return sorted((name for name in found if _DELIVERY.fullmatch(name.rpartition("/")[2])), reverse=True)
+        return sorted((name for name in names if _DELIVERY.fullmatch(name.rpartition("/")[2])), reverse=True)
 
     def _complete(self, fs: FileSystem, folder: str) -> Delivery:
         try:
@@ -148,11 +148,11 @@ class InventoryObjects:
 
     def _read_manifest(self, fs: FileSystem, folder: str, text: bytes) -> Delivery:
         try:
-            said = json.loads(text)
-            bucket, form, schema = str(said["sourceBucket"]), str(said["fileFormat"]).upper(), str(said["fileSchema"])
-            made = from_micros(int(said["creationTimestamp"]) * 1000)
-            target = str(said["destinationBucket"]).rpartition(":")[2]
-            listed = [(str(one["key"]), int(one["size"]), str(one["MD5checksum"]).lower()) for one in said["files"]]
+            manifest = json.loads(text)
+            bucket, form = str(manifest["sourceBucket"]), str(manifest["fileFormat"]).upper()
+            schema, made = str(manifest["fileSchema"]), from_micros(int(manifest["creationTimestamp"]) * 1000)
+            target = str(manifest["destinationBucket"]).rpartition(":")[2]
+            listed = [(str(file["key"]), int(file["size"]), str(file["MD5checksum"]).lower()) for file in manifest["files"]]
         except (ValueError, KeyError, TypeError, OverflowError) as fault:
             raise Refused(f"{mask_secrets(folder)}/{_MANIFEST} is no manifest of an inventory: {fault!r}.") from None
         if form not in ("CSV", "PARQUET"):

@@ -40,19 +40,19 @@ class ParquetSource(FileSource):
 
     def batches(self, share: FileShare) -> Iterator[pa.RecordBatch]:
         with self._open(share.file) as source:
-            known = source.metadata
-            if share.of not in (None, known.num_row_groups):
-                raise self._fault(share.file, f"it had {share.of} groups of rows, and has {known.num_row_groups}")
-            groups = range(share.first, known.num_row_groups if share.end is None else share.end)
+            footer = source.metadata
+            if share.of not in (None, footer.num_row_groups):
+                raise self._fault(share.file, f"it had {share.of} groups of rows, and has {footer.num_row_groups}")
+            groups = range(share.first, footer.num_row_groups if share.end is None else share.end)
             self._check_columns(share.file, source.schema_arrow)
             named = [name for name in dict.fromkeys(self.columns) if name is not None]
-            found = 0
+            rows = 0
             for batch in source.iter_batches(_BATCH, row_groups=list(groups), columns=named):
-                found += len(batch)
+                rows += len(batch)
                 yield self._rows(batch)
-            expected = sum(known.row_group(number).num_rows for number in groups)
-            if found != expected or sum(known.row_group(n).num_rows for n in range(known.num_row_groups)) != known.num_rows:
-                raise self._fault(share.file, f"it says that it has {expected} rows, and has {found}")
+            expected = sum(footer.row_group(number).num_rows for number in groups)
+            if rows != expected or sum(footer.row_group(n).num_rows for n in range(footer.num_row_groups)) != footer.num_rows:
+                raise self._fault(share.file, f"it says that it has {expected} rows, and has {rows}")
 
     def _parts(self, file: LogFile, parts: int) -> list[FileShare]:
         with self._open(file) as source:
@@ -74,7 +74,7 @@ class ParquetSource(FileSource):
             raise self._fault(file, f"{type(fault).__name__}: {mask_secrets(str(fault))}") from fault
 
     def _check_columns(self, file: LogFile, schema: pa.Schema) -> None:
-        """Raises SourceNotWhole unless every column exists once and can hold keys."""
+        """Raise SourceNotWhole unless every column exists once and can hold keys."""
         for name in filter(None, self.columns):
             if schema.names.count(name) != 1:
                 guess = nearest(name, schema.names)
@@ -86,12 +86,12 @@ class ParquetSource(FileSource):
                 raise self._fault(file, f"its column {name} is of the type {kind}; expected text or whole numbers")
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        made = [
+        columns = [
             pa.nulls(len(batch), field.type) if name is None else batch[name].cast(field.type)
             for field, name in zip(self.schema, self.columns, strict=True)
         ]
-        required = [column for column, field in zip(made, self.schema, strict=True) if not field.nullable]
-        rows = pa.record_batch(made, names=self.schema.names)
+        required = [column for column, field in zip(columns, self.schema, strict=True) if not field.nullable]
+        rows = pa.record_batch(columns, names=self.schema.names)
         if any(column.null_count for column in required):
             rows = rows.filter(reduce(pc.and_, map(pc.is_valid, required)))
         rows.validate(full=True)
@@ -99,9 +99,6 @@ class ParquetSource(FileSource):
 
     def _fault(self, file: LogFile, why: str) -> SourceNotWhole:
         return SourceNotWhole(f"{self.label} is not whole: {file.shown} can't be read: {why}.")
-
-
-_ROWS = 131_072
 
 
 @dataclass(frozen=True)
@@ -129,8 +126,8 @@ class ParquetObjects:
             raise Refused(f"No file is at {mask_secrets(self.files.files)}. Check `listing.parquet.files` in the settings.")
         if len(parts) < wanted:
             parts = [group for part in parts for group in self._groups(part)]
-        parts.sort(key=lambda one: (-one.weight, one.file.path, one.groups or ()))
-        return packed(parts, lambda one: one.weight, min(wanted, len(parts)))
+        parts.sort(key=lambda part: (-part.weight, part.file.path, part.groups or ()))
+        return packed(parts, lambda part: part.weight, min(wanted, len(parts)))
 
     def read(self, share: tuple[FileRows, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
         for part in share:
@@ -140,7 +137,7 @@ class ParquetObjects:
                 groups = list(range(file.num_row_groups)) if part.groups is None else list(part.groups)
                 names = list(dict.fromkeys(roles.values()))
                 rows, expected = 0, sum(file.metadata.row_group(group).num_rows for group in groups)
-                for batch in file.iter_batches(_ROWS, groups, names):
+                for batch in file.iter_batches(_BATCH, groups, names):
                     rows += len(batch)
                     yield objects_of(batch, roles, self.roles.whole_seconds, where)
                 if rows != expected:
@@ -164,10 +161,10 @@ class ParquetObjects:
             self._check(part.file)
 
     def _check(self, file: LogFile) -> None:
-        there = {one.path: one for one in files_matching(file.log)}.get(file.path)
-        if there is None:
+        present = next((match for match in files_matching(file.log) if match.path == file.path), None)
+        if present is None:
             raise FileNotFoundError("it is gone")
-        if there != file:
+        if present != file:
             raise Refused(f"{file.shown} is not the file any more that it was when the listing began. Try again.")
 
     @contextmanager

@@ -30,7 +30,7 @@ class PluginSource:
 
     def __post_init__(self) -> None:
         # Create it early, so that mistakes in the settings show before anything is read.
-        _ = self._made
+        _ = self._plugin
 
     def __reduce__(self) -> tuple[type["PluginSource"], tuple[str, Mapping[str, Any]]]:
         """Pickle the settings, not the instance."""
@@ -38,28 +38,28 @@ class PluginSource:
 
     @property
     def label(self) -> str:
-        return str(getattr(self._made, "label", None) or f"use {self.use}")
+        return str(getattr(self._plugin, "label", None) or f"use {self.use}")
 
     @property
     def names_folders(self) -> bool:
-        return bool(getattr(self._made, "names_folders", False))
+        return bool(getattr(self._plugin, "names_folders", False))
 
     def shares(self, wanted: int) -> Sequence[Any]:
-        return self._asked("shares", lambda: list(self._made.shares(wanted)))
+        return self._call("shares", lambda: list(self._plugin.shares(wanted)))
 
     def shards_of(self, share: Any) -> Sequence[str]:
-        return list(shards_of(self._made, share))
+        return list(shards_of(self._plugin, share))
 
     def read(self, share: Any) -> Generator[pa.RecordBatch, None, ShareEnd]:
         """Rows of a share; their number must be the one that the plugin returns."""
-        rows, given = 0, self._thread.call(self.label, lambda: self._made.read(share))
-        if not isinstance(given, Generator):
-            raise SourceNotWhole(f"{self.label} is not whole: its read() gave {type(given).__name__}; expected {_EXPECTED}.")
-        given = self._thread.rows(self.label, given)
+        rows, items = 0, self._thread.call(self.label, lambda: self._plugin.read(share))
+        if not isinstance(items, Generator):
+            raise SourceNotWhole(f"{self.label} is not whole: its read() gave {type(items).__name__}; expected {_EXPECTED}.")
+        items = self._thread.rows(self.label, items)
         waiting, end = list[tuple[Any, ...]](), None
         while True:
             try:
-                one = next(given)
+                item = next(items)
             except StopIteration as stop:
                 end = stop.value
                 break
@@ -67,16 +67,16 @@ class PluginSource:
             except Exception as fault:
                 done = f"after {rows + len(waiting):,} rows: {type(fault).__name__}: {mask_text(str(fault))}"
                 raise SourceNotWhole(f"{self.label} is not whole: it failed {done}") from fault
-            is_batch = isinstance(one, pa.RecordBatch | pa.Table)
+            is_batch = isinstance(item, pa.RecordBatch | pa.Table)
             if not is_batch:
-                waiting.append(self._row(one, rows + len(waiting) + 1))
+                waiting.append(self._row(item, rows + len(waiting) + 1))
             if waiting and (is_batch or len(waiting) >= _BATCH):
                 rows += len(waiting)
                 yield self._batch(waiting, rows)
                 waiting = []
             if is_batch:
-                rows += len(one)
-                yield from self._batches(one, rows)
+                rows += len(item)
+                yield from self._batches(item, rows)
         if waiting:
             rows += len(waiting)
             yield self._batch(waiting, rows)
@@ -89,50 +89,50 @@ class PluginSource:
         return ShareEnd(share, rows, proof=end)
 
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
-        return self._asked("finish", lambda: list(self._made.finish([end.proof for end in ends])))
+        return self._call("finish", lambda: list(self._plugin.finish([end.proof for end in ends])))
 
-    def _asked(self, name: str, question: Any) -> list[Any]:
+    def _call(self, name: str, question: Any) -> list[Any]:
         try:
-            found: list[Any] = self._thread.call(self.label, question)
+            answer: list[Any] = self._thread.call(self.label, question)
         except SourceNotWhole:
             raise
         except Exception as fault:
             raise SourceNotWhole(
                 f"{self.label} is not whole: its {name}() failed: {type(fault).__name__}: {mask_text(str(fault))}"
             ) from fault
-        return found
+        return answer
 
     @cached_property
     def _thread(self) -> ForeignThread:
         return ForeignThread()
 
     @cached_property
-    def _made(self) -> Any:
-        found = load_plugin(self.use)
+    def _plugin(self) -> Any:
+        make = load_plugin(self.use)
         try:
-            made = self._thread.call(f"`use: {self.use}`", lambda: found(**self.options))
+            plugin = self._thread.call(f"`use: {self.use}`", lambda: make(**self.options))
         except Exception as fault:
-            given = ", ".join(self.options) or "none"
+            options = ", ".join(self.options) or "none"
             raise Refused(
-                f"`use: {self.use}` in `references` can't be made with its `options` ({given}): {type(fault).__name__}:"
+                f"`use: {self.use}` in `references` can't be made with its `options` ({options}): {type(fault).__name__}:"
                 f" {mask_text(str(fault))}. Mend `options` in the settings."
             ) from fault
-        if missing := [text for name, text in _METHODS.items() if not callable(getattr(made, name, None))]:
+        if missing := [text for name, text in _METHODS.items() if not callable(getattr(plugin, name, None))]:
             raise Refused(
                 f"`use: {self.use}` in `references` is no source: it has no {', '.join(missing)}. Implement RowSource of"
                 f" retention_assets.stores.objects.references: a class with {', '.join(_METHODS.values())}."
             )
-        return made
+        return plugin
 
-    def _row(self, one: Any, number: int) -> tuple[Any, ...]:
-        if isinstance(one, Mapping):
-            if unknown := one.keys() - set(REFERENCES.names):
+    def _row(self, item: Any, number: int) -> tuple[Any, ...]:
+        if isinstance(item, Mapping):
+            if unknown := item.keys() - set(REFERENCES.names):
                 raise self._fault(number, f"has a key that is not known: {quote(min(map(str, unknown)))}")
-            row = tuple(one.get(name) for name in REFERENCES.names)
-        elif isinstance(one, tuple | list) and 1 <= len(one) <= len(REFERENCES):
-            row = (*one, *[None] * (len(REFERENCES) - len(one)))
+            row = tuple(item.get(name) for name in REFERENCES.names)
+        elif isinstance(item, tuple | list) and 1 <= len(item) <= len(REFERENCES):
+            row = (*item, *[None] * (len(REFERENCES) - len(item)))
         else:
-            raise self._fault(number, f"is {quote(one)}; expected a mapping or a tuple of {', '.join(REFERENCES.names)}")
+            raise self._fault(number, f"is {quote(item)}; expected a mapping or a tuple of {', '.join(REFERENCES.names)}")
         for value, column in zip(row, REFERENCES, strict=True):
             if not isinstance(value, str) and (value is not None or not column.nullable):
                 raise self._fault(number, f"has {quote(value)} as {column.name}; expected a text")

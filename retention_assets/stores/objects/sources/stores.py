@@ -112,14 +112,14 @@ class ListingRoot:
         if not len(doubtful):
             return
         if self._mapped(*spelled)[0] != self._origin[0]:
-            setting, said, means = "equal_schemes", spelled[0], self._origin[0]
+            setting, synonym, name = "equal_schemes", spelled[0], self._origin[0]
         else:
-            setting, said, means = "equal_authorities", spelled[1], self._origin[1]
+            setting, synonym, name = "equal_authorities", spelled[1], self._origin[1]
         location = doubtful[0].as_py().removesuffix(f"/{_ANYTHING}")
         raise SourceNotWhole(
             f"{whose} names {mask_secrets(location)}, whose path lies below that of {mask_secrets(self.place)}, in"
-            f" another place. If the two are one, declare it in the source: {setting}: {{{said}: {means}}}; if they are not,"
-            f" {setting}: {{{said}: {said}}}."
+            f" another place. If the two are one, declare it in the source: {setting}: {{{synonym}: {name}}}; if they are not,"
+            f" {setting}: {{{synonym}: {synonym}}}."
         )
 
     def _below(self, paths: pa.Array) -> pa.Array:
@@ -149,12 +149,12 @@ def _on_disk(paths: pa.Array) -> pa.Array:
     parts = pc.extract_regex(paths, _FOLDER)
     folders = pc.struct_field(parts, "folder").dictionary_encode()
     names = folders.dictionary.to_pylist()
-    led = [os.path.realpath(folder or "/").rstrip("/") for folder in names]
-    links = pa.array([name != other for name, other in zip(names, led, strict=True)], pa.bool_()).take(folders.indices)
+    resolved = [os.path.realpath(folder or "/").rstrip("/") for folder in names]
+    links = pa.array([name != real for name, real in zip(names, resolved, strict=True)], pa.bool_()).take(folders.indices)
     if not pc.any(links).as_py():
         return paths
-    real = pa.array(led, pa.string()).take(folders.indices.filter(links))
-    return pa.concat_arrays([paths, pc.binary_join_element_wise(real, pc.struct_field(parts, "name").filter(links), "/")])
+    targets = pa.array(resolved, pa.string()).take(folders.indices.filter(links))
+    return pa.concat_arrays([paths, pc.binary_join_element_wise(targets, pc.struct_field(parts, "name").filter(links), "/")])
 
 
 def _references(keys: pa.Array, who: str) -> pa.RecordBatch:
