@@ -17,8 +17,7 @@ from retention_assets.failures import failure_text
 from retention_assets.people.output import CONFIG_NOTE, ExitCode, echo, say
 from retention_assets.settings.secrets import masked_fault
 
-# Sections of the help: beginning, looking ahead, looking back, deciding, acting, and keeping the ledger. A new command is one
-# line: its name, where it is defined, and the beginning of its help, for which nothing has to be loaded.
+# Sections of the help. Each command has the place of its definition, and its summary, so that help loads no command.
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
         "init": (
@@ -106,7 +105,7 @@ class RetentionGroup(click.Group):
             module, attribute = _COMMANDS[name][0].split(":")
             command: click.Command = getattr(import_module(f"{__package__}.{module}"), attribute)
             if name not in WITHOUT_SETTINGS:
-                _takes_config(command)
+                _add_config_option(command)
             self.add_command(command)
         return self.commands.get(name)
 
@@ -127,10 +126,10 @@ def retention() -> None:
     """
 
 
-def _takes_config(command: click.Command) -> None:
+def _add_config_option(command: click.Command) -> None:
     command.params.append(_config_option())
-    for below in command.commands.values() if isinstance(command, click.Group) else ():
-        _takes_config(below)
+    for subcommand in command.commands.values() if isinstance(command, click.Group) else ():
+        _add_config_option(subcommand)
 
 
 def main() -> NoReturn:
@@ -164,7 +163,7 @@ def main() -> NoReturn:
 
 
 def _print_usage(fault: click.ClickException) -> None:
-    # click's message quotes what was typed
-    said = io.StringIO()
-    fault.show(said)
-    echo(said.getvalue(), err=True, nl=False)
+    # echo escapes what was typed, which click's message quotes
+    message = io.StringIO()
+    fault.show(message)
+    echo(message.getvalue(), err=True, nl=False)

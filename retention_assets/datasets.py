@@ -34,9 +34,9 @@ class DatasetFilter:
         return self.keys is None and "*" in self.globs
 
     def select(self, names: Iterable[str]) -> list[str]:
-        """Keeps the order."""
-        mine = [name for name in names if self.keys is None or self._key(name) in self.keys]
-        return [name for name, is_matched in zip(mine, matching(mine, self.globs), strict=True) if is_matched]
+        """Return the chosen names, in their order."""
+        candidates = [name for name in names if self.keys is None or self._key(name) in self.keys]
+        return [name for name, is_matched in zip(candidates, matching(candidates, self.globs), strict=True) if is_matched]
 
     def may_select_of(self, store: str) -> bool:
         """Tell by its name alone whether a store may have a chosen dataset."""
@@ -48,8 +48,8 @@ class DatasetFilter:
 
     def unknown_keys(self, names: Iterable[str]) -> list[str]:
         """Partition keys of which no store has anything."""
-        known = {self._key(name) for name in names}
-        return sorted((self.keys or frozenset()) - known)
+        existing = {self._key(name) for name in names}
+        return sorted((self.keys or frozenset()) - existing)
 
     def _key(self, name: str) -> str:
         return store_of(name) if self.keys_are_stores else name

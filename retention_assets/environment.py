@@ -30,14 +30,14 @@ _KEPT: list[tuple[tuple[str, Settings], dict[str, Store]]] = []
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings of retention.yaml, openable."""
+    """Opens the ledger and the stores that the settings name."""
 
     settings: Settings
     # An open ledger for many queries in a row: opening costs its database more than most of them.
     opened: "Ledger | None" = field(default=None, repr=False, compare=False)
 
     def within(self, ledger: "Ledger") -> "Environment":
-        """Valid as long as that ledger is open."""
+        """Copy that uses an open ledger instead of opening one, valid while it is open."""
         return replace(self, opened=ledger)
 
     @contextmanager
@@ -64,11 +64,11 @@ class Environment:
         """Files with heads: in the warehouse, and beside the data of each store that has it below one root."""
         from retention_assets.pipeline.head_file import StoreHeadFile
 
-        roots = [StoreHeadFile(one.data_root, one.name) for one in self.settings.stores if one.data_root]
+        roots = [StoreHeadFile(store.data_root, store.name) for store in self.settings.stores if store.data_root]
         return [self.head_file, *roots]
 
     def head_faults(self, ledger: "Ledger") -> dict[str, str]:
-        """Reasons why the ledger is not the newest, by file: those of these settings, and those that it remembers."""
+        """Reasons why the ledger is outdated, by head file: the settings' files, and those that the ledger remembers."""
         from retention_assets.pipeline.head_file import remembered_files
 
         files = remembered_files(ledger.database, self.head_files())
@@ -82,9 +82,9 @@ class Environment:
     def _note_heads(self, database: "LedgerDatabase", acts: "Sequence[Act]") -> None:
         from retention_assets.pipeline.head_file import stores_of
 
-        about = [stores_of(act) for act in acts]
+        filters = [stores_of(act) for act in acts]
         for file in self.head_files():
-            if not acts or file.store is None or any(globs.may_select_of(file.store) for globs in about):
+            if not acts or file.store is None or any(datasets.may_select_of(file.store) for datasets in filters):
                 file.note(database)
 
     @contextmanager
@@ -135,7 +135,7 @@ class Environment:
         return as_of or present
 
     def start_spark(self) -> None:
-        """Begin to start what runs need besides this Python, and do not wait for it."""
+        """Start Spark in the background."""
         from retention_assets.pipeline.spark import do_early, start_early
 
         start_early(self.settings.spark.master, self.settings.spark.conf, str(self.settings.warehouse))
@@ -148,19 +148,19 @@ class Environment:
         """Open the stores with these names, or all."""
         bound_silence(self.settings.silence)
         wanted = None if names is None else set(names)
-        return {one.name: open_store(one) for one in self.settings.stores if wanted is None or one.name in wanted}
+        return {store.name: open_store(store) for store in self.settings.stores if wanted is None or store.name in wanted}
 
     @contextmanager
     def stores_of_run(self, run: str, names: Iterable[str]) -> Iterator[dict[str, Store]]:
-        """Stores as another task of the run has left them in this process. After an error they are not kept.
+        """Open stores, or reuse those that an earlier task of the run left open in this process. After an error none is kept.
 
         Their caches (the tables of a catalog, the connections of a server) serve the few tasks that a process works off;
         facts that decide about a deletion are read anew each time.
         """
         key, wanted = (run, self.settings), set(names)
         # Taken out at once, so that tasks that run side by side share nothing.
-        known, opened = _KEPT.pop() if _KEPT else (None, {})
-        if known != key:
+        kept_key, opened = _KEPT.pop() if _KEPT else (None, {})
+        if kept_key != key:
             opened = {}
         opened |= self.stores(wanted - opened.keys())
         yield {name: store for name, store in opened.items() if name in wanted}

@@ -1,6 +1,4 @@
-"""Refusals of input: a `Problem` with a place and a remedy, and the exceptions that stop on one. No reading, printing or
-logging.
-"""
+"""Problems with a place and a remedy, and the exceptions by which input or a request is refused."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -90,8 +88,8 @@ def quote(value: object, most: int = 60) -> str:
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
     """Known key that a typo most likely meant, or None."""
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 def suggest(word: str, known: Sequence[str]) -> str | None:
@@ -105,8 +103,8 @@ def did_you_mean(name: str, known: Sequence[str], most: int = 3) -> str | None:
     None where nothing is near.
     """
     word = name.strip().casefold()
-    containing = sorted((one for one in known if word and word in one.casefold()), key=len)
-    found = (containing or difflib.get_close_matches(name, known, n=most, cutoff=0.5))[:most]
-    if not found:
+    containing = sorted((candidate for candidate in known if word and word in candidate.casefold()), key=len)
+    matches = (containing or difflib.get_close_matches(name, known, n=most, cutoff=0.5))[:most]
+    if not matches:
         return None
-    return f"Did you mean {' or '.join([', '.join(found[:-1]), found[-1]] if found[1:] else found)}?"
+    return f"Did you mean {' or '.join([', '.join(matches[:-1]), matches[-1]] if matches[1:] else matches)}?"

@@ -26,7 +26,7 @@ _SYSTEM = {
     errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED, errno.EROFS: _READ_ONLY,
 }  # fmt: skip
 # Spark hands over failures of its programs as text.
-_WORDS = {
+_MESSAGES = {
     re.compile("No space left on device|Disk quota exceeded|database or disk is full"): _FULL,
     re.compile("Permission denied"): _DENIED,
     re.compile("Read-only file system"): _READ_ONLY,
@@ -40,17 +40,17 @@ _DATABASE: dict[str | int | None, str] = {
     sqlite3.SQLITE_PERM: _DENIED, _LACKS_RIGHT: _DENIED,
     sqlite3.SQLITE_READONLY: _READ_ONLY, "25006": _READ_ONLY,
 }  # fmt: skip
-_OF_DATABASES = {"OperationalError", "InterfaceError", "InternalError"}
+_DATABASE_ERRORS = {"OperationalError", "InterfaceError", "InternalError"}
 
 
 def failure_text(fault: BaseException) -> str | None:
     """Describe a failure, or its cause; None where this program is at fault."""
-    for one in _causes(fault):
-        if isinstance(one, Refused | BadInput):
-            return str(one)
-        words = _of_system(one) or _of_database(one) or _of_spark(one)
-        if words:
-            return f"cannot go on: {words} ({_first_line(one)})."
+    for cause in _causes(fault):
+        if isinstance(cause, Refused | BadInput):
+            return str(cause)
+        sentence = _system_failure(cause) or _database_failure(cause) or _spark_failure(cause)
+        if sentence:
+            return f"cannot go on: {sentence} ({_first_line(cause)})."
     return None
 
 
@@ -60,28 +60,28 @@ def _causes(fault: BaseException | None) -> Iterator[BaseException]:
         fault = fault.__cause__ or (None if fault.__suppress_context__ else fault.__context__)
 
 
-def _of_system(fault: BaseException) -> str | None:
+def _system_failure(fault: BaseException) -> str | None:
     return _SYSTEM.get(fault.errno or 0) if isinstance(fault, OSError) else None
 
 
-def _of_database(fault: BaseException) -> str | None:
-    if type(fault).__name__ not in {*_OF_DATABASES, "ProgrammingError"} or not isinstance(fault, Exception):
+def _database_failure(fault: BaseException) -> str | None:
+    if type(fault).__name__ not in {*_DATABASE_ERRORS, "ProgrammingError"} or not isinstance(fault, Exception):
         return None
     from retention_assets.sql.errors import code_of, is_conflict, is_lock_timeout
 
-    if type(fault).__name__ not in _OF_DATABASES:
+    if type(fault).__name__ not in _DATABASE_ERRORS:
         return _DATABASE[_LACKS_RIGHT] if code_of(fault) == _LACKS_RIGHT else None
     if is_conflict(fault) or is_lock_timeout(fault):
         return _BUSY
-    return _DATABASE.get(code_of(fault)) or _of_words(str(fault)) or _AWAY
+    return _DATABASE.get(code_of(fault)) or _failure_in(str(fault)) or _AWAY
 
 
-def _of_spark(fault: BaseException) -> str | None:
-    return _of_words(str(fault)) if type(fault).__module__.partition(".")[0] in ("py4j", "pyspark") else None
+def _spark_failure(fault: BaseException) -> str | None:
+    return _failure_in(str(fault)) if type(fault).__module__.partition(".")[0] in ("py4j", "pyspark") else None
 
 
-def _of_words(text: str) -> str | None:
-    return next((words for pattern, words in _WORDS.items() if pattern.search(text)), None)
+def _failure_in(text: str) -> str | None:
+    return next((sentence for pattern, sentence in _MESSAGES.items() if pattern.search(text)), None)
 
 
 def _first_line(fault: BaseException) -> str:
@@ -90,5 +90,5 @@ def _first_line(fault: BaseException) -> str:
     from retention_assets.sql.errors import driver_message
 
     # The number of such an error is part of its message.
-    words = mask_secrets(masked(str(fault))) if isinstance(fault, OSError) else driver_message(fault)
-    return " ".join(words.split()).rstrip(".")
+    message = mask_secrets(masked(str(fault))) if isinstance(fault, OSError) else driver_message(fault)
+    return " ".join(message.split()).rstrip(".")

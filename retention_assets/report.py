@@ -178,8 +178,8 @@ def as_json(
     total = sum_lines("all", parts).as_dict()
     del total["dataset"]
     looked = [{"date": day.isoformat(), **_look(look)} for day, look in sorted((looks or {}).items())]
-    held = [one.as_dict() for one in realms]
-    return {"execution_date": when, **total, "looked": looked, "realms": held, "datasets": [part.as_dict() for part in parts]}
+    left = [realm.as_dict() for realm in realms]
+    return {"execution_date": when, **total, "looked": looked, "realms": left, "datasets": [part.as_dict() for part in parts]}
 
 
 def _look(look: DayLook) -> dict[str, Any]:
@@ -225,9 +225,9 @@ def _money(ledger: Ledger, day: date, rows: Sequence[Mapping[str, Any]], prices:
     early: defaultdict[str, float] = defaultdict(float)
     if least := max((price.minimum_days for price in priced.values()), default=0):
         begin = datetime.combine(day, time(), UTC)
-        for one in ledger.pending.deleted_young(begin, begin + timedelta(days=1), least):
-            if price := priced.get(one.dataset):
-                early[one.dataset] += price.ending_early(one.bytes, one.age_days)
+        for deletion in ledger.pending.deleted_young(begin, begin + timedelta(days=1), least):
+            if price := priced.get(deletion.dataset):
+                early[deletion.dataset] += price.ending_early(deletion.bytes, deletion.age_days)
     return {
         row["dataset"]: ReportMoney(
             prices.currency, price.monthly(row["bytes_freed"]), price.deleting(row["deleted"]), early[row["dataset"]]

@@ -12,11 +12,11 @@ from retention_assets.errors import Refused, Withheld
 Answer = TypeVar("Answer")
 Row = TypeVar("Row")
 
-# rows and seconds after which rows of a thread are handed over
-_ROWS, _HANDED_OVER = 10_000, 0.1
+# limits of a batch that a thread hands over
+_BATCH_ROWS, _BATCH_SECONDS = 10_000, 0.1
 _BEAT = object()
 # messages of drivers that have no error class for a time-out
-_PASSED = re.compile("timed out|curlCode: 28")
+_TIMEOUT = re.compile("timed out|curlCode: 28")
 
 _seconds = 60.0
 
@@ -44,7 +44,7 @@ def silence_text() -> str:
 def is_silence(fault: BaseException | None) -> bool:
     """Recognise a time-out as an error or as its cause. Drivers have no error in common."""
     while fault is not None:
-        if isinstance(fault, Silent | TimeoutError) or "timeout" in type(fault).__name__.lower() or _PASSED.search(str(fault)):
+        if isinstance(fault, Silent | TimeoutError) or "timeout" in type(fault).__name__.lower() or _TIMEOUT.search(str(fault)):
             return True
         fault = fault.__cause__ or fault.__context__
     return False
@@ -53,34 +53,34 @@ def is_silence(fault: BaseException | None) -> bool:
 class ForeignThread:
     """Runs foreign code, call after call, in one thread.
 
-    Nothing ends a thread from outside, and a process for each plugin would have to be handed what it reads. So a silent one
-    is left behind: it is a daemon, which does not keep the program from ending, and its next permit is refused.
+    A thread can't be ended from outside, and a process for each plugin would need a copy of what it reads. So a silent thread
+    is abandoned: as a daemon it does not keep the program from ending, and its next permit is refused.
     """
 
     def __init__(self) -> None:
-        self._calls, self._answers, self._left = SimpleQueue[Callable[[], Any] | None](), SimpleQueue[Any](), False
-        Thread(target=_work, args=(self._calls, self._answers), daemon=True).start()
+        self._calls, self._answers, self._is_abandoned = SimpleQueue[Callable[[], Any] | None](), SimpleQueue[Any](), False
+        Thread(target=_answer_calls, args=(self._calls, self._answers), daemon=True).start()
 
     def __del__(self) -> None:
         self._calls.put(None)
 
     def beat(self) -> None:
         """Give a sign of life, from the thread. Raises Withheld once nobody waits for it any more."""
-        if self._left:
+        if self._is_abandoned:
             raise Withheld(f"nobody waits any longer: {silence_text()}")
         self._answers.put(_BEAT)
 
     def call(self, name: str, question: Callable[[], Answer]) -> Answer:
-        """Return the answer, or raise its error. Raises Silent."""
+        """Call in the thread and return the answer. Raises its error, or Silent."""
         self._calls.put(question)
         answer: Any = _BEAT
         while answer is _BEAT:
             try:
-                answer = None if self._left else self._answers.get(timeout=_seconds)
+                answer = None if self._is_abandoned else self._answers.get(timeout=_seconds)
             except Empty:
                 answer = None
         if answer is None:
-            self._left = True
+            self._is_abandoned = True
             raise Silent(f"{name}: {silence_text()}")
         value, fault = answer
         if fault is not None:
@@ -89,9 +89,9 @@ class ForeignThread:
         return result
 
     def rows(self, name: str, given: Generator[Row, None, Answer]) -> Generator[Row, None, Answer]:
-        """Rows that are taken in the thread, and what their generator returns."""
+        """Yield the rows of a generator that runs in the thread, and return what it returns."""
         while True:
-            rows, fault = self.call(name, lambda: _taken(given))
+            rows, fault = self.call(name, lambda: _next_batch(given))
             yield from rows
             if isinstance(fault, StopIteration):
                 result: Answer = fault.value
@@ -100,18 +100,18 @@ class ForeignThread:
                 raise fault
 
 
-def _taken(given: Generator[Row, None, Any]) -> tuple[list[Row], Exception | None]:
+def _next_batch(given: Generator[Row, None, Any]) -> tuple[list[Row], Exception | None]:
     rows, began = list[Row](), perf_counter()
-    while len(rows) < _ROWS and perf_counter() - began < _HANDED_OVER:
+    while len(rows) < _BATCH_ROWS and perf_counter() - began < _BATCH_SECONDS:
         try:
             rows.append(next(given))
-        # Whatever it is, the rows before it come first.
+        # The rows before an error are handed over first.
         except Exception as fault:  # noqa: BLE001 - StopIteration brings what the generator returns
             return rows, fault
     return rows, None
 
 
-def _work(calls: SimpleQueue[Callable[[], Any] | None], answers: SimpleQueue[Any]) -> None:
+def _answer_calls(calls: SimpleQueue[Callable[[], Any] | None], answers: SimpleQueue[Any]) -> None:
     while question := calls.get():
         try:
             answers.put((question(), None))

@@ -25,8 +25,7 @@ class Costs:
     ended_early: float = 0.0
 
     def __add__(self, other: "Costs") -> "Costs":
-        mine, theirs = vars(self), vars(other)
-        return Costs(**{name: mine[name] + theirs[name] for name in mine})
+        return Costs(**{name: amount + getattr(other, name) for name, amount in vars(self).items()})
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,10 @@ class PriceFacts:
         """Read the facts about some transactions from a log, by their keys."""
         if not self.prices.are_set or not len(log):
             return
-        mine = log.filter(pc.is_in(keys_of(log), value_set=keys))
-        classes = attribute_of(mine, "storage_class")
-        names = zip(mine["dataset"].to_pylist(), mine["transaction"].to_pylist(), strict=True)
-        values = zip(mine["files"].to_pylist(), classes.to_pylist(), strict=True)
+        rows = log.filter(pc.is_in(keys_of(log), value_set=keys))
+        classes = attribute_of(rows, "storage_class")
+        names = zip(rows["dataset"].to_pylist(), rows["transaction"].to_pylist(), strict=True)
+        values = zip(rows["files"].to_pylist(), classes.to_pylist(), strict=True)
         self.of_transactions.update(zip(names, values, strict=True))
 
     def priced(self, rows: pa.Table, at: datetime) -> pa.Table:
@@ -76,7 +75,7 @@ class PriceFacts:
         """
         costs = [self._costs(*row, at=at) for row in _rows_of(rows)] if self.prices.are_set else [None] * len(rows)
         for name in _COSTS.names:
-            column = pa.array([getattr(one, name) if one else None for one in costs], pa.float64())
+            column = pa.array([getattr(cost, name) if cost else None for cost in costs], pa.float64())
             rows = rows.append_column(name, column)
         return rows
 
@@ -112,10 +111,10 @@ def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], 
         return {}
     summed = rows.set_column(rows.column_names.index("bytes"), "bytes", rows["bytes"].cast(SUMMED))
     sums = [("bytes", "sum"), *((name, "sum") for name in _COSTS.names)]
-    found = {}
+    amounts = {}
     for row in summed.group_by(list(columns)).aggregate([([], "count_all"), *sums]).to_pylist():
         costs = {name: row[f"{name}_sum"] for name in _COSTS.names}
-        # either all of them are there or none
+        # a row has all of its costs, or none
         priced = Costs(**costs) if None not in costs.values() else None
-        found[tuple(row[name] for name in columns)] = Amount(row["count_all"], int(row["bytes_sum"] or 0), priced)
-    return dict(sorted(found.items()))
+        amounts[tuple(row[name] for name in columns)] = Amount(row["count_all"], int(row["bytes_sum"] or 0), priced)
+    return dict(sorted(amounts.items()))

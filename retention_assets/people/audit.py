@@ -64,7 +64,7 @@ class VerifyRequest(RecordedRequest):
 )
 def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
     """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
-    known = _head_of(request.known) if request.known else None
+    known = _read_head(request.known) if request.known else None
     with environment.ledger_if_any() as ledger:
         if ledger is not None:
             result = ledger.verify_and_record(request.actor, known, request.only_new)
@@ -129,12 +129,12 @@ def audit_accept(request: AcceptRequest, environment: Environment) -> Result:
                 "This ledger holds every head that was noted: there is nothing to accept. `retention audit verify` looks for"
                 " rows that were changed."
             )
-        files = [file for file in environment.head_files() if _is_written(file, ledger)]
+        files = [file for file in environment.head_files() if _may_write(file, ledger)]
         present = [NotedPlace(file.key, file.store, True) for file in files]
         with ledger.database.reading() as connection:
             known = noted_places(connection)
-        gone = _given_up(request, (known[key] for key in faults.keys() & known.keys() - {file.key for file in files}))
-        noted, fault = _noted(files), " ".join(faults.values()) or None
+        gone = _give_up(request, (known[key] for key in faults.keys() & known.keys() - {file.key for file in files}))
+        noted, fault = _noted_head(files), " ".join(faults.values()) or None
         accepted = ledger.accept(
             request.actor,
             request.reason,
@@ -161,7 +161,7 @@ def _accepted(
     )
 
 
-def _given_up(request: AcceptRequest, places: Iterable[NotedPlace]) -> list[NotedPlace]:
+def _give_up(request: AcceptRequest, places: Iterable[NotedPlace]) -> list[NotedPlace]:
     return [place._replace(noted=False, fault=f"Given up: {request.reason}") for place in places]
 
 
@@ -180,7 +180,7 @@ def _accept_policies(request: AcceptRequest, environment: Environment, ledger: L
     return _accepted(f"The policies are accepted by ledger {head.ledger}", head, None, accepted.faults)
 
 
-def _is_written(file: HeadFile, ledger: Ledger) -> bool:
+def _may_write(file: HeadFile, ledger: Ledger) -> bool:
     # only the warehouse's, and those at writable roots that belong to no other ledger
     heads: list[LedgerHead] = []
     # a damaged one is written anew
@@ -197,14 +197,14 @@ def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
     for file in files:
         try:
             file.write(head)
-        except (OSError, pa.ArrowException) as away:
+        except (OSError, pa.ArrowException) as error:
             raise Refused(
-                f"{file.path} can't be written: {away}. The record has your word; sweeps go on once the file has it too. Mend"
+                f"{file.path} can't be written: {error}. The record has your word; sweeps go on once the file has it too. Mend"
                 " the access to it and say it again."
             ) from None
 
 
-def _noted(files: Sequence[HeadFile]) -> LedgerHead | None:
+def _noted_head(files: Sequence[HeadFile]) -> LedgerHead | None:
     with suppress(Refused):
         return next(iter(files[0].heads()), None)
     return None
@@ -228,7 +228,7 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
     with ledger.database.reading() as connection:
         head = head_of(connection)
         earlier = [one for one in noted_places(connection).values() if one.store == name and one.noted]
-    if gone := _given_up(request, (one for one in earlier if not file or one.place != file.key)):
+    if gone := _give_up(request, (one for one in earlier if not file or one.place != file.key)):
         ledger.database.write(lambda tx: remember_places(tx, gone, request.actor))
     if file is not None and file.other_owner(ledger.database) is not None:
         _write([file], head)
@@ -238,14 +238,14 @@ def _accept_store(name: str, request: AcceptRequest, environment: Environment, l
     return _accepted(words, head, None, (), (fault,))
 
 
-def _head_of(file: Path) -> ChainHead:
+def _read_head(file: Path) -> ChainHead:
     try:
-        found = json.loads(file.read_text("utf-8"))
+        content = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise BadInput(Problem("is not there", file=str(file), expected=_EXPECTED)) from None
     except ValueError:
         raise BadInput(Problem("is no JSON", file=str(file), expected=_EXPECTED)) from None
-    match found:
+    match content:
         case {"position": int(position), "hash": str(digest)} if position >= 0 and len(digest) == _HASH_LENGTH:
             return ChainHead(position, digest)
     raise BadInput(Problem("is no head of an audit", file=str(file), expected=_EXPECTED))
@@ -272,7 +272,7 @@ def export(after: int) -> None:
     """Print the record as JSON lines, from which anybody can compute its hashes again."""
     environment = find_environment()
     with environment.ledger_if_any() as ledger:
-        for words in what_is_missing(environment, ledger):
-            say(words)
+        for note in what_is_missing(environment, ledger):
+            say(note)
         for line in ledger.audit_lines(after) if ledger else ():
             echo_json(f"{line}\n")

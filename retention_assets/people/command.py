@@ -54,11 +54,11 @@ def examples(*lines: str) -> Callable[[C], C]:
 def find_environment(*, needed: bool = True) -> Environment:
     """Environment of --config, or of the settings where the program runs; of the defaults where none are needed."""
     context = click.get_current_context(silent=True)
-    named: Path | None = context.meta.get(CONFIG_NOTE) if context else None
-    if needed and named is None and not os.environ.get(VARIABLE) and not Path(FILE).exists():
+    config: Path | None = context.meta.get(CONFIG_NOTE) if context else None
+    if needed and config is None and not os.environ.get(VARIABLE) and not Path(FILE).exists():
         remedy = "`retention init` writes some; --config FILE names those of another place."
         raise BadInput(Problem("there are no settings here", file=FILE, expected="a settings file", remedy=remedy))
-    return Environment(load_settings(named))
+    return Environment(load_settings(config))
 
 
 def command(operation: Operation[Any], name: str) -> click.Command:
@@ -67,8 +67,8 @@ def command(operation: Operation[Any], name: str) -> click.Command:
     def run(format_: str, **given: Any) -> ExitCode:
         return ask_and_show(operation, format_, **given)
 
-    made = click.command(name, help=operation.help)(options(operation.request)(FORMAT(run)))
-    return examples(*operation.examples)(made)
+    result = click.command(name, help=operation.help)(options(operation.request)(FORMAT(run)))
+    return examples(*operation.examples)(result)
 
 
 def options(request: type[Request], *, optional: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -85,15 +85,15 @@ def options(request: type[Request], *, optional: bool = False) -> Callable[[Call
 
 
 def group(operation: Operation[Any], name: str, *commands: click.Command) -> click.Group:
-    """Make a command that looks by itself, with others below it."""
-    alone = command(operation, name)
+    """Make a group that runs the operation where no subcommand is named."""
+    default = command(operation, name)
 
     @click.pass_context
     def run(context: click.Context, /, **given: Any) -> Any:
-        return alone.callback(**given) if alone.callback and context.invoked_subcommand is None else None
+        return default.callback(**given) if default.callback and context.invoked_subcommand is None else None
 
-    made = click.Group(name, commands, callback=run, params=alone.params, help=alone.help, invoke_without_command=True)
-    return examples(*operation.examples)(made)
+    result = click.Group(name, commands, callback=run, params=default.params, help=default.help, invoke_without_command=True)
+    return examples(*operation.examples)(result)
 
 
 def given_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,16 +113,16 @@ def ask_and_show(operation: Operation[Any], format_: str, **given: Any) -> ExitC
 
 def show(request: Request, result: Result, format_: str) -> ExitCode:
     """Print a result, and say by the exit code what went wrong. What comes next is for people alone."""
-    for words in result.notes:
-        say(words)
+    for sentence in result.notes:
+        say(sentence)
     if format_ == "json":
         for piece in result.json():
             echo_json(piece)
     else:
         print_parts(filter(None, (result.headline, *result.sentences)))
         print_parts(result.tables())
-    for words in (*result.closing(), *result.bad_input, *result.failures, *result.refusals):
-        say(words)
+    for sentence in (*result.closing(), *result.bad_input, *result.failures, *result.refusals):
+        say(sentence)
     if result.next and format_ != "json":
         say(f"Next: {result.next}")
     if result.bad_input:
@@ -146,11 +146,11 @@ def _parameter(field: RequestField, optional: bool) -> Callable[[Callable[..., A
         return click.option(*names, field.name, is_flag=True, help=field.help)
     kind: Any = {int: click.INT, Path: click.Path(path_type=Path)}.get(field.type, click.STRING)
     if issubclass(field.type, Enum):
-        kind = click.Choice([each.value for each in field.type])
+        kind = click.Choice([member.value for member in field.type])
     required = (field.required or field.flags.required) and not optional
-    about: dict[str, Any] = {"type": kind, "metavar": field.flags.metavar or _METAVARS.get(field.type), "required": required}
+    kwargs: dict[str, Any] = {"type": kind, "metavar": field.flags.metavar or _METAVARS.get(field.type), "required": required}
     if not names:
-        return click.argument(field.name, nargs=-1 if field.many else 1, **about)
+        return click.argument(field.name, nargs=-1 if field.many else 1, **kwargs)
     if isinstance(field.default, int | Duration | Enum):
-        about |= {"default": getattr(field.default, "value", str(field.default)), "show_default": True}
-    return click.option(*names, field.name, multiple=field.many, help=field.help, **about)
+        kwargs |= {"default": getattr(field.default, "value", str(field.default)), "show_default": True}
+    return click.option(*names, field.name, multiple=field.many, help=field.help, **kwargs)

@@ -70,13 +70,13 @@ def make_forecast(request: ForecastRequest, environment: Environment) -> Result:
 
     Nothing new arrives, and each day has one run. A store that is away, and a dataset that is not sound, is named and left out.
     """
-    found = forecast_environment(request, environment)
+    foreseen = forecast_environment(request, environment)
     return Result(
-        tables=lambda: forecast_texts(found),
-        failures=found.stores_left_out,
-        refusals=found.datasets_left_out,
-        data=found.as_dict(),
-        page=lambda: (_answer(found), _metadata(found)),
+        tables=lambda: forecast_texts(foreseen),
+        failures=foreseen.stores_left_out,
+        refusals=foreseen.datasets_left_out,
+        data=foreseen.as_dict(),
+        page=lambda: (_answer(foreseen), _metadata(foreseen)),
     )
 
 
@@ -97,22 +97,22 @@ def forecast_environment(request: ForecastRequest, environment: Environment) -> 
     with rehearse(environment, request.datasets, scans=False, may_be_empty=True) as rehearsed:
         rulebooks = [rehearsed.rulebook, *(rulebook_of_files(rehearsed.copy, settings, files, as_of) for files in others)]
         refused = refusals_of(rehearsed.walk(list(zip((in_force, *beside), rulebooks, strict=True)), as_of))
-        failed = {one.store.name for one in rehearsed.chosen if one.fault}
+        failed = {choice.store.name for choice in rehearsed.chosen if choice.fault}
         away = {name: f"the store {name} failed: {why}" if name in failed else why for name, why in rehearsed.away.items()}
     prices = settings.prices
     return Forecast(as_of, in_force, tuple(beside), prices.currency if prices.are_set else None, refused, away)
 
 
-def _answer(found: Forecast) -> Answer:
-    first, *others = (summary(each, found.currency) for each in found.sets)
-    return Answer(first, tuple(map(plain, (*others, ASSUMPTION, *found.left_out))))
+def _answer(foreseen: Forecast) -> Answer:
+    first, *others = (summary(each, foreseen.currency) for each in foreseen.sets)
+    return Answer(first, tuple(map(plain, (*others, ASSUMPTION, *foreseen.left_out))))
 
 
-def _metadata(found: Forecast) -> Mapping[str, Any]:
-    first, last, count = found.in_force.start, found.in_force.days[-1], len(found.in_force.days)
+def _metadata(foreseen: Forecast) -> Mapping[str, Any]:
+    first, last, count = foreseen.in_force.start, foreseen.in_force.days[-1], len(foreseen.in_force.days)
     words = f"{size_of(first.bytes)} become {size_of(last.bytes)} in {count} days"
     columns = {"policies": "string", "until": "string", **dict.fromkeys((*_COUNTS, "bytes"), "int")}
-    money = {"month": "float"} if found.currency else {}
+    money = {"month": "float"} if foreseen.currency else {}
     rows = [
         (
             each.policies,
@@ -121,17 +121,17 @@ def _metadata(found: Forecast) -> Mapping[str, Any]:
             part.last.bytes,
             *((part.last.month,) if money else ()),
         )
-        for each in found.sets
+        for each in foreseen.sets
         for part in periods_of(each)
     ]
-    meanings = {"bytes": "what is stored then", "month": f"what a month of that costs, in {found.currency}"}
+    meanings = {"bytes": "what is stored then", "month": f"what a month of that costs, in {foreseen.currency}"}
     return {
-        "stored_by_day": Markdown(strip(words, [part.last.bytes for part in periods_of(found.in_force)])),
-        "plot": forecast_plot(found),
+        "stored_by_day": Markdown(strip(words, [part.last.bytes for part in periods_of(foreseen.in_force)])),
+        "plot": forecast_plot(foreseen),
         "bytes_now": first.bytes,
         "bytes_then": last.bytes,
-        **{name: found.in_force.total(name) for name in _COUNTS},
-        "left_out": len(found.refused) + len(found.away),
+        **{name: foreseen.in_force.total(name) for name in _COUNTS},
+        "left_out": len(foreseen.refused) + len(foreseen.away),
         "days": Rows({**columns, **money}, rows, meanings),
     }
 
@@ -184,10 +184,8 @@ def show_simulation(request: SimulationRequest, environment: Environment) -> Res
     ]
     total = {name: sum((day[name] for day in days), NOTHING) for name in _SIMULATED}
     marked, deleted, spared = (total[name] for name in ("newly_marked", "deleted", "spared"))
-    reasons, instants = (
-        dict(sorted(walked.spared_because.items())),
-        [begin + timedelta(days=number) for number in range(len(days))],
-    )
+    reasons = dict(sorted(walked.spared_because.items()))
+    instants = [begin + timedelta(days=number) for number in range(len(days))]
     return Result(
         headline=(
             f"In {len(days):,} days: {marked.transactions:,} marked, {deleted.transactions:,} deleted"

@@ -1,4 +1,4 @@
-"""Answers of the record and the logs: what happened, why something is kept or marked, what goes next. None creates a ledger."""
+"""Answers from the record and the logs: what happened, why something is kept or marked, what goes next. Creates no ledger."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,24 +85,24 @@ def show_upcoming(request: UpcomingRequest, environment: Environment) -> Result:
     """What goes next week? Whatever is marked and falls due in some days, by name and size, without what a hold keeps."""
     with environment.ledger_if_any() as ledger:
         as_of = request.as_of or _present(environment, ledger)
-        found = Upcoming(as_of, as_of, note=environment.no_ledger)
+        foreseen = Upcoming(as_of, as_of, note=environment.no_ledger)
         if ledger is not None:
             fates, datasets = fates_of(environment, ledger, as_of), DatasetFilter(request.datasets)
-            found = upcoming(ledger, fates, as_of, request.days, datasets, MOST_SHOWN)
+            foreseen = upcoming(ledger, fates, as_of, request.days, datasets, MOST_SHOWN)
     columns = {"due": "string", "dataset": "string", "transaction": "string", "bytes": "int", "policy": "string"}
     rows = [
-        (text_of(row["due_at"]), row["dataset"], row["transaction"], row["bytes"] or 0, row["policy"]) for row in found.first
+        (text_of(row["due_at"]), row["dataset"], row["transaction"], row["bytes"] or 0, row["policy"]) for row in foreseen.first
     ]
     numbers = {
-        "as_of": found.as_of,
-        "until": found.until,
-        "datasets": len(found.datasets),
-        "transactions": found.transactions,
-        "bytes": found.bytes or 0,
-        "held": sum(found.held.values()),
+        "as_of": foreseen.as_of,
+        "until": foreseen.until,
+        "datasets": len(foreseen.datasets),
+        "transactions": foreseen.transactions,
+        "bytes": foreseen.bytes or 0,
+        "held": sum(foreseen.held.values()),
         "first": Rows(columns, rows),
     }
-    return Result(page=lambda: (upcoming_answer(found), numbers))
+    return Result(page=lambda: (upcoming_answer(foreseen), numbers))
 
 
 # --- why it is kept or marked ---
@@ -136,8 +136,8 @@ def make_explanation(request: ExplainRequest, environment: Environment) -> Resul
     if request.policies:
         log = read_dataset(environment, dataset, request.log)
         rules, notes = rules_of(policies_of(request.policies, environment.settings), log, environment.settings)
-        found = explain_with_ledger(log, rules, None, dataset, transaction, request.as_of or now())
-        return replace(_explained(found), notes=notes)
+        explained = explain_with_ledger(log, rules, None, dataset, transaction, request.as_of or now())
+        return replace(_explained(explained), notes=notes)
     try:
         if transaction:
             return _explained(explain_transaction(environment, dataset, transaction, request.as_of, request.log))
@@ -151,13 +151,13 @@ def make_explanation(request: ExplainRequest, environment: Environment) -> Resul
         return Result(failures=(str(fault),), pieces=tuple, page=lambda: (answer, {"dataset": dataset}))
 
 
-def _explained(found: ExplainedTransaction) -> Result:
-    fields = found.as_dict()
+def _explained(explained: ExplainedTransaction) -> Result:
+    fields = explained.as_dict()
     shown = ("dataset", "transaction", "as_of", "verdict", "policy", "message", "mark")
     return Result(
-        tables=lambda: [explained_transaction(found)],
+        tables=lambda: [explained_transaction(explained)],
         data=fields,
-        page=lambda: (transaction_answer(found), {name: fields[name] for name in shown}),
+        page=lambda: (transaction_answer(explained), {name: fields[name] for name in shown}),
     )
 
 
@@ -241,8 +241,8 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
         )
         fates = fates_of(environment, ledger, at) if ledger else None
         find = find_data(environment, dataset) if request.log is None else None
-        about = TransactionLives(dataset, log, ledger, holds, at, fates, find)
-        lives = about.named(names) if names else about.all(None if request.everything else visible_from)
+        source = TransactionLives(dataset, log, ledger, holds, at, fates, find)
+        lives = source.named(names) if names else source.all(None if request.everything else visible_from)
         from_ = text_of(visible_from) if visible_from else ""
         hidden = f"more are in no view that is visible from {from_} on; --all lists them."
         failures = [f"{words} This is what the ledger knows." for words in away]
@@ -251,9 +251,9 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
             tables=lambda: _history_tables(dataset, lives, request.most),
             pieces=lambda: json_rows((life.as_dict() for life in lives), head, "transactions"),
             notes=notes,
-            closing=lambda: [f"{about.hidden:,} {hidden}"] if about.hidden and from_ else [],
+            closing=lambda: [f"{source.hidden:,} {hidden}"] if source.hidden and from_ else [],
             failures=failures,
-            page=lambda: _history_page(about, lives, (*notes, *failures)),
+            page=lambda: _history_page(source, lives, (*notes, *failures)),
         )
 
 
@@ -266,7 +266,7 @@ def _history_tables(dataset: str, lives: Iterator[TransactionLife], most: int) -
 
 
 def _history_page(
-    about: TransactionLives, lives: Iterable[TransactionLife], warnings: Sequence[str]
+    source: TransactionLives, lives: Iterable[TransactionLife], warnings: Sequence[str]
 ) -> tuple[Answer, Mapping[str, Any]]:
     counts = Counter[str]()
 
@@ -276,7 +276,7 @@ def _history_page(
             yield life
 
     newest = nlargest(MOST_SHOWN, counted(), key=_changed_at)
-    answer = history_answer(about.dataset, newest, dict(sorted(counts.items())), about.hidden)
+    answer = history_answer(source.dataset, newest, dict(sorted(counts.items())), source.hidden)
     columns = {"transaction": "string", "bytes": "int", "mark": "string", "message": "string", "what happened": "string"}
     rows = [
         (
@@ -289,10 +289,10 @@ def _history_page(
         for life in newest
     ]
     numbers = {
-        "dataset": about.dataset,
-        "as_of": about.as_of,
+        "dataset": source.dataset,
+        "as_of": source.as_of,
         "transactions": counts.total(),
-        "hidden": about.hidden,
+        "hidden": source.hidden,
         "history": Rows(columns, rows),
     }
     return Answer(answer.headline, (*map(plain, warnings), *answer.paragraphs)), numbers
@@ -317,16 +317,16 @@ def _opened(
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
     # a store that need not be read whole is asked about `transaction` alone
     with environment.ledger_if_any() as ledger:
-        at, about = as_of or _present(environment, ledger), None
+        at, asked = as_of or _present(environment, ledger), None
         if transaction is not None and path is None and is_asked_alone(environment, dataset):
             policies = _rules(environment, ledger, dataset, at).policies
-            counts = any(one.looks_along_lines and matches(dataset, one.datasets.include) for one in policies)
+            counts = any(policy.looks_along_lines and matches(dataset, policy.datasets.include) for policy in policies)
             holds = tuple(one for one in holds_in_force(ledger, environment.settings, at) if one.is_live(at))
-            about = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
-        lines = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, about)
-        if lines is None and not _is_known(ledger, dataset):
+            asked = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
+        log = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, asked)
+        if log is None and not _is_known(ledger, dataset):
             raise no_dataset(environment, dataset)
-        yield lines, ledger, at
+        yield log, ledger, at
 
 
 def _present(environment: Environment, ledger: Ledger | None) -> datetime:

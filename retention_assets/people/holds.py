@@ -86,13 +86,13 @@ _GLOBS = TypeAdapter(Glob)
 def _globs_of(texts: Sequence[str]) -> list[str]:
     # A hold may only become wider: an invalid glob is taken for a name, a character that no glob may have becomes `?`, and
     # both readings are meant.
-    found: list[str] = []
+    globs: list[str] = []
     for text in texts:
         if _is_glob(text):
-            found.append(text)
+            globs.append(text)
         else:
-            found += [glob for glob in (_with_any_signs(text), _with_any_signs(escape_glob(text))) if _is_glob(glob)] or [text]
-    return found
+            globs += [glob for glob in (_with_wildcards(text), _with_wildcards(escape_glob(text))) if _is_glob(glob)] or [text]
+    return globs
 
 
 def _is_glob(text: str) -> bool:
@@ -103,8 +103,8 @@ def _is_glob(text: str) -> bool:
     return True
 
 
-def _with_any_signs(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+def _with_wildcards(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _hold_row(hold: Hold, source: str) -> dict[str, Any]:
@@ -136,14 +136,14 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
         covered = {name: folder for name, folder in folders.items() if holds_dataset(placed, name, {})}
         transactions = _count(placed, covered, ledger) if folders else None
         sweeping = [lease.dataset for lease in ledger.leases.held() if holds_dataset(placed, lease.dataset, {})]
-    notes, empty = list(_unknown_stores(placed, environment.settings)), list[str]()
+    notes, failures = list(_unknown_stores(placed, environment.settings)), list[str]()
     sentences = [hold_sentence(placed)]
     if transactions is None:
         notes.append("Nothing was judged yet, so nobody can say how much this hold is about. It is placed.")
     else:
         sentences.append(f"It is about {len(covered):,} datasets and {transactions:,} transactions of the last evaluation.")
     if transactions == 0:
-        (notes if request.anyway else empty).append(
+        (notes if request.anyway else failures).append(
             f"This hold is about {len(covered):,} datasets and none of the transactions of the last evaluation. It is placed;"
             " check its names."
         )
@@ -157,7 +157,7 @@ def hold(request: HoldRequest, environment: Environment) -> Result:
         sentences=sentences,
         next=f"`retention release {shlex.quote(placed.name or '')} --reason …` ends it.",
         notes=notes,
-        failures=empty,
+        failures=failures,
         data={**_hold_row(placed, "ledger"), **counts},
     )
 
@@ -217,13 +217,13 @@ release_command = command(release, "release")
 def list_holds(request: Request, environment: Environment) -> Result:
     """List the holds in force."""
     at = now()
-    of_files = list(holds_of_files(environment.settings))
+    file_holds = list(holds_of_files(environment.settings))
     with environment.ledger_if_any() as ledger:
         # Other folders of policies have brought more.
-        of_files += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in of_files]
+        file_holds += [each for each in (ledger.holds.of_files() if ledger else ()) if each not in file_holds]
         rows = [_hold_row(each, "ledger") for each in (ledger.holds.in_force(at) if ledger else ())]
         notes = what_is_missing(environment, ledger, policies=True)
-    rows += [_hold_row(each, "file") for each in of_files if each.is_live(at)]
+    rows += [_hold_row(each, "file") for each in file_holds if each.is_live(at)]
     return Result(data=rows, tables=lambda: [hold_table(rows)], notes=notes)
 
 

@@ -1,4 +1,4 @@
-"""Postpones what a store would expire by itself and must not yet (decided in sweep/postpone_expiry.py)."""
+"""Postpones what a store would expire too early, as sweep/postpone_expiry.py decides."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -44,10 +44,10 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
             results = postpone_expiry_dry_run(ledger, stores, at, holds)
         else:
             results = postpone_expiry(ledger, stores, at, request.actor, holds)
-    postponed = sum(each.postponed for each in results)
-    tomorrow = sum(kind.transactions for each in results for kind in each.tomorrow)
+    postponed = sum(result.postponed for result in results)
+    tomorrow = sum(kind.transactions for result in results for kind in result.tomorrow)
     # why nothing was done, and rows that could not be postponed
-    troubles = [trouble for each in results for trouble in each.troubles]
+    troubles = [trouble for result in results for trouble in result.troubles]
     to_do = request.dry_run and postponed > 0
     sums = {"postponed": postponed, "expires_tomorrow": tomorrow}
     return Result(
@@ -58,23 +58,23 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
         to_do=to_do,
         failures=troubles,
         failed=bool(troubles),
-        data={"as_of": at, "dry_run": request.dry_run, **sums, "datasets": [asdict(each) for each in results]},
+        data={"as_of": at, "dry_run": request.dry_run, **sums, "datasets": [asdict(result) for result in results]},
     )
 
 
 def _tables(dry_run: bool, results: Sequence[PostponementResult]) -> Iterator[Table]:
     rows = [
-        (each.dataset, minute_of(each.within), minute_of(each.until), f"{each.postponed:,}", f"{each.left:,}")
-        for each in results
-        if not each.refused
+        (result.dataset, minute_of(result.within), minute_of(result.until), f"{result.postponed:,}", f"{result.left:,}")
+        for result in results
+        if not result.refused
     ]
     title = "What would be postponed. Nothing was changed." if dry_run else "What was postponed"
     columns = ("dataset", "what expires until", "postponed to", "transactions", "left for the next time")
     yield table(title if rows else "No store expires anything by itself", columns, rows, columns[3:])
     tomorrow = [
-        (each.dataset, kind.type or "", f"{kind.transactions:,}", f"{kind.unfinished:,}", f"{kind.unarchived:,}")
-        for each in results
-        for kind in each.tomorrow
+        (result.dataset, kind.type or "", f"{kind.transactions:,}", f"{kind.unfinished:,}", f"{kind.unarchived:,}")
+        for result in results
+        for kind in result.tomorrow
     ]
     if tomorrow:
         columns = ("dataset", "type", "transactions", "unfinished", "not archived")

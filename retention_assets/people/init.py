@@ -90,10 +90,10 @@ def write_folder(
     """Write the files that are missing, and name them. A sample is written whole, or not at all."""
     if folder.exists() and not folder.is_dir():
         raise BadInput(Problem("is not a folder", file=str(folder), expected="a folder, or a name that is free"))
-    tops = sorted({name.partition("/")[0] for name in sample or ()})
-    if there := [name for name in (SETTINGS_FILE, "policies", *tops) if (folder / name).exists()] if sample else []:
+    roots = sorted({name.partition("/")[0] for name in sample or ()})
+    if existing := [name for name in (SETTINGS_FILE, "policies", *roots) if (folder / name).exists()] if sample else []:
         raise Refused(
-            f"{', '.join(there)} in {folder} would not fit the sample, and nothing is written over. Name an empty folder:"
+            f"{', '.join(existing)} in {folder} would not fit the sample, and nothing is written over. Name an empty folder:"
             " `retention init DIR --sample`."
         )
     files = {
@@ -136,9 +136,9 @@ def init(folder: Path, sample: bool) -> None:
     ignored = {line.strip().strip("/") for line in (folder / IGNORE_FILE).read_text("utf-8", "replace").splitlines()}
     if _IGNORED.strip("/") not in ignored:
         say(f"Add {_IGNORED} to {IGNORE_FILE}: the ledger and the warehouse are there.")
-    there = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
-    then = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
-    say(f"Next: {there}{then}; `retention validate` says in sentences what the policies mean.")
+    change_folder = "" if folder.resolve() == Path.cwd().resolve() else f"`cd {folder}`, then "
+    step = "`retention preview` shows what may go" if sample else f"say in {SETTINGS_FILE} where your data is"
+    say(f"Next: {change_folder}{step}; `retention validate` says in sentences what the policies mean.")
 
 
 @examples("retention demo", "retention demo --folder /tmp/demo --build-only")

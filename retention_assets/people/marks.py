@@ -58,7 +58,7 @@ _SHOWN = (
 
 
 def _transactions(ids: tuple[str, ...]) -> tuple[str, ...]:
-    if not all(ids := tuple(each.strip() for each in ids)):
+    if not all(ids := tuple(transaction.strip() for transaction in ids)):
         raise InvalidValue("is empty", "the ids of transactions")
     return ids
 
@@ -110,8 +110,8 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
         # Keep them all the same: a hold can be released, and what is deleted can't be brought back.
         warnings.append(f"The log can't be read, so nobody has looked whether the names are right. {fault}")
         is_read = False
-    with environment.ledger_if_any() as known:
-        again = _again(request, environment, log, known) if is_read else ()
+    with environment.ledger_if_any() as existing:
+        again = _there_again(request, environment, log, existing) if is_read else ()
     hold = request.hold()
     with environment.ledger() as ledger:
         if request.transactions:
@@ -123,8 +123,8 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
     names, known_rows = list(dict.fromkeys(request.transactions)), len(log.transactions) if log else None
     release = f"retention release {shlex.quote(kept.hold)} --reason …"
     return Result(
-        headline=_kept(request, names, known_rows),
-        sentences=tuple(_about_marks(kept, release)),
+        headline=_kept_sentence(request, names, known_rows),
+        sentences=tuple(_mark_sentences(kept, release)),
         notes=warnings,
         data={
             "dataset": request.dataset,
@@ -138,17 +138,17 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
     )
 
 
-def _kept(request: KeepRequest, names: Sequence[str], known_rows: int | None) -> str:
-    what = f"Everything of {request.dataset}"
+def _kept_sentence(request: KeepRequest, names: Sequence[str], known_rows: int | None) -> str:
+    subject = f"Everything of {request.dataset}"
     if names:
-        what = f"{count(len(names), 'transaction')} of {request.dataset}"
+        subject = f"{count(len(names), 'transaction')} of {request.dataset}"
     elif known_rows is not None:
-        what += f", {count(known_rows, 'transaction')},"
+        subject += f", {count(known_rows, 'transaction')},"
     until = f"until {text_of(request.until)}" if request.until else "until the hold is released"
-    return f"{what} {'are' if len(names) > 1 else 'is'} kept {until}."
+    return f"{subject} {'are' if len(names) > 1 else 'is'} kept {until}."
 
 
-def _about_marks(kept: KeptMarks, release: str) -> Iterator[str]:
+def _mark_sentences(kept: KeptMarks, release: str) -> Iterator[str]:
     were = "was" if kept.unmarked == 1 else "were"
     yield f"{count(kept.unmarked, 'mark')} {were} taken back." if kept.unmarked else "None of it was marked."
     placed = "was placed" if kept.placed else "was in force already"
@@ -162,7 +162,7 @@ def _too_late(sweeping: int, swept: int) -> Iterator[str]:
         yield f"Too late for {sweeping:,} that are being swept and {swept:,} that were swept."
 
 
-def _again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
+def _there_again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
     if log is None and not (ledger and len(ledger.histories.transactions(request.dataset))):
         raise no_dataset(environment, request.dataset)
     lives = TransactionLives(request.dataset, log, ledger, (), now()).named(request.transactions)
@@ -265,7 +265,7 @@ def list_marks(request: MarksRequest, environment: Environment) -> Iterator[Resu
     with environment.ledger_if_any() as ledger:
         rows: Iterator[dict[str, Any]] = iter(())
         if ledger:
-            tables = _chosen(ledger, request.datasets, request.policy, ["MARKED"] if request.due else statuses, due_by)
+            tables = _read_marks(ledger, request.datasets, request.policy, ["MARKED"] if request.due else statuses, due_by)
             rows = _with_fates(environment, ledger, tables, due_by)
         at = None if environment.settings.clock.simulated else now()
         yield Result(
@@ -304,7 +304,7 @@ def _with_fates(
                 yield {**row, "due_at": fate.at, "message": fate.message, "held_by": fate.hold, "spared": fate.spared}
 
 
-def _chosen(
+def _read_marks(
     ledger: Ledger, globs: Sequence[str], policy: str | None, statuses: Sequence[str], due_by: datetime | None
 ) -> Iterator[pa.Table]:
     exact = bool(globs) and all(is_literal(glob) for glob in globs)
@@ -312,6 +312,6 @@ def _chosen(
         table = pa.Table.from_batches([batch]).select(("id", *_SHOWN))
         if globs and not exact:
             names = table["dataset"].combine_chunks().dictionary_encode()
-            fits = pa.array(matching(names.dictionary.to_pylist(), globs), pa.bool_())
-            table = table.filter(fits.take(names.indices))
+            is_chosen = pa.array(matching(names.dictionary.to_pylist(), globs), pa.bool_())
+            table = table.filter(is_chosen.take(names.indices))
         yield table.filter(pc.equal(table["policy"], policy)) if policy else table

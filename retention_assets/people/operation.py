@@ -256,7 +256,7 @@ R = TypeVar("R", bound=Request)
 
 @dataclass(frozen=True)
 class Operation(Generic[R]):
-    """A function with what asks for it. The function may be a context, which holds open what its result reads."""
+    """Function that answers a request. It may be a context manager, which keeps open what its result reads."""
 
     run: Callable[[R, Environment], Result | AbstractContextManager[Result]]
     request: type[R]
@@ -274,7 +274,7 @@ class Operation(Generic[R]):
         return getdoc(self.run) or ""
 
     def __call__(self, request: R, environment: Environment) -> Result:
-        """Run it, where its result reads nothing any more."""
+        """Run an operation whose result needs nothing open."""
         result = self.run(request, environment)
         assert not isinstance(result, AbstractContextManager)
         return result
@@ -315,22 +315,22 @@ class RequestField:
 def fields_of(request: type[Request]) -> list[RequestField]:
     """Describe the fields that a person types, without the actor; the reason is the last."""
     fields = []
-    for name, about in request.model_fields.items():
-        given = {type(each): each for each in about.metadata}
-        only = given.get(Only)
+    for name, info in request.model_fields.items():
+        annotations = {type(each): each for each in info.metadata}
+        only = annotations.get(Only)
         if name == "actor":
             continue
-        kind = _plain(about.annotation)
+        kind = _unwrapped(info.annotation)
         many = get_origin(kind) is tuple
         fields.append(
             RequestField(
                 name,
-                type=_plain(get_args(kind)[0]) if many else kind,
+                type=_unwrapped(get_args(kind)[0]) if many else kind,
                 many=many,
-                required=about.is_required(),
-                default=None if about.is_required() else about.default,
-                help=about.description or "",
-                flags=given.get(Flags) or Flags(f"--{name.replace('_', '-')}"),
+                required=info.is_required(),
+                default=None if info.is_required() else info.default,
+                help=info.description or "",
+                flags=annotations.get(Flags) or Flags(f"--{name.replace('_', '-')}"),
                 only=only,
             )
         )
@@ -338,7 +338,7 @@ def fields_of(request: type[Request]) -> list[RequestField]:
 
 
 def what_is_missing(environment: Environment, ledger: "Ledger | None", *, policies: bool = False) -> tuple[str, ...]:
-    """Notes for who only reads: no ledger yet, and, if asked, no policy files."""
+    """Warn readers where there is no ledger yet and, if asked, no policy file."""
     paths = environment.settings.policies
     absent = policies and not any(path.exists() for path in paths)
     return (
@@ -348,7 +348,7 @@ def what_is_missing(environment: Environment, ledger: "Ledger | None", *, polici
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """Instants in their one text form; durations and everything else as they are written."""
+    """Instants as `text_of` writes them, what JSON lacks as `str` does."""
     return json.dumps(
         value, ensure_ascii=False, indent=indent,
         default=lambda each: text_of(each) if isinstance(each, datetime) else str(each),
@@ -357,16 +357,16 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 def json_rows(rows: Iterable[object], head: Mapping[str, object] | None = None, key: str = "rows") -> Iterator[str]:
     """Yield rows as one JSON array; with a `head` it stands in that object, under a key of its own."""
-    left = iter(rows)
+    remaining = iter(rows)
     yield f"{json_text(head)[:-1]}, {json_text(key)}: [" if head else "["
     separator = "\n"
-    while batch := [json_text(row) for row in islice(left, _ROWS_AT_ONCE)]:
+    while batch := [json_text(row) for row in islice(remaining, _ROWS_AT_ONCE)]:
         yield separator + ",\n".join(batch)
         separator = ",\n"
     yield ("]" if separator == "\n" else "\n]") + ("}\n" if head else "\n")
 
 
-def _plain(annotation: Any) -> Any:
+def _unwrapped(annotation: Any) -> Any:
     if get_origin(annotation) in (Union, UnionType):
-        annotation = next(each for each in get_args(annotation) if each is not NoneType)
+        annotation = next(part for part in get_args(annotation) if part is not NoneType)
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation

@@ -1,7 +1,6 @@
 """Prints results to stdout and notes about the work to stderr; exit codes.
 
-Nothing else in people/ writes to a terminal, so that no foreign text reaches it as it came: names may hold orders to a
-terminal.
+Nothing else in people/ writes to a terminal: names may hold control sequences, which are escaped here.
 """
 
 import sys
@@ -37,17 +36,17 @@ class ExitCode(IntEnum):
 
 
 def echo(words: str, *, err: bool = False, nl: bool = True) -> None:
-    """A text for people, on stdout if it is the result."""
+    """Print a text for people; on stdout if it is the result."""
     click.echo(visible(masked(words) if err else words), err=err, nl=nl)
 
 
 def echo_json(text: str) -> None:
-    """A piece of a result that is JSON already."""
+    """Print a piece of a result that is JSON already."""
     click.echo(visible_json(text), nl=False)
 
 
 def print_parts(parts: "Iterable[RenderableType]") -> None:
-    """Sentences and tables of a result. A terminal folds a sentence between words."""
+    """Print sentences and tables of a result. A terminal folds a sentence between words."""
     from retention_assets.render.terminal import console
 
     for part in parts:
@@ -55,7 +54,7 @@ def print_parts(parts: "Iterable[RenderableType]") -> None:
 
 
 def say(words: str) -> None:
-    """A note about the work."""
+    """Print a note about the work."""
     click.echo(visible_note(masked(words)), err=True)
 
 
@@ -70,12 +69,12 @@ def confirm(question: str, *, err: bool = False) -> bool:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
+def progress(activity: str) -> Iterator[None]:
     """Show on a terminal what is being done; elsewhere nothing."""
-    if not (what and sys.stderr.isatty()):
+    if not (activity and sys.stderr.isatty()):
         yield
         return
     from retention_assets.render.terminal import console, status_text
 
-    with console(sys.stderr).status(status_text(what)):
+    with console(sys.stderr).status(status_text(activity)):
         yield

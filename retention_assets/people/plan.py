@@ -115,13 +115,13 @@ class RetentionPlan:
         at = minute_in_utc(self.as_of)
         if not self.to_do:
             return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due. Nothing was changed."
-        marked, deleted = _words(self.total("newly_marked")), _words(self.total("deleted"))
+        marked, deleted = _amount_words(self.total("newly_marked")), _amount_words(self.total("deleted"))
         return f"As of {at} a run would mark {marked}; delete {deleted}{self._and_spare}. Nothing was changed."
 
     @property
     def deletions(self) -> str:
         """Sentence about what would be deleted now."""
-        return f"This run would delete {_words(self.total('deleted'))}{self._and_spare}."
+        return f"This run would delete {_amount_words(self.total('deleted'))}{self._and_spare}."
 
     @property
     def _and_spare(self) -> str:
@@ -141,7 +141,7 @@ class RetentionPlan:
     def tables(self, detail: bool) -> Iterator[Table]:
         yield from self._group_table(_COLUMNS)
         yield from self._spared_table()
-        yield from self._beside()
+        yield from self._side_effect_tables()
         if days := self.days():
             rows = [
                 (day, *map(_cell, amounts.values()), _cell(sum(amounts.values(), NOTHING))) for day, amounts in days.items()
@@ -149,8 +149,8 @@ class RetentionPlan:
             columns = ("day", "marked before", "newly marked", "together")
             yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST], columns[1:])
         if self.policies:
-            why = [(one.name, one.description or sentence(one)) for one in self.policies]
-            yield table("Why", ("policy", "what it is for"), why)
+            reasons = [(policy.name, policy.description or sentence(policy)) for policy in self.policies]
+            yield table("Why", ("policy", "what it is for"), reasons)
         if detail:
             yield from self._detail()
 
@@ -158,12 +158,12 @@ class RetentionPlan:
         """Tables of what would be deleted now, and what goes with it."""
         yield from self._group_table(("deleted",))
         yield from self._spared_table()
-        yield from self._beside()
+        yield from self._side_effect_tables()
 
     @property
     def refused(self) -> dict[str, str]:
         """Datasets that would not be judged or not be swept, and why."""
-        return {**self.unsound, **{one.dataset: one.refused for one in self.results if one.refused}}
+        return {**self.unsound, **{result.dataset: result.refused for result in self.results if result.refused}}
 
     @property
     def failures(self) -> Sequence[str]:
@@ -177,7 +177,7 @@ class RetentionPlan:
 
     @property
     def _warnings(self) -> tuple[str, ...]:
-        swept = {one.dataset: one.refused for one in self.results if one.refused}
+        swept = {result.dataset: result.refused for result in self.results if result.refused}
         return (
             *(f"{dataset} was refused: {why}" for dataset, why in self.unsound.items() if dataset not in swept),
             *(f"{dataset} would not be swept: {why}" for dataset, why in swept.items()),
@@ -185,7 +185,7 @@ class RetentionPlan:
 
     @property
     def _store_failed(self) -> bool:
-        return any(one.store_failed for one in self.results)
+        return any(result.store_failed for result in self.results)
 
     @property
     def to_do(self) -> bool:
@@ -281,7 +281,7 @@ class RetentionPlan:
         title = f"Spared, because somebody needs them: {len(self.spared):,}{_more(rows)}"
         yield table(title, ("dataset", "marks", "one of them, and why"), rows[:_MOST], ("marks",))
 
-    def _beside(self) -> Iterator[Table]:
+    def _side_effect_tables(self) -> Iterator[Table]:
         deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
         if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
             rows = [(name, f"{count:,}") for name, count in sorted(latest.items())]
@@ -320,12 +320,12 @@ def _as_dicts(amounts: Mapping[str, Amount]) -> dict[str, dict[str, Any]]:
     return {name: amount.as_dict() for name, amount in amounts.items()}
 
 
-def _words(amount: Amount) -> str:
+def _amount_words(amount: Amount) -> str:
     return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else "none"
 
 
 def _cell(amount: Amount) -> str:
-    return _words(amount) if amount.transactions else ""
+    return _amount_words(amount) if amount.transactions else ""
 
 
 def _more(rows: Sized) -> str:
@@ -343,11 +343,11 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
         rehearsed.mark(at_once, request.as_of)
         source = rehearsed.source
         due = rehearsed.due_datasets(request.as_of)
-        why = rehearsed.ends_early or (withheld(environment, source, due, at) if source else None)
+        refusal = rehearsed.ends_early or (withheld(environment, source, due, at) if source else None)
         large = rehearsed.braked(request.as_of)
         stopped = {} if request.accept_large else large
         results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
-        results += [] if why else rehearsed.sweep_copy(request.as_of, without=stopped)
+        results += [] if refusal else rehearsed.sweep_copy(request.as_of, without=stopped)
         marks = rehearsed.copy.marks.table()
         deleted = _deleted(rehearsed, marks)
         spared = _in_order(marks.filter(pc.equal(marks["status"], "SPARED")).to_pylist(), _SPARED)
@@ -367,7 +367,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             unsound=unsound,
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
-            withheld=why,
+            withheld=refusal,
             objections=objections,
             notes=(
                 *(() if source else (environment.no_ledger,)),
@@ -441,13 +441,13 @@ def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
     by_key = {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
     rows = [
         {
-            **by_key[one.dataset, one.transaction],
-            "bytes": one.bytes,
-            "expires": one.expires,
-            "in_latest_view": one.in_latest_view,
-            "refs": list(one.refs),
+            **by_key[deletion.dataset, deletion.transaction],
+            "bytes": deletion.bytes,
+            "expires": deletion.expires,
+            "in_latest_view": deletion.in_latest_view,
+            "refs": list(deletion.refs),
         }
-        for one in rehearsed.recorded()
+        for deletion in rehearsed.recorded()
     ]
     return _in_order(rows, _DELETED)
 
@@ -462,8 +462,8 @@ def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime, f
     if ledger is None or fates is None:
         return PLAN_ROWS.empty_table()
     marks = ledger.marks.table(statuses=["MARKED"])
-    mine = pa.array(datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
-    marks = marks.filter(pc.is_in(marks["dataset"], value_set=mine))
+    chosen = pa.array(datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
+    marks = marks.filter(pc.is_in(marks["dataset"], value_set=chosen))
     ends = [fate.at if fate.goes else None for fate in map(fates.of, marks.to_pylist())]
     marks = marks.set_column(marks.column_names.index("due_at"), "due_at", pa.array(ends, _INSTANT))
     later = pc.fill_null(pc.greater(marks["due_at"], pa.scalar(due_by, _INSTANT)), False)

@@ -119,16 +119,16 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
 
     PATHS are files or folders; without them, the policies of the settings, and what each store warns of.
     """
-    settings, of_settings = environment.settings, not request.paths
+    settings, from_settings = environment.settings, not request.paths
     try:
         policies = policies_of(request.paths, settings, settings.branches)
     except BadInput as fault:
         problems = [problem.as_dict() for problem in fault.problems]
         return Result(bad_input=fault.first_problems(), data={"valid": False, "problems": problems})
     warnings = _without_branches(policies, settings)
-    if of_settings:
-        warnings = [*_store_warnings(environment), *_heads_warning(settings), *_unknown_words(policies, environment), *warnings]
-    idle = _idle_rules(policies, environment) if of_settings else []
+    if from_settings:
+        warnings = [*_store_warnings(environment), *_heads_warning(settings), *_entry_notes(policies, environment), *warnings]
+    idle = _idle_rules(policies, environment) if from_settings else []
     rules = [(policy.name, sentence(policy)) for policy in policies.policies]
     rules += [(entry.name, datahub.sentence(entry)) for entry in policies.entries]
     holds = [(hold.name or "", hold_sentence(hold)) for hold in policies.holds]
@@ -141,7 +141,7 @@ def validate_policies(request: ValidateRequest, environment: Environment) -> Res
             *none,
             f"{count(len(rules), 'policy', 'policies')} and {count(len(holds), 'hold')} are valid.",
         ],
-        next="`retention preview` shows what they would mark." if of_settings else "",
+        next="`retention preview` shows what they would mark." if from_settings else "",
         notes=[*(f"{store}: {text}" for store, text in warnings), *idle],
         data={
             "valid": True,
@@ -198,7 +198,7 @@ def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str,
     ]
 
 
-def _unknown_words(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
+def _entry_notes(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
     if not policies.entries or not (aspects := _aspects(environment.settings)):
         return []
     names = list_datasets(environment).names
@@ -399,10 +399,10 @@ def make_preview(request: PreviewRequest, environment: Environment) -> Result:
     log, away = _read_all(request.log, environment)
     rules, notes = rules_of(policies, log, settings)
     warnings = () if request.log else _store_warnings(environment)
-    found = evaluation.preview(log, rules, request.as_of or now())
+    judged = evaluation.preview(log, rules, request.as_of or now())
     return Result(
-        tables=lambda: preview_tables(found, request.most),
-        pieces=lambda: as_json(found),
+        tables=lambda: preview_tables(judged, request.most),
+        pieces=lambda: as_json(judged),
         notes=(*(f"{store}: {text}" for store, text in warnings), *notes),
         failures=away,
         refusals=_refusals(log),
@@ -418,7 +418,7 @@ def _refusals(log: Log) -> tuple[str, ...]:
 preview = command(make_preview, "preview")
 
 
-def _two(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def _exactly_two(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     if len(paths) != 2:
         raise InvalidValue(f"is given {len(paths)} times", "--policies exactly twice: before and after")
     return paths
@@ -428,7 +428,7 @@ class CompareRequest(Request):
     """Log, and two sets of policies by which to judge it."""
 
     log: LogFile = None
-    policies: Annotated[PolicyFiles, AfterValidator(_two)] = Field(
+    policies: Annotated[PolicyFiles, AfterValidator(_exactly_two)] = Field(
         description="Give it twice: first the policies in force, then those to compare them with."
     )
     as_of: AsOf = None

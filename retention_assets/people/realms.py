@@ -34,6 +34,7 @@ from retention_assets.pipeline.part_frames import LeftOfRealm, published_counts
 from retention_assets.pipeline.stage import Source, by_folder, read_datasets
 from retention_assets.policy.durations import Duration
 from retention_assets.policy.realms import is_realm_name, is_within
+from retention_assets.policy.sentences import count
 from retention_assets.render.tables import realm_table
 from retention_assets.report import ReportedRealm
 from retention_assets.stores.logs import choose_datasets, read_share, shares_of
@@ -67,7 +68,7 @@ class RealmRequest(ReasonedRequest):
 
 @dataclass(frozen=True)
 class RealmState:
-    """Realm, one above it that counts for it as well, and what the last evaluations found left in it."""
+    """Realm, the one above it whose status counts instead, and what the last evaluations counted in it."""
 
     realm: Realm
     above: Realm | None = None
@@ -76,34 +77,32 @@ class RealmState:
     @property
     def words(self) -> str:
         """Reason why it is not over yet, or the realm whose status counts."""
-        found = [f"{one.why}: {_transactions(one.transactions)}" for one in self.left if one.why]
-        if going := sum(one.transactions for one in self.left if not one.why):
-            found.append(f"on their way out: {_transactions(going)}")
+        parts = [f"{group.why}: {count(group.transactions, 'transaction')}" for group in self.left if group.why]
+        if going := sum(group.transactions for group in self.left if not group.why):
+            parts.append(f"on their way out: {count(going, 'transaction')}")
         if self.above:
-            found.append(f"{self.above.name} above it is {self.above.status}")
-        return "; ".join(found)
+            parts.append(f"{self.above.name} above it is {self.above.status}")
+        return "; ".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         above = {"name": self.above.name, "status": self.above.status} if self.above else None
         return {**self.realm.as_dict(), "above": above, "left": [one.as_dict() for one in self.left]}
 
 
-def _transactions(count: int) -> str:
-    return f"{count:,} transaction{'' if count == 1 else 's'}"
-
-
 def realm_states(ledger: Ledger, name: str | None = None) -> list[RealmState]:
     """Describe a realm, or all that were ever changed."""
     realms = list(ledger.realms.all().values()) if name is None else [ledger.realms.of(name)]
-    counted = {one.name for one in realms if one.status in (PURGING, "PURGED")}
-    found = published_counts(ledger.publications.named("candidate_marks")) if counted else {}
-    left = {name: some for name, some in found.items() if name in counted}
-    return [RealmState(one, ledger.realms.above(one.name), tuple(left.get(one.name, ()))) for one in realms]
+    purged = {realm.name for realm in realms if realm.status in (PURGING, "PURGED")}
+    counts = published_counts(ledger.publications.named("candidate_marks")) if purged else {}
+    left = {name: groups for name, groups in counts.items() if name in purged}
+    return [RealmState(realm, ledger.realms.above(realm.name), tuple(left.get(realm.name, ()))) for realm in realms]
 
 
 def reported_realms(ledger: Ledger) -> tuple[ReportedRealm, ...]:
     """Realms for a report: purges with something left, and purged realms in which something appeared."""
-    return tuple(ReportedRealm(one.realm.name, one.realm.status, one.words) for one in realm_states(ledger) if one.left)
+    return tuple(
+        ReportedRealm(state.realm.name, state.realm.status, state.words) for state in realm_states(ledger) if state.left
+    )
 
 
 def _purge_warning(name: str, grace: Duration | None, environment: Environment) -> str:
@@ -139,7 +138,7 @@ def _refuse_unknown(name: str, environment: Environment) -> None:
         # the ledger refuses it with its own sentence
         return
     known, away = _known_realms(environment)
-    if any(is_within(one, name) for one in known):
+    if any(is_within(realm, name) for realm in known):
         return
     guess = suggest(name, sorted(known))
     raise Refused(
@@ -154,20 +153,20 @@ def _known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str
     # by the logs as they were read last; where no run has read any yet, the stores are asked
     with environment.ledger_if_any() as ledger:
         folders = ledger.publications.named("transaction_log") if ledger else {}
-    found = set[str]()
+    realms = set[str]()
     if folders:
         for folder, datasets in by_folder(folders).items():
             with suppress(FileNotFoundError):
-                found.update(realms_of(read_datasets([Source(folder, frozenset(datasets))])).drop_null().to_pylist())
-        return frozenset(found), {}
+                realms.update(realms_of(read_datasets([Source(folder, frozenset(datasets))])).drop_null().to_pylist())
+        return frozenset(realms), {}
     away: dict[str, str] = {}
     silent: dict[str, Exception] = {}
-    for one in choose_datasets(environment.stores().values(), DatasetFilter()):
-        if one.fault:
-            away[one.store.name] = one.fault
-        for share in shares_of(one) if one.datasets else ():
-            found.update(realms_of(read_share(one.store, share, silent).datasets).drop_null().to_pylist())
-    return frozenset(found), away
+    for choice in choose_datasets(environment.stores().values(), DatasetFilter()):
+        if choice.fault:
+            away[choice.store.name] = choice.fault
+        for share in shares_of(choice) if choice.datasets else ():
+            realms.update(realms_of(read_share(choice.store, share, silent).datasets).drop_null().to_pylist())
+    return frozenset(realms), away
 
 
 @operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")

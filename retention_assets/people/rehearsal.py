@@ -61,11 +61,11 @@ class Rehearsal:
     unscanned: frozenset[str] = frozenset()
 
     def logs(self) -> Iterator[Log]:
-        """Yield the logs of the chosen datasets, share by share; unreadable ones are in it as refused."""
+        """Yield the logs of the chosen datasets, share by share, unreadable ones as refused."""
         silent: dict[str, Exception] = {}
-        for one in self.chosen:
-            for share in shares_of(one) if one.datasets else ():
-                yield read_share(one.store, share, silent)
+        for choice in self.chosen:
+            for share in shares_of(choice) if choice.datasets else ():
+                yield read_share(choice.store, share, silent)
 
     @property
     def ends_early(self) -> str | None:
@@ -78,7 +78,7 @@ class Rehearsal:
 
     def rules(self, at: datetime) -> RulesInForce:
         """Rules for the chosen datasets at an instant."""
-        return self.rulebook.rules([name for one in self.chosen for name in one.datasets], at)
+        return self.rulebook.rules([name for choice in self.chosen for name in choice.datasets], at)
 
     def known(self, log: Log) -> pa.Table:
         """Transactions of a log that the ledger has as marked or swept."""
@@ -89,9 +89,9 @@ class Rehearsal:
     def candidates(self, log: Log, known: pa.Table, rules: RulesInForce, at: datetime) -> pa.Table:
         """New marks of an evaluation of a log."""
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at, known)
-        found = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
-        still = known.filter(pa.array(is_in_log(known, found)))
-        return found.filter(pc.invert(pc.is_in(keys_of(found), value_set=keys_of(still))))
+        marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
+        still = known.filter(pa.array(is_in_log(known, marks)))
+        return marks.filter(pc.invert(pc.is_in(keys_of(marks), value_set=keys_of(still))))
 
     def marking_time(self, as_of: datetime | None) -> datetime:
         """Start of a mark made now. Refused by a clock that is behind the newest mark, as marking is."""
@@ -125,7 +125,7 @@ class Rehearsal:
         return list(sweeper.run(names))
 
     def recorded(self) -> list[RecordedDeletion]:
-        return [one for store in self.stores.values() for one in store.recorded]
+        return [deletion for store in self.stores.values() for deletion in store.recorded]
 
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
@@ -143,11 +143,11 @@ class Rehearsal:
         """
         rechecks = [self._recheck_at(rulebook, as_of) for _, rulebook in sets]
         refused, silent = [DATASETS.empty_table()], dict[str, Exception]()
-        for one in self.chosen:
-            if not one.datasets:
+        for choice in self.chosen:
+            if not choice.datasets:
                 continue
-            terms = self._terms(one.store, as_of, one.store.name not in unswept)
-            for log in _batches(read_share(one.store, share, silent) for share in shares_of(one)):
+            terms = self._terms(choice.store, as_of, choice.store.name not in unswept)
+            for log in _batches(read_share(choice.store, share, silent) for share in shares_of(choice)):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
                 for rows, datasets in parts_of(log, _ROWS_AT_ONCE):
                     if not len(rows):
@@ -238,33 +238,33 @@ def _scan(
 ) -> tuple[dict[str, Store], dict[str, str | None]]:
     # A store that can't be scanned is swept all the same, as in a run: the sweep checks by itself.
     settings = environment.settings
-    found, unread = dict[str, Store](), dict[str, str | None]()
-    mine = [one for one in settings.stores if isinstance(one, ObjectsSettings)]
-    if mine:
+    scanned, unread = dict[str, Store](), dict[str, str | None]()
+    object_stores = [store for store in settings.stores if isinstance(store, ObjectsSettings)]
+    if object_stores:
         # Imported here: it loads everything that scans, and most environments have no scanned store.
         from retention_assets.pipeline.unrecorded_scans import ScannedObjects, UnrecordedScans
         from retention_assets.pipeline.warehouse import Warehouse
 
         warehouse, spark = Warehouse(str(settings.warehouse)), settings.spark
         scans = UnrecordedScans(source, warehouse, spark.master, spark.conf, as_of, holds_of_files(settings))
-        for one in mine:
-            if not wanted.may_select_of(one.name):
-                unread[one.name] = None
+        for store in object_stores:
+            if not wanted.may_select_of(store.name):
+                unread[store.name] = None
                 continue
             try:
-                found[one.name] = ScannedObjects(one, stack.enter_context(scans.scan(one)))
+                scanned[store.name] = ScannedObjects(store, stack.enter_context(scans.scan(store)))
             except Refused as fault:
-                unread[one.name] = str(fault)
-    return found, unread
+                unread[store.name] = str(fault)
+    return scanned, unread
 
 
 def _open(environment: Environment, scanned: Mapping[str, Store]) -> tuple[dict[str, RecordingStore], dict[str, str]]:
     stores, away = dict[str, RecordingStore](), dict[str, str]()
-    for one in environment.settings.stores:
+    for store in environment.settings.stores:
         try:
-            stores[one.name] = RecordingStore(scanned.get(one.name) or environment.stores([one.name])[one.name])
+            stores[store.name] = RecordingStore(scanned.get(store.name) or environment.stores([store.name])[store.name])
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
-            away[one.name] = error_text(fault)
+            away[store.name] = error_text(fault)
     return stores, away
 
 
@@ -278,15 +278,15 @@ def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], 
     if failed is None:
         return None
     check, violation = failed
-    words = violation.words.removesuffix(".")
-    return f"Nothing would be swept: {check} fails. {words}. `retention audit verify` names everything that was changed."
+    sentence = violation.words.removesuffix(".")
+    return f"Nothing would be swept: {check} fails. {sentence}. `retention audit verify` names everything that was changed."
 
 
 def _batches(logs: Iterable[Log]) -> Iterator[Log]:
     waiting: list[Log] = []
     for log in logs:
         waiting.append(log)
-        if sum(len(one.transactions) for one in waiting) >= _ROWS_AT_ONCE:
+        if sum(len(part.transactions) for part in waiting) >= _ROWS_AT_ONCE:
             yield _joined(waiting)
             waiting = []
     if waiting:

@@ -69,17 +69,17 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
     if request.forecast and not request.html:
         remedy = "Name one with --html FILE, or ask `retention forecast`."
         raise BadInput(Problem("--forecast is for the page", remedy=remedy))
-    found, plots = None, list[Plot]()
+    report, plots = None, list[Plot]()
     with environment.ledger_if_any() as ledger:
         notes = list(what_is_missing(environment, ledger))
         reported = ledger.reports.days() if ledger else []
         if day or first or last:
             _check_days(reported, day or first, day or last)
         if ledger and reported:
-            found = _report(ledger, reported, environment.settings.prices, request)
+            report = _report(ledger, reported, environment.settings.prices, request)
             # Plots are about all datasets, so they would not fit what is said of some.
-            plots = _plots(ledger, found) if request.html and request.is_about_all else []
-    if found is None:
+            plots = _plots(ledger, report) if request.html and request.is_about_all else []
+    if report is None:
         unwritten = f". {request.html} was not written" if request.html else ""
         notes.append(f"no day has a report yet: the first sweep opens one{unwritten}")
     elif request.html:
@@ -87,25 +87,25 @@ def make_report(request: ReportRequest, environment: Environment) -> Result:
         if request.forecast:
             foreseen = forecast_environment(ForecastRequest(days=request.forecast, datasets=request.datasets), environment)
             notes += foreseen.left_out
-        _write(page_of(found, plots, foreseen), request.html)
+        _write(page_of(report, plots, foreseen), request.html)
         notes.append(f"the page is in {request.html}")
     sentences: list[str] = []
-    if found and not found.lines:
-        sentences = [f"Report of {found.when}", *looks_words(found), *(realm.sentence for realm in found.realms)]
+    if report and not report.lines:
+        sentences = [f"Report of {report.when}", *looks_words(report), *(realm.sentence for realm in report.realms)]
     return Result(
         sentences=sentences,
-        tables=lambda: report_tables(found, request.most) if found and found.lines else (),
+        tables=lambda: report_tables(report, request.most) if report and report.lines else (),
         notes=notes,
-        data=found.as_dict() if found else as_json(None, ()),
+        data=report.as_dict() if report else as_json(None, ()),
     )
 
 
 report = command(make_report, "report")
 
 
-def _plots(ledger: Ledger, found: DayReport) -> list[Plot]:
+def _plots(ledger: Ledger, report: DayReport) -> list[Plot]:
     # what waits is known of the present only
-    as_of, day = now(), found.last or found.execution_date
+    as_of, day = now(), report.last or report.execution_date
     plots = plots_of(ledger.pending, Fates.recorded(ledger, as_of).pending(ledger), day, as_of)
     return [plots.freed, plots.ages] if day == as_of.date() else [plots.freed]
 
@@ -132,12 +132,12 @@ def _report(ledger: Ledger, days: Sequence[date], prices: Prices, request: Repor
     if request.first or request.last:
         first, last = request.first or days[-1], request.last or days[0]
         chosen = [day for day in days if first <= day <= last]
-        found = days_report(ledger, chosen, first, last, request.datasets, prices)
+        report = days_report(ledger, chosen, first, last, request.datasets, prices)
     else:
-        found = day_report(ledger, request.day or days[0], request.datasets, prices)
-    if not found.lines and (not request.is_about_all or not found.looks):
-        raise Refused(f"No dataset in the report of {found.when} fits {', '.join(request.datasets)}.")
-    if not request.is_about_all or (found.last or found.execution_date) < days[0]:
+        report = day_report(ledger, request.day or days[0], request.datasets, prices)
+    if not report.lines and (not request.is_about_all or not report.looks):
+        raise Refused(f"No dataset in the report of {report.when} fits {', '.join(request.datasets)}.")
+    if not request.is_about_all or (report.last or report.execution_date) < days[0]:
         # a realm's remainder is known of the present, and of all datasets together
-        return found
-    return replace(found, realms=reported_realms(ledger))
+        return report
+    return replace(report, realms=reported_realms(ledger))

@@ -44,7 +44,7 @@ _SHOWN = {
     },
 }
 # shown only where there is something of it
-_SELDOM = ("hidden", "bytes_hidden")
+_ONLY_IF_ANY = ("hidden", "bytes_hidden")
 
 
 class LogLevel(Enum):
@@ -155,7 +155,7 @@ def _table(ran: "JobResult") -> Table:
         for asset, shown in _SHOWN.items()
         if asset in ran.said
         for name, words in shown.items()
-        if (number := ran.number(asset, name)) or name not in _SELDOM
+        if (number := ran.number(asset, name)) or name not in _ONLY_IF_ANY
     ]
     return table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))
 

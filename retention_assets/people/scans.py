@@ -28,14 +28,14 @@ from retention_assets.render.tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 
-_ABOUT = [
+_OBJECT_FIELDS = [
     pa.field("object", pa.string()),
     pa.field("realm", pa.string()),
     pa.field("kind", pa.string()),
     pa.field("size", pa.int64()),
 ]
-RETAINED = pa.schema([*_ABOUT, pa.field("witness", pa.string())])
-EVERYTHING = pa.schema([*_ABOUT, pa.field("class", pa.string())])
+RETAINED = pa.schema([*_OBJECT_FIELDS, pa.field("witness", pa.string())])
+EVERYTHING = pa.schema([*_OBJECT_FIELDS, pa.field("class", pa.string())])
 # rows per file; their witnesses are read together, by one pass over each source
 ROWS_PER_FILE = 1_000_000
 
@@ -113,8 +113,8 @@ def scan_accept(request: AcceptScanRequest, environment: Environment) -> Result:
 
 
 def _refuse_outdated(ledger: Ledger, store: ObjectsSettings, scan: int) -> None:
-    said = ledger.scans.results([scan]).get(scan) if ledger.scans.of(store.name, scan).status is ScanStatus.BRAKED else None
-    if said and (why := ScanResult.from_json(said).outdated(store.judging, ledger.realms.purging())):
+    result = ledger.scans.results([scan]).get(scan) if ledger.scans.of(store.name, scan).status is ScanStatus.BRAKED else None
+    if result and (why := ScanResult.from_json(result).outdated(store.judging, ledger.realms.purging())):
         raise Refused(
             f"Scan {scan} of {store.name} says nothing of the present any more: {'; '.join(why)}. Nothing was changed; the next"
             " run scans anew."
@@ -145,31 +145,31 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
         raise Refused(f"{request.to} is not empty. Nothing was written; name a new folder.")
     files.create_dir(folder, recursive=True)
     schema = EVERYTHING if request.everything else RETAINED
-    written, objects, size, without = 0, 0, 0, 0
-    for table in _in_files(_rows(source, request)):
+    written, objects, size, without_witness = 0, 0, 0, 0
+    for table in _tables_of_files(_rows(source, request)):
         rows = table if request.everything else _with_witnesses(settings, table)
         rows = rows.select(schema.names).cast(schema)
         pq.write_table(rows, f"{folder}/part-{written:05d}.parquet", filesystem=files, compression="zstd")
         written, objects, size = written + 1, objects + len(rows), size + int(pc.sum(rows["size"]).as_py() or 0)
-        without += 0 if request.everything else rows["witness"].null_count
+        without_witness += 0 if request.everything else rows["witness"].null_count
     if not written:
         pq.write_table(schema.empty_table(), f"{folder}/part-00000.parquet", filesystem=files)
     files_written = max(written, 1)
-    counts = {"files": files_written, "objects": objects, "bytes": size, "without_witness": without}
-    note = f"{without:,} of them were referred to when they were scanned, and nothing refers to them any more."
+    counts = {"files": files_written, "objects": objects, "bytes": size, "without_witness": without_witness}
+    note = f"{without_witness:,} of them were referred to when they were scanned, and nothing refers to them any more."
     return Result(
         headline=f"{objects:,} objects of scan {scan.id} of {settings.name}, in {files_written:,} files in {request.to}.",
-        closing=lambda: [note] if without else [],
+        closing=lambda: [note] if without_witness else [],
         data={"store": settings.name, "scan": scan.id, "folder": request.to, **counts},
     )
 
 
 def _scanned_stores(environment: Environment) -> list[ObjectsSettings]:
-    return [one for one in environment.settings.stores if isinstance(one, ObjectsSettings)]
+    return [store for store in environment.settings.stores if isinstance(store, ObjectsSettings)]
 
 
 def _store(environment: Environment, name: str) -> ObjectsSettings:
-    stores = {one.name: one for one in _scanned_stores(environment)}
+    stores = {store.name: store for store in _scanned_stores(environment)}
     if name in stores:
         return stores[name]
     expected = f"one of {', '.join(stores)}" if stores else "a store of kind objects in the settings; there is none"
@@ -182,7 +182,7 @@ def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
     from retention_assets.stores.objects.folder import ScanFolder, read_classes
 
     for rows in read_classes(ScanFolder(folder, place_of), ("key", "realm", "kind", "size")):
-        table = pa.table({name: _plain(rows[name]) for name in rows.column_names})
+        table = pa.table({name: _without_dictionary(rows[name]) for name in rows.column_names})
         if not request.everything:
             table = table.filter(pc.equal(table["class"], ObjectClass.REFERENCED.value))
         if request.realm is not None:
@@ -192,20 +192,20 @@ def _rows(folder: str, request: ExportRequest) -> Iterator[pa.Table]:
         yield table.rename_columns(["object" if name == "key" else name for name in table.column_names])
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _without_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 
 
-def _in_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     waiting: list[pa.Table] = []
     count = 0
     for table in tables:
         while len(table):
-            some = table.slice(0, ROWS_PER_FILE - count)
-            waiting.append(some)
-            count += len(some)
-            table = table.slice(len(some))
+            part = table.slice(0, ROWS_PER_FILE - count)
+            waiting.append(part)
+            count += len(part)
+            table = table.slice(len(part))
             if count == ROWS_PER_FILE:
                 yield pa.concat_tables(waiting)
                 waiting, count = [], 0
@@ -218,10 +218,10 @@ def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
     from retention_assets.stores.objects.references import open_edges, open_references
 
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
-    found = find_witnesses(open_references(settings), asked, open_edges(settings))
-    said = pc.binary_join_element_wise(found["source"], found["from"], ": ", null_handling="skip")
-    at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(found["realm"], found["key"]))
-    return table.append_column("witness", said.take(at))
+    witnesses = find_witnesses(open_references(settings), asked, open_edges(settings))
+    sentences = pc.binary_join_element_wise(witnesses["source"], witnesses["from"], ": ", null_handling="skip")
+    at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(witnesses["realm"], witnesses["key"]))
+    return table.append_column("witness", sentences.take(at))
 
 
 def _key(realms: pa.ChunkedArray, names: pa.ChunkedArray) -> pa.Array:

@@ -1,6 +1,6 @@
 """Tells what of a history may be read, and raises the time before which it is not to be read.
 
-What readers see is determined by evaluation/readable.py.
+evaluation/readable.py decides what readers see.
 """
 
 from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ def _advance(dataset: str, after: datetime | None, before: datetime | None) -> d
 def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Result:
     # a new entry waits here as in an evaluation
     refused, away = dict[str, str](), dict[str, str]()
-    found: list[ProposedRaise] = []
+    proposed: list[ProposedRaise] = []
     with environment.ledger() as ledger:
         at = ledger.clock.due_by(request.as_of)
         load_rulebook(ledger, environment.settings, request.actor, request.as_of)
@@ -113,17 +113,17 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Resu
         for name, store in environment.stores().items():
             try:
                 for log in _logs(store, rules, request.datasets):
-                    found += propose_raises(rules, log.datasets, newest_closes(log.transactions))
+                    proposed += propose_raises(rules, log.datasets, newest_closes(log.transactions))
                     unsound = log.datasets.filter(pc.is_valid(log.datasets["fault"])).to_pylist()
                     refused |= {row["dataset"]: row["fault"] for row in unsound}
             except Refused as fault:
                 away[name] = str(fault)
-        raises = {one.dataset: one.to for one in found if one.to is not None}
-        before = ledger.visibility.of_all([one.dataset for one in found])
+        raises = {proposal.dataset: proposal.to for proposal in proposed if proposal.to is not None}
+        before = ledger.visibility.of_all([proposal.dataset for proposal in proposed])
         after = {**before, **ledger.visibility.raise_to(raises, request.actor)}
     rows = [
-        {**_advance(one.dataset, after.get(one.dataset), before.get(one.dataset)), "waits_until": one.waits_until}
-        for one in sorted(found, key=lambda one: one.dataset)
+        {**_advance(row.dataset, after.get(row.dataset), before.get(row.dataset)), "waits_until": row.waits_until}
+        for row in sorted(proposed, key=lambda row: row.dataset)
     ]
     waiting = sum(row["waits_until"] is not None for row in rows)
     return Result(
@@ -178,14 +178,14 @@ def show_readable(request: ReadableRequest, environment: Environment) -> Result:
     grace gives no such promise, so ask again afterwards.
     """
     dataset, branch = request.dataset, request.branch
-    found = evaluate(
+    readable = evaluate(
         environment, dataset, request.at, branch=branch, lasting=request.lasting, log=request.log, as_of=request.as_of
     )
-    if branch is not None and not found.branches:
+    if branch is not None and not readable.branches:
         raise _unknown(branch, dataset, read_dataset(environment, dataset, request.log).transactions)
-    rows = found.as_dict()
-    whys = dict.fromkeys(f"Why not: {view.why}" for view in found.branches if view.why)
-    return Result(data=rows, tables=lambda: [*readable_tables(rows), *whys])
+    rows = readable.as_dict()
+    reasons = dict.fromkeys(f"Why not: {view.why}" for view in readable.branches if view.why)
+    return Result(data=rows, tables=lambda: [*readable_tables(rows), *reasons])
 
 
 readable = command(show_readable, "readable")
