@@ -156,7 +156,7 @@ GIVEN_NAMES = {
 # Lines that a place may have; a module counts in the longest that fits. They only fall: whoever passes one subtracts elsewhere,
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
-    "(top)": 1_120,
+    "(top)": 1_110,
     "settings": 1_630,
     "policy": 2_750,
     "frames": 3_530,
@@ -173,14 +173,14 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_320,
     "sweep": 2_670,
     "pipeline": 2_550,
-    "people": 4_950,
+    "people": 4_940,
     "render": 2_280,
     "dagster": 3_310,
     "demo": 740,
     "retention_assets_tests": 61_870,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 9, 1_218
+OPENINGS, ARROWS = 8, 1_218
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
 

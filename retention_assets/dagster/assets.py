@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 
 
 def counted_realms(ledger: Ledger) -> tuple[str, ...]:
-    """The realms of which a run counts what is left."""
+    """Names of the realms whose remaining transactions a run counts."""
     return tuple(name for name, realm in ledger.realms.all().items() if realm.status in ("PURGING", "PURGED"))
 
 
@@ -117,7 +117,7 @@ def close_purged_realms(
     left: Mapping[str, Sequence[LeftOfRealm]],
     begun: datetime | None,
 ) -> None:
-    """Make PURGED what is over, and say what is left of the others. `begun`: since when all logs are known."""
+    """Set realms with nothing left to PURGED, and log what is left of the others. All logs were read since `begun`."""
     status = {name: realm.status for name, realm in ledger.realms.all().items()}
     for name, groups in left.items():
         # new data in it stays, and the person who purged it should know
@@ -137,7 +137,7 @@ def close_purged_realms(
 
 
 def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
-    """Close realms where there is no dataset at all any more: there is nothing to evaluate, so no evaluation would."""
+    """Close realms where no dataset exists any more: without one there is no evaluation to close them."""
     present = list_datasets(run.retention)
     if run.datasets.selects_all and not present.away and not present.names:
         for name, realm in ledger.realms.all().items():
@@ -147,9 +147,9 @@ def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
 
 def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], begun: datetime | None) -> None:
     if left:
-        for one in left:
-            if one.why:
-                run.log.warning(f"Realm {name} stays PURGING: {one.why}: {count(one.transactions, 'transaction')}.")
+        for group in left:
+            if group.why:
+                run.log.warning(f"Realm {name} stays PURGING: {group.why}: {count(group.transactions, 'transaction')}.")
         return
     last = max(ledger.realms.last_changes(name))
     if begun is None or begun <= last:
@@ -211,13 +211,13 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
     begun = run.retention.present()
     plain = choose_datasets(stores, run.datasets)
     chosen = [*plain, *scans.chosen, *elsewhere]
-    away = {one.store.name: one.fault for one in chosen if one.fault}
+    away = {choice.store.name: choice.fault for choice in chosen if choice.fault}
     faults = " ".join(f"{name}: {fault}." for name, fault in away.items())
     if len(away) == len(run.retention.settings.stores):
         raise dg.Failure(f"No store can be read. {faults}")
-    found = [name for one in chosen for name in one.datasets]
-    unknown = run.datasets.unknown_keys(found)
-    if not found:
+    names = [name for choice in chosen for name in choice.datasets]
+    unknown = run.datasets.unknown_keys(names)
+    if not names:
         scans.publish(())
         close_realms_of_nothing(ledger, run)
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
@@ -265,9 +265,9 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
 def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str]) -> Iterator[dict[str, str]]:
     for row in refused.slice(0, MOST_SHOWN).to_pylist():
         yield {"dataset": row["dataset"], "fault": row["fault"], "transaction": row["fault_transaction"] or ""}
-    for one in chosen:
-        if one.fault:
-            yield {"dataset": f"{one.store.name}/*", "fault": one.fault, "transaction": ""}
+    for choice in chosen:
+        if choice.fault:
+            yield {"dataset": f"{choice.store.name}/*", "fault": choice.fault, "transaction": ""}
     for name in unknown[:MOST_SHOWN]:
         yield {"dataset": name, "fault": "no store has it (any more)", "transaction": ""}
 
@@ -416,7 +416,7 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
         evaluations = list(_evaluations(run, sources, rules))
         marked = ledger.marks.mark(candidates, present, run.actor, None, run.publications(names), evaluations, again, places)
     # A visibility mark that rose by a wrong clock would never fall again.
-    newest = ((mine, found) for mine, found in read_parts(sources, run.folder, [NEWEST]))
+    newest = ((part, closes) for part, closes in read_parts(sources, run.folder, [NEWEST]))
     raised = 0 if why else raise_visibility(ledger, newest, min(run.as_of, present), run.actor)
     left = add_up(part for _, part in read_parts(sources, run.folder, [REALMS])) if realms else {}
     close_purged_realms(ledger, run, rules.policies, datasets, left, read_begun(sources))

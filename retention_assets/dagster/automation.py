@@ -233,20 +233,20 @@ SensorFunction = Callable[[dg.SensorEvaluationContext, Resources], dg.SensorResu
 
 def sensors(settings: Settings, names: Names, jobs: Iterable[Any]) -> list[dg.SensorDefinition]:
     """Make the sensors. Those run from the start that the settings ask for, the others wait for a person to start them."""
-    what, known = settings.automation, {job.name: job for job in jobs}
-    evaluate, sweep = ([known[names.of(word)] for word in (job, over_partitions(job))] for job in ("evaluate", "sweep"))
+    wanted, by_name = settings.automation, {job.name: job for job in jobs}
+    evaluate, sweep = ([by_name[names.of(word)] for word in (job, over_partitions(job))] for job in ("evaluate", "sweep"))
     return [
-        _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, what.discover),
-        _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, what.policies),
+        _sensor(names, dataset_discovery, None, _DISCOVERY_SECONDS, wanted.discover),
+        _sensor(names, policy_files, evaluate, _DISCOVERY_SECONDS, wanted.policies),
         _sensor(
             names,
             evaluation_loop,
             evaluate,
-            int((what.evaluate or _EVALUATE).length.total_seconds()),
-            what.evaluate is not None,
+            int((wanted.evaluate or _EVALUATE).length.total_seconds()),
+            wanted.evaluate is not None,
         ),
-        _sensor(names, sweep_tick, sweep, int((what.sweep or _SWEEP).length.total_seconds()), what.sweep is not None),
-        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(what.evaluate or what.sweep)),
+        _sensor(names, sweep_tick, sweep, int((wanted.sweep or _SWEEP).length.total_seconds()), wanted.sweep is not None),
+        _sensor(names, store_health, None, _HEALTH_SECONDS, bool(wanted.evaluate or wanted.sweep)),
     ]
 
 
@@ -276,13 +276,13 @@ def dataset_discovery(context: dg.SensorEvaluationContext, resources: Resources)
         present = list_datasets(retention)
     # Added at once: keys that a tick only requests cost the daemon a query each.
     partitions = resources.names.datasets
-    have = set(context.instance.get_dynamic_partitions(partitions))
+    existing = set(context.instance.get_dynamic_partitions(partitions))
     unfit = [key for key in present.names if not is_valid_key(key)]
-    have_or_unfit = have.union(unfit)
-    new = [key for key in present.names if key not in have_or_unfit]
+    existing_or_unfit = existing.union(unfit)
+    new = [key for key in present.names if key not in existing_or_unfit]
     for at in range(0, len(new), _KEYS):
         context.instance.add_dynamic_partitions(partitions, new[at : at + _KEYS])
-    vanished = sorted(key for key in have.difference(present.names) if store_of(key) not in present.away)
+    vanished = sorted(key for key in existing.difference(present.names) if store_of(key) not in present.away)
     news = [f"{len(new):,} new: {shorten(new)}."] if new else []
     state = digest_of([vanished, unfit, sorted(present.away)])
     if state != (context.cursor or digest_of([[], [], []])):
@@ -323,7 +323,7 @@ def sweep_tick(context: dg.SensorEvaluationContext, resources: Resources) -> dg.
         # An empty sweep puts on record that somebody looked and nothing was due.
         requests = run_requests("sweep", resources, context.instance, None, ["*"], {KIND: "sweep"})
         return dg.SensorResult(run_requests=requests)
-    digest, datasets = digest_of(due), [one.dataset for one in due]
+    digest, datasets = digest_of(due), [pending.dataset for pending in due]
     before = json.loads(context.cursor or "{}")
     # A time ahead of now is from a fast clock and does not count.
     if digest == before.get("digest") and at - _RETRY_AFTER < datetime.fromisoformat(before["at"]) <= at:

@@ -93,11 +93,11 @@ def embedded_defs(settings: Settings, key_prefix: str | Sequence[str] = (), **ov
     stores = store_assets(settings, names)
     sources = [store.key for store in stores]
     assets = chain(names, settings.dagster, sources, _freshness_policies(settings.automation))
-    of_jobs = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
+    job_definitions = [*jobs(names), *operation_jobs(names), *partition_jobs(names)]
     return dg.Definitions(
         assets=[*stores, assets],
-        jobs=of_jobs,
-        sensors=sensors(settings, names, of_jobs),
+        jobs=job_definitions,
+        sensors=sensors(settings, names, job_definitions),
         schedules=schedules(settings.automation, names),
         resources=resources(settings, names, **overrides),
     )

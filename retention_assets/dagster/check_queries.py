@@ -23,8 +23,7 @@ from retention_assets.evaluation.changes import Listing, list_datasets
 from retention_assets.evaluation.readable import readable_but_swept
 from retention_assets.frames.log import NAME, TIMES, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
-from retention_assets.ledger import Ledger
-from retention_assets.ledger import invariants as hold
+from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
 from retention_assets.ledger.evaluations import SWEPT_BEFORE
 from retention_assets.ledger.invariants import Invariant, Violation
@@ -144,31 +143,33 @@ class CheckScope:
         """Datasets that the step published, or is about; None for everything that is published."""
         is_present = self.run.key.path[-1] in OF_PRESENT_DATASETS
         asset = self.run.asset if is_present else self.asset("candidate_marks")
-        mine = [one.dataset for one in self.ledger.publications.by(asset, self.run.runs)] if is_present else []
+        own = [entry.dataset for entry in self.ledger.publications.by(asset, self.run.runs)] if is_present else []
         published = self.ledger.publications.datasets(asset)
-        chosen = frozenset(self.run.datasets.select(mine or published))
+        chosen = frozenset(self.run.datasets.select(own or published))
         return None if chosen.issuperset(published) else chosen
 
     @cached_property
     def judged(self) -> JudgedDatasets:
         """Verdicts of this run, or else the newest ones, without datasets whose log was read anew since."""
-        sources = {one.folder: one.datasets for one in self.run.sources(self.ledger, "candidate_marks")}
+        sources = {source.folder: source.datasets for source in self.run.sources(self.ledger, "candidate_marks")}
         with self.ledger.database.reading() as connection:
-            newer = hold.published_since(connection, self.asset("transaction_log"), self.asset("candidate_marks"))
+            newer = invariants.published_since(connection, self.asset("transaction_log"), self.asset("candidate_marks"))
         publications = [
-            one
-            for one in self.ledger.publications.of(self.asset("candidate_marks"))
-            if one.folder in sources and one.dataset in (sources[one.folder] or (one.dataset,)) and one.dataset not in newer
+            entry
+            for entry in self.ledger.publications.of(self.asset("candidate_marks"))
+            if entry.folder in sources
+            and entry.dataset in (sources[entry.folder] or (entry.dataset,))
+            and entry.dataset not in newer
         ]
-        folders = by_folder({one.dataset: one.folder for one in publications})
-        names = frozenset(one.dataset for one in publications)
+        folders = by_folder({entry.dataset: entry.folder for entry in publications})
+        names = frozenset(entry.dataset for entry in publications)
         log = (
             source if source.datasets is None else Source(source.folder, source.datasets & names)
             for source in self.run.sources(self.ledger, "transaction_log")
         )
         return JudgedDatasets(
             names,
-            frozenset(one.run for one in publications),
+            frozenset(entry.run for entry in publications),
             tuple(Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())),
             # A folder that this run wrote is small enough to be read whole.
             tuple(source for source in log if source.datasets is None or source.datasets),
@@ -206,17 +207,17 @@ def _unsound_logs(scope: CheckScope) -> Iterator[Violation]:
 
 
 def _marks_in_latest_views(scope: CheckScope) -> Iterator[Violation]:
-    run, looked = scope.run, scope.judged
+    run, judged = scope.run, scope.judged
     with scope.ledger.database.reading() as connection:
-        policies = hold.policies(connection)
+        policies = invariants.policies(connection)
     allowed = frozenset(version for version, policy in policies.items() if policy.latest_view)
     dropping = frozenset(version for version, policy in policies.items() if policy.drops_refs)
     target = inside(run.folder, "checks")
-    needed_marks = NeededMarks(looked.verdicts, allowed, dropping, run.as_of, CANDIDATES)
-    run_stage(run.spark, looked.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
+    needed_marks = NeededMarks(judged.verdicts, allowed, dropping, run.as_of, CANDIDATES)
+    run_stage(run.spark, judged.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
     for row in read_output(target, NEEDED_MARKS).cast(NEEDED).sort_by("dataset").to_pylist():
-        what = f"{row['transaction']} is in the latest view of branch {row['branch']}, and policy {row['policy']} marked it"
-        yield Violation(row["dataset"], what, row["marks"])
+        sentence = f"{row['transaction']} is in the latest view of branch {row['branch']}, and policy {row['policy']} marked it"
+        yield Violation(row["dataset"], sentence, row["marks"])
 
 
 def _missing_verdicts(scope: CheckScope) -> Iterator[Violation]:
@@ -228,7 +229,7 @@ def _missing_verdicts(scope: CheckScope) -> Iterator[Violation]:
 
 def _marks_over_limits(scope: CheckScope) -> Iterator[Violation]:
     with scope.ledger.database.reading() as connection:
-        yield from hold.over_limits(connection, {f"run {run}" for run in scope.judged.runs}, scope.verdicts)
+        yield from invariants.over_limits(connection, {f"run {run}" for run in scope.judged.runs}, scope.verdicts)
 
 
 def _in_purged_realms(scope: CheckScope) -> Iterator[Violation]:
@@ -256,8 +257,8 @@ def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
             shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")
             are = "transaction that was deleted is" if len(transactions) == 1 else "transactions that were deleted are"
             command = f"`retention history {shlex.join((name, transactions[0]))}`"
-            what = f"{len(transactions):,} {are} there again ({shown}): see {command}"
-            yield Violation(name, what, len(transactions))
+            sentence = f"{len(transactions):,} {are} there again ({shown}): see {command}"
+            yield Violation(name, sentence, len(transactions))
 
 
 def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequence[Source], names: Sequence[str]) -> pa.Table:
@@ -285,12 +286,12 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
 # --- what the ledger says ---------------------------------------------------------------------------------------------
 
 
-def _of_ledger(invariant: Invariant, scope: CheckScope) -> Iterator[Violation]:
+def _ledger_violations(invariant: Invariant, scope: CheckScope) -> Iterator[Violation]:
     with scope.ledger.database.reading() as connection:
         yield from invariant(connection, _chosen(scope))
 
 
-def _of_swept(name: str, scope: CheckScope) -> Iterable[Violation]:
+def _sweep_violations(name: str, scope: CheckScope) -> Iterable[Violation]:
     return scope.ledger.check_swept(name, SWEPT_INVARIANTS[name], scope.run.actor, _chosen(scope), scope.run.looks_at_record)
 
 
@@ -302,10 +303,10 @@ def _chosen(scope: CheckScope) -> Sequence[str] | None:
 def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
     ledger = scope.ledger
     visible_from = ledger.visibility.of_all()
-    logs = {one.dataset: one.folder for one in ledger.publications.of(scope.asset("transaction_log"), visible_from)}
+    logs = {entry.dataset: entry.folder for entry in ledger.publications.of(scope.asset("transaction_log"), visible_from)}
     groups: dict[tuple[str, str], list[str]] = {}
-    for one in ledger.publications.of(scope.asset("branch_views"), scope.run.datasets.select(logs)):
-        groups.setdefault((one.folder, logs[one.dataset]), []).append(one.dataset)
+    for entry in ledger.publications.of(scope.asset("branch_views"), scope.run.datasets.select(logs)):
+        groups.setdefault((entry.folder, logs[entry.dataset]), []).append(entry.dataset)
     for (folder, of_log), names in sorted(groups.items()):
         for at in range(0, len(names), _DATASETS_AT_ONCE):
             batch = names[at : at + _DATASETS_AT_ONCE]
@@ -317,8 +318,8 @@ def _readable_but_swept(scope: CheckScope) -> Iterator[Violation]:
             readable = readable_but_swept(read_output(folder, "branch_views", batch, columns), listed, visible_from)
             sums = readable.group_by("dataset").aggregate([("transaction", "count"), ("superseded_at", "max")])
             for row in sums.to_pylist():
-                what = f"was readable until {text_of(row['superseded_at_max'])} and is swept"
-                yield Violation(row["dataset"], what, row["transaction_count"])
+                sentence = f"was readable until {text_of(row['superseded_at_max'])} and is swept"
+                yield Violation(row["dataset"], sentence, row["transaction_count"])
 
 
 def _changed_record(scope: CheckScope) -> Iterator[Violation]:
@@ -359,13 +360,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "The times of the record are in order: mark times never go back, a mark is due when its grace is over, and"
             " visibility marks only rise. A time that was moved could end a grace in which somebody was to object.",
             "Mark times never go back, marks are due when their grace is over, and visibility marks only rise.",
-            partial(_of_ledger, MARK_INVARIANTS["mark_times_are_monotonic"]),
+            partial(_ledger_violations, MARK_INVARIANTS["mark_times_are_monotonic"]),
         ),
         Check(
             "marks_have_a_policy_and_a_reason",
             "For every open mark somebody can say by which version of which policy it was made, and why.",
             "Every open mark was made by a policy version of the book, or of the system, for a reason that exists.",
-            partial(_of_ledger, MARK_INVARIANTS["marks_have_a_policy_and_a_reason"]),
+            partial(_ledger_violations, MARK_INVARIANTS["marks_have_a_policy_and_a_reason"]),
         ),
         Check(
             "verdicts_sum_to_the_log",
@@ -383,7 +384,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "visibility_marks_only_rise",
             "No visibility mark ever went back: readers were never told of a history that had been hidden from them.",
             "Each visibility mark where it was last raised to, and never lower than before.",
-            partial(_of_ledger, hold.visibility_rises),
+            partial(_ledger_violations, invariants.visibility_rises),
         ),
         Check(
             "nothing_appears_in_purged_realms",
@@ -409,13 +410,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "nothing_is_swept_before_it_is_due",
             "Nothing was deleted in its grace.",
             "Whatever is swept was in a plan that was made when its grace was over.",
-            partial(_of_swept, "nothing_is_swept_before_it_is_due"),
+            partial(_sweep_violations, "nothing_is_swept_before_it_is_due"),
         ),
         Check(
             "nothing_is_swept_without_a_mark",
             "Nothing was deleted that was not marked, planned and begun.",
             "Whatever is swept was marked, and the record says that its deletion began before it was done.",
-            partial(_of_swept, "nothing_is_swept_without_a_mark"),
+            partial(_sweep_violations, "nothing_is_swept_without_a_mark"),
         ),
         Check(
             "nothing_readable_is_swept",
@@ -438,7 +439,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
             "report_adds_up",
             "What a day was to delete has ended in one way or is still open, and nothing is counted below zero.",
             "To delete = deleted + already gone + spared + taken back + still open, in every report on its own day.",
-            partial(_of_ledger, hold.reports_add_up),
+            partial(_ledger_violations, invariants.reports_add_up),
         ),
     ),
 }

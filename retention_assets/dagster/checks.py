@@ -61,7 +61,7 @@ def check_events(
         scope = CheckScope(*opened)
         for check in checks:
             result = query(scope, check)
-            state = _of_environment(scope, check, result)
+            state = _with_standing(scope, check, result)
             is_stopped = check.blocking and not result.passed
             if check.key(run.key) in selected:
                 # Dagster stops at an error of a blocking check. Faults of datasets that the run is not about only warn here.
@@ -94,12 +94,12 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
                 {state.noun: "string", "violations": "int", "what": "string", "since": "string"},
                 (
                     {
-                        state.noun: one.dataset,
-                        "violations": one.times,
-                        "what": one.what,
-                        "since": text_of(since.replace(microsecond=0)) if (since := state.since.get(one.dataset)) else "",
+                        state.noun: violation.dataset,
+                        "violations": violation.times,
+                        "what": violation.what,
+                        "since": text_of(since.replace(microsecond=0)) if (since := state.since.get(violation.dataset)) else "",
                     }
-                    for one in state.shown
+                    for violation in state.shown
                 ),
             ),
         },
@@ -107,16 +107,16 @@ def _fields(asset: dg.AssetKey, state: CheckResult, is_warning: bool) -> dict[st
 
 
 def query(scope: CheckScope, check: Check) -> CheckResult:
-    """Query a check. What a blocking one finds wrong with what was judged is an objection in the ledger, until it passes.
+    """Query a check. Violations of a blocking check of verdicts are objections in the ledger until it passes.
 
-    So is one that could not be evaluated: nobody knows what it would have found.
+    So is an error of such a check: nobody knows what it would have found.
     """
     if not check.blocking or check not in CHECKS["candidate_marks"]:
         return check.ask(scope)
     run, ledger = scope.run, scope.ledger
     asset = scope.asset("candidate_marks")
     by_run = () if run.is_whole else ledger.publications.by(asset, [run.run.run_id])
-    judged = run.datasets.select(one.dataset for one in by_run or ledger.publications.of(asset))
+    judged = run.datasets.select(publication.dataset for publication in by_run or ledger.publications.of(asset))
     try:
         result = check.ask(scope)
     except Exception as error:
@@ -133,7 +133,7 @@ def query(scope: CheckScope, check: Check) -> CheckResult:
     return result
 
 
-def _of_environment(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
+def _with_standing(scope: CheckScope, check: Check, result: CheckResult) -> CheckResult:
     run, ledger = scope.run, scope.ledger
     looked_at = None if check.noun == "store" else scope.looked_at
     may_be_gone = check.noun == "dataset" and run.key.path[-1] in OF_PRESENT_DATASETS
@@ -145,14 +145,14 @@ def _of_environment(scope: CheckScope, check: Check, result: CheckResult) -> Che
             result, looked_at = query(whole, check), None
         except Exception as fault:  # noqa: BLE001 - whatever it was, the run has done its own work and goes on
             # That it could not look at everything is a violation itself; this run's violations stand.
-            result = _with(result, [Violation("", f"what this run was not about could not be checked: {error_text(fault)}")])
+            result = _add(result, [Violation("", f"what this run was not about could not be checked: {error_text(fault)}")])
     if may_be_gone:
-        result = _without(result, _gone(scope, result.by_dataset))
+        result = _remove(result, _gone(scope, result.by_dataset))
     standing = ledger.violations.update(check.name, result.by_dataset, looked_at, run.as_of, run.actor)
     if may_be_gone:
-        gone = _gone(scope, [one.dataset for one in standing if one.dataset not in result.by_dataset])
+        gone = _gone(scope, [row.dataset for row in standing if row.dataset not in result.by_dataset])
         ledger.violations.end(check.name, gone, run.as_of)
-        standing = [one for one in standing if one.dataset not in gone]
+        standing = [row for row in standing if row.dataset not in gone]
     if is_old and looked_at is None:
         ledger.violations.note_whole_look(check.name, run.as_of)
     return _join(result, standing)
@@ -164,7 +164,7 @@ def _gone(scope: CheckScope, names: Iterable[str]) -> list[str]:
 
 
 def gone_of(names: Iterable[str], present: Listing) -> list[str]:
-    """Drop names that a store has, and those of stores that are away: of these nobody knows."""
+    """Names that no store has any more. Datasets of stores that are away may still exist."""
     there = set(present.names)
     return [name for name in names if name and name not in there and store_of(name) not in present.away]
 
@@ -174,16 +174,16 @@ def standing_result(check: Check, standing: Collection[StandingViolation]) -> Ch
 
 
 def _join(result: CheckResult, standing: Collection[StandingViolation]) -> CheckResult:
-    earlier = [Violation(one.dataset, one.what, one.times) for one in standing if one.dataset not in result.by_dataset]
-    return replace(_with(result, earlier), since={one.dataset: one.since for one in standing})
+    earlier = [Violation(row.dataset, row.what, row.times) for row in standing if row.dataset not in result.by_dataset]
+    return replace(_add(result, earlier), since={row.dataset: row.since for row in standing})
 
 
-def _with(result: CheckResult, violations: Collection[Violation]) -> CheckResult:
+def _add(result: CheckResult, violations: Collection[Violation]) -> CheckResult:
     by_dataset = {**result.by_dataset, **{violation.dataset: violation for violation in violations}}
     return replace(result, by_dataset=by_dataset, shown=(*result.shown, *violations)[:MOST_SHOWN])
 
 
-def _without(result: CheckResult, names: Collection[str]) -> CheckResult:
+def _remove(result: CheckResult, names: Collection[str]) -> CheckResult:
     gone = set(names)
     return replace(
         result,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import dagster as dg
+
+# Dagster's documentation imports it from there as well.
 from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 from pydantic import BaseModel, Field, model_validator
@@ -26,7 +28,7 @@ from retention_assets.settings.sections import WORD
 from retention_assets.settings.yaml import Document
 
 # below the root of the project, beside the code
-_KEPT = ".retention"
+_DATA_FOLDER = ".retention"
 _IGNORED = """\
 # A ledger that comes back with an old commit has forgotten what was swept since.
 *
@@ -87,8 +89,8 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
     def scaffold(self, request: ScaffoldRequest[RetentionScaffoldParams]) -> None:
         folder = request.target_path.parent if request.append else request.target_path
         prefix = request.params.key_prefix or (folder.name if WORD.fullmatch(folder.name) else "retention")
-        kept = (request.project_root or folder) / _KEPT
-        place = Path(os.path.relpath(kept / prefix, folder)).as_posix()
+        data_folder = (request.project_root or folder) / _DATA_FOLDER
+        place = Path(os.path.relpath(data_folder / prefix, folder)).as_posix()
         scaffold_component(request, {"config": FILE, "key_prefix": prefix} if request.scaffold_format == "yaml" else None)
         if request.append:
             # Beside another component, in whose folder there may be settings already.
@@ -98,11 +100,8 @@ class RetentionScaffolder(Scaffolder[RetentionScaffoldParams]):
         (folder / FILE).write_text(_SETTINGS.format(ledger=ledger, warehouse=warehouse), "utf-8")
         (folder / "policies").mkdir()
         (folder / "policies" / "policies.yaml").write_text(_POLICIES, "utf-8")
-        kept.mkdir(exist_ok=True)
-        (kept / ".gitignore").write_text(_IGNORED, "utf-8")
-
-
-# Dagster's documentation imports it from there as well.
+        data_folder.mkdir(exist_ok=True)
+        (data_folder / ".gitignore").write_text(_IGNORED, "utf-8")
 
 
 @dg.scaffold_with(RetentionScaffolder)

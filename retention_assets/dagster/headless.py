@@ -91,7 +91,7 @@ def run_job(
         if event.is_step_materialization and event.asset_key
     }
     checks = [(event.step_key, event.event_specific_data) for event in result.all_events]
-    red = [(step, one) for step, one in checks if isinstance(one, dg.AssetCheckEvaluation) and not one.passed]
+    red = [(step, check) for step, check in checks if isinstance(check, dg.AssetCheckEvaluation) and not check.passed]
     bad_input, failures = _failures(result, {step for step, check in red if check.blocking})
     failed, refused = _troubles(said)
     broken = [
@@ -99,7 +99,9 @@ def run_job(
         for _, check in red
         if check.blocking
     ]
-    warnings = [f"check {one.check_name}: {one.description}" for _, one in red if one.severity is dg.AssetCheckSeverity.WARN]
+    warnings = [
+        f"check {check.check_name}: {check.description}" for _, check in red if check.severity is dg.AssetCheckSeverity.WARN
+    ]
     return JobResult(result.run_id, at, said, bad_input, (*broken, *failures, *failed), refused, tuple(warnings))
 
 
@@ -122,9 +124,7 @@ def _tell(entry: dg.EventLogEntry, least: int) -> None:
 
 
 def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
-    """Numbers and tables without the groups in which a page shows them. What both groups have is the run's; the state's keeps
-    its whole name. A table is its rows, not the words that a page has for them.
-    """
+    """Strip the groups from names of metadata, and give tables as rows. Of a name in two groups the run's is stripped."""
     plain: dict[str, Any] = {}
     for name in sorted(metadata, key=lambda name: next(rank for rank, group in enumerate(_GROUPS) if name.startswith(group))):
         value, bare = metadata[name], name

@@ -16,7 +16,7 @@ from retention_assets.settings.sections import WORD, WORDS
 
 # Dagster's own separator where it joins the parts of a key
 _JOINT = "__"
-_OTHERS = re.compile(r"\W", re.ASCII)
+_NO_LETTER = re.compile(r"\W", re.ASCII)
 # value of the setting `partition_by` where a partition is a store
 BY_STORE = "store"
 # resources of a run: the environment, Spark, and the place of assets
@@ -43,8 +43,8 @@ class Names:
         return dg.AssetKey([*self.prefix, asset])
 
     def stores(self, stores: Iterable[str]) -> dict[str, dg.AssetKey]:
-        """Return keys by the names of stores. Dagster takes fewer characters; names that would become one stay apart."""
-        words = {name: _OTHERS.sub("_", name) for name in stores}
+        """Return keys by the names of stores. Dagster takes fewer characters; names that would become equal get a digest."""
+        words = {name: _NO_LETTER.sub("_", name) for name in stores}
         times = Counter(words.values())
         return {
             name: dg.AssetKey(

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+
+# There is no public way to report that a partition was to be materialized, and was not.
 from dagster._core.events import AssetMaterializationPlannedData
 
 from retention_assets.dagster.naming import BY_STORE, Names
@@ -22,9 +24,6 @@ from retention_assets.policy.sentences import count
 from retention_assets.render.markdown import paragraph, plain
 from retention_assets.render.summaries import named
 from retention_assets.settings.sections import DagsterSettings
-
-# There is no public way to report that a partition was to be materialized, and was not.
-
 
 # tag of a run whose partitions get no pages
 WITHOUT_PAGES = {"retention/pages": "none"}
@@ -40,7 +39,7 @@ _MOST_WORDS = 1_000
 
 @dataclass(frozen=True)
 class DatasetPage:
-    """What the page of a dataset's partition says: Markdown, and numbers under names that stay.
+    """Page of a dataset's partition: Markdown, and numbers under names that stay.
 
     `refused` says why the dataset was not worked on: its partition is failed then, whatever stood there before. `idle` is a
     page about a dataset with nothing to do.
@@ -84,11 +83,11 @@ def is_valid_key(name: str) -> bool:
 
 
 def published_by(step: Step, ledger: Ledger) -> list[str]:
-    return [one.dataset for one in ledger.publications.by(step.asset, [step.run.run_id])]
+    return [publication.dataset for publication in ledger.publications.by(step.asset, [step.run.run_id])]
 
 
 def few(step: Step, datasets: Sequence[str]) -> Sequence[str]:
-    """Some datasets, if each partition of theirs may have an event; else none, before anybody looks each of them up."""
+    """All of the datasets, or none where their partitions are too many for an event each."""
     keys = by_store(datasets) if step.retention.settings.partition_by == BY_STORE else datasets
     return datasets if len(keys) <= _MOST_PARTITIONS else []
 
@@ -123,7 +122,7 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
     # Dagster calls a partition failed whose last attempt was in a run that failed. The run that found the fault goes on for
     # the other datasets, so the attempt is recorded in a run of its own, one for each change: partitions that are shown as
     # failed for the same reason stay as they are.
-    new = [page for page in pages if not _is_said(step, page)]
+    new = [page for page in pages if not _is_reported(step, page)]
     if not new:
         return
     run = _failed_run(step, new)
@@ -135,21 +134,21 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
         yield dg.AssetObservation(step.key, partition=page.dataset, metadata=metadata)
 
 
-def _is_said(step: Step, page: DatasetPage) -> bool:
+def _is_reported(step: Step, page: DatasetPage) -> bool:
     # Reasons that differ only in numbers (a port, seconds of waiting) are the same.
     where = dg.AssetRecordsFilter(step.key, asset_partitions=[page.dataset])
-    said = step.instance.fetch_observations(where, limit=1).records
-    before = said[0].asset_observation.metadata.get("refused") if said and said[0].asset_observation else None
+    records = step.instance.fetch_observations(where, limit=1).records
+    before = records[0].asset_observation.metadata.get("refused") if records and records[0].asset_observation else None
     if before is None or _NUMBER.sub("0", str(before.value)) != _NUMBER.sub("0", _reason(page)):
         return False
     made = step.instance.fetch_materializations(where, limit=1).records
-    return not made or made[0].timestamp < said[0].timestamp
+    return not made or made[0].timestamp < records[0].timestamp
 
 
 def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
     tags = {_REFUSED_IN: step.run.run_id, "dagster/max_retries": "0"}
-    if found := step.instance.get_runs(dg.RunsFilter(tags={_REFUSED_IN: step.run.run_id}), limit=1):
-        return found[0]
+    if runs := step.instance.get_runs(dg.RunsFilter(tags={_REFUSED_IN: step.run.run_id}), limit=1):
+        return runs[0]
     name = Names(tuple(step.key.path[:-1])).of(_REFUSED_JOB)
     run = step.instance.add_run(dg.DagsterRun(job_name=name, status=dg.DagsterRunStatus.STARTED, tags=tags))
     # Without a start Dagster reports that the run failed to start.
@@ -230,7 +229,7 @@ class RetentionAsset:
             owners=list(catalog.owners),
             tags=dict(catalog.tags),
             kinds=set(self.kinds),
-            metadata=_written_in(self.work, catalog.source),
+            metadata=_code_reference(self.work, catalog.source),
             freshness_policy=freshness,
             partitions_def=dg.DynamicPartitionsDefinition(name=names.datasets) if self.partitioned else None,
         )
@@ -243,7 +242,7 @@ def retention_asset(
     return lambda work: RetentionAsset(work, frozenset(kinds), tuple(deps), partitioned, pages)
 
 
-def _written_in(work: Work, source: str | None) -> dict[str, Any]:
+def _code_reference(work: Work, source: str | None) -> dict[str, Any]:
     code = inspect.unwrap(work).__code__
     file, line = Path(code.co_filename), code.co_firstlineno
     reference = (

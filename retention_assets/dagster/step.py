@@ -29,6 +29,9 @@ from retention_assets.render.text import visible
 from retention_assets.settings.reach import is_local_master
 from retention_assets.settings.secrets import masked, masked_fault
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _INSTANT = (
     "An instant with a zone, such as 2026-01-01T00:00:00Z, or one counted from when the run was made: 7d is 7 days before it,"
     " in 7d 7 days after it. Empty is the present."
@@ -117,9 +120,6 @@ class QuietSparkResource(LazyPySparkResource):
             self._spark_session = session_of(self.spark_config)
 
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 Metadata = Mapping[str, Any]
 
 _UNFINISHED = [
@@ -172,7 +172,7 @@ class Step:
 
     @contextmanager
     def within_ledger(self) -> "Iterator[tuple[Self, Ledger]]":
-        """Open the ledger; all that the yielded step asks of it meanwhile, it asks the same one."""
+        """Open the ledger, and yield a copy of the step that works with it."""
         with self.retention.ledger() as ledger:
             yield replace(self, retention=self.retention.within(ledger)), ledger
 
@@ -297,7 +297,7 @@ def resources_in(resources: object, names: Names) -> Resources:
 
 
 def show_unseen(record: logging.LogRecord) -> bool:
-    """A filter of a log that lets everything pass, and lets names of others give no orders to whoever reads it."""
+    """Filter of a log that drops nothing: it masks secrets and escapes control sequences."""
     if isinstance(record.msg, str):
         record.msg = visible(masked(record.msg))
     return True
@@ -305,7 +305,7 @@ def show_unseen(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def masking_faults() -> Iterator[None]:
-    """Raise what is raised inside without secrets: Dagster keeps the text of an error, its trace and its causes."""
+    """Mask secrets in errors: Dagster keeps the text of an error, its trace and its causes."""
     try:
         yield
     except Exception as fault:
@@ -318,7 +318,7 @@ def masking_faults() -> Iterator[None]:
 
 @contextmanager
 def sentences_of_faults() -> Iterator[None]:
-    """Raise what keeps a step from its work as a sentence, without secrets. The trace stays in Dagster's log below it."""
+    """Turn refusals and failures of a step into sentences without secrets. Dagster's log keeps the trace."""
     with masking_faults():
         try:
             yield

@@ -45,12 +45,12 @@ def store_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
 
 def changed_stores(instance: dg.DagsterInstance, resources: Resources, present: Listing) -> list[dg.AssetObservation]:
     """Observe each store that is not what it was at the last observation. A store that is away has none."""
-    found: list[dg.AssetObservation] = []
+    observations: list[dg.AssetObservation] = []
     for store, key in resources.names.stores(one.name for one in resources.retention.settings.stores).items():
         version, metadata = _observation(present, store)
         if store not in present.away and version != _last_version(instance, key):
-            found.append(dg.AssetObservation(asset_key=key, metadata=metadata, tags={_VERSION: version}))
-    return found
+            observations.append(dg.AssetObservation(asset_key=key, metadata=metadata, tags={_VERSION: version}))
+    return observations
 
 
 def _last_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
@@ -62,9 +62,9 @@ def _last_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
 
 def _observation(present: Listing, store: str) -> tuple[str, dict[str, int]]:
     # a dataset without a token counts by its name alone
-    mine = sorted(by_store(present.names).get(store, ()))
-    tokens = json.dumps([(name, present.tokens.get(name)) for name in mine])
-    return hashlib.sha256(tokens.encode()).hexdigest(), {"datasets": len(mine)}
+    names = sorted(by_store(present.names).get(store, ()))
+    tokens = json.dumps([(name, present.tokens.get(name)) for name in names])
+    return hashlib.sha256(tokens.encode()).hexdigest(), {"datasets": len(names)}
 
 
 def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSettings, names: Names) -> dg.AssetsDefinition:
@@ -85,10 +85,10 @@ def _store_asset(store: StoreSettings, key: dg.AssetKey, catalog: DagsterSetting
         return dg.ObserveResult(data_version=dg.DataVersion(version), metadata=metadata)
 
     name = key.to_python_identifier()
-    made: dg.AssetsDefinition = dg.multi_observable_source_asset(
+    definition: dg.AssetsDefinition = dg.multi_observable_source_asset(
         name=name, specs=[spec], required_resource_keys=names.resources
     )(observe)
-    return made
+    return definition
 
 
 _ACTOR = "sensor store_health"
@@ -106,16 +106,16 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
         for asset in OF_PRESENT_DATASETS:
             for check in CHECKS[asset]:
                 if check is not REACHABILITY:
-                    mine = [one.dataset for one in violations.standing(check.name)]
-                    violations.end(check.name, gone_of(mine, present), at)
+                    datasets = [row.dataset for row in violations.standing(check.name)]
+                    violations.end(check.name, gone_of(datasets, present), at)
         states = [
             (asset, check, standing_result(check, violations.standing(check.name)))
             for asset, checks in CHECKS.items()
             for check in checks
         ]
     events = list(_changes(context.instance, resources, states))
-    said = [f"{one.dataset} has been away since {one.since:%Y-%m-%d %H:%M} UTC: {one.what}." for one in away]
-    words = visible(" ".join(said)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
+    sentences = [f"{row.dataset} has been away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what}." for row in away]
+    words = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
     return dg.SensorResult(asset_events=events, skip_reason=words)
 
 

@@ -48,12 +48,12 @@ from retention_assets.sweep.dataset_sweep import OnProgress, SweepResult
 from retention_assets.sweep.engine import Sweeper, stop_on_signals
 from retention_assets.sweep.preconditions import braked, ledger_faults, read_confirmed
 
-_GOES = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
+_SHOWN = (Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.HIDDEN, Outcome.FAILED, Outcome.SPARED, Outcome.EXPIRING)
 
 
 @contextmanager
 def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
-    """Make what an engine calls after each batch and at the end of each dataset."""
+    """Make the callback that shows progress after each batch and dataset: a bar on a terminal, or else lines in the log."""
     if not sys.stderr.isatty():
 
         def lines(result: SweepResult) -> None:
@@ -75,23 +75,23 @@ def report_progress(log: Callable[[str], object]) -> Iterator[OnProgress]:
                     progress.remove_task(known)
                 bars.clear()
                 bars[result.dataset] = progress.add_task(status_text(result.dataset).plain, total=result.planned)
-            done = sum(result.outcomes[outcome] for outcome in _GOES)
+            done = sum(result.outcomes[outcome] for outcome in _SHOWN)
             progress.update(progress.task_ids[0], completed=done, total=max(done, result.planned))
 
         yield tell
 
 
 def _line(result: SweepResult) -> str:
-    hides = result.outcomes[Outcome.HIDDEN]
-    goes = (outcome for outcome in _GOES if hides or outcome is not Outcome.HIDDEN)
-    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in goes)
+    has_hidden = result.outcomes[Outcome.HIDDEN]
+    shown = (outcome for outcome in _SHOWN if has_hidden or outcome is not Outcome.HIDDEN)
+    counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in shown)
     words = f" {result.refused}" if result.refused else ""
-    hidden = f", {result.bytes_hidden} bytes hidden" if hides else ""
+    hidden = f", {result.bytes_hidden} bytes hidden" if has_hidden else ""
     return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{words}"
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
-    """Warn in the run of what stores warn of. A store that is away says so itself when it is read."""
+    """Log the warnings of stores. A store that is away is reported when it is read."""
     for store in stores:
         try:
             warnings = call_store(store, store.warnings)
@@ -108,7 +108,7 @@ _JUDGE_ANEW = (
 )
 
 
-def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
+def _refuse_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -> None:
     # A sweep that is launched alone has nobody's checks before it; and an older ledger does not know what happened since.
     for fault in run.retention.head_faults(ledger).values():
         raise Refused(f"Nothing is swept. {fault}")
@@ -126,20 +126,20 @@ def _refuse_an_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]
 def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:
     failed: dict[str, list[str]] = {}
     # The latest result of each check about a dataset counts, whoever launches the sweep and in which run.
-    for one in ledger.objections.standing(set(due)):
-        failed.setdefault(one.dataset, []).append(f"{one.check} failed in {one.raised_by}: {one.sentence}.")
-    why = {name: f"nothing of {name} is swept: {' '.join(sentences)} {_JUDGE_ANEW}" for name, sentences in failed.items()}
+    for row in ledger.objections.standing(set(due)):
+        failed.setdefault(row.dataset, []).append(f"{row.check} failed in {row.raised_by}: {row.sentence}.")
+    reasons = {name: f"nothing of {name} is swept: {' '.join(sentences)} {_JUDGE_ANEW}" for name, sentences in failed.items()}
     by_name = by_store(due)
     # A policy that can't be read may keep data.
     for store, fault in loaded.unreadable.items():
-        why |= {name: f"nothing of {name} is swept: {fault}" for name in by_name.get(store, ())}
+        reasons |= {name: f"nothing of {name} is swept: {fault}" for name in by_name.get(store, ())}
     # Places are checked once for the whole run: its tasks compare the ledger's id alone.
     places = place_faults(ledger, run.retention.stores(by_name).values())
-    why |= {name: str(fault) for store, fault in places.items() for name in by_name[store]}
+    reasons |= {name: str(fault) for store, fault in places.items() for name in by_name[store]}
     if not run.accept_large:
-        why |= braked(ledger, run.retention.settings.brake, list(due.values()), run.as_of.date())
+        reasons |= braked(ledger, run.retention.settings.brake, list(due.values()), run.as_of.date())
     away = {store for store, fault in places.items() if isinstance(fault, StoreFailed)}
-    return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in why.items()}
+    return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in reasons.items()}
 
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
@@ -192,7 +192,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     due = {name: pending[name] for name in run.datasets.select(pending)}
     refused = _refused(run, ledger, loaded, due)
     wanted = {name: one.marks for name, one in due.items() if name not in refused}
-    _refuse_an_unsound_ledger(run, ledger, list(wanted))
+    _refuse_unsound_ledger(run, ledger, list(wanted))
     stores = run.retention.stores(by_store(wanted))
     report_store_warnings(stores.values(), run.log)
     # Starting Spark takes over signal handling, so it comes first.
@@ -213,10 +213,10 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             if words:
                 run.log.warning(f"{one.dataset}: {words}")
     # Failures stand first: a table that is cut still shows them.
-    shown = sorted(results, key=lambda one: one.refused is None and not one.errors)[:MOST_SHOWN]
-    numbers = {name: sum(_row(one)[name] for one in results) for name in _NUMBERS}
-    refusals = {one.dataset: one.refused for one in results if one.refused is not None}
-    skipped = sum(one.skipped is not None for one in results)
+    shown = sorted(results, key=lambda result: result.refused is None and not result.errors)[:MOST_SHOWN]
+    numbers = {name: sum(_row(result)[name] for result in results) for name in _NUMBERS}
+    refusals = {result.dataset: result.refused for result in results if result.refused is not None}
+    skipped = sum(result.skipped is not None for result in results)
     return grouped(
         sweep_summary(len(results), numbers, refusals, skipped, objections, waiting, last, run.as_of),
         {**pending_metadata(waiting, run.as_of), "objections": len(objections)},
@@ -235,14 +235,14 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     )
 
 
-def _row(one: SweepResult) -> dict[str, Any]:
-    numbers = {outcome.value.lower(): one.outcomes[outcome] for outcome in Outcome}
-    numbers |= {"left": one.left, "bytes_freed": one.bytes_freed, "bytes_hidden": one.bytes_hidden}
+def _row(result: SweepResult) -> dict[str, Any]:
+    numbers = {outcome.value.lower(): result.outcomes[outcome] for outcome in Outcome}
+    numbers |= {"left": result.left, "bytes_freed": result.bytes_freed, "bytes_hidden": result.bytes_hidden}
     shown = {name: numbers[name] for name in _NUMBERS}
-    return {"dataset": one.dataset, **shown, "refused": one.refused or "", "errors": "; ".join(one.errors)}
+    return {"dataset": result.dataset, **shown, "refused": result.refused or "", "errors": "; ".join(result.errors)}
 
 
-# Time for which a page stays where Dagster shows it; the ledger can make it again (`retention report --page`).
+# Time for which a page stays where Dagster shows it; the ledger can make it again (`retention report --html`).
 _KEPT = timedelta(days=30)
 
 

@@ -87,12 +87,12 @@ def _text(instant: datetime) -> str:
 
 def rows_in(folder: Path) -> Mapping[str, int]:
     """Number of rows in each table."""
-    found = {}
+    counts = {}
     for file, tables in ((META, ("metadata_aspect_v2",)), (ODS, ("unit_of_work", *CHILDREN))):
         with closing(sqlite3.connect(folder / file)) as connection:
             for table in tables:
-                found[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    return found
+                counts[table] = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return counts
 
 
 MARKER = ".retention-demo"

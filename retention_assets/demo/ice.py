@@ -49,7 +49,7 @@ def write_ice(folder: Path) -> None:
         elsewhere.parent.mkdir()
         pq.write_table(_batch(8), elsewhere)
         prices.add_files([f"file://{elsewhere}"])
-        snapshots = [one.snapshot_id for one in prices.metadata.snapshots]
+        snapshots = [snapshot.snapshot_id for snapshot in prices.metadata.snapshots]
         with prices.manage_snapshots() as change:
             change.create_tag(snapshots[1], "year-end").create_branch(snapshots[2], "audit")
         for table in (orders, prices):
@@ -83,19 +83,19 @@ def add_branch(folder: Path, table: str, branch: str, snapshot: int) -> None:
 def orphans_left(folder: Path) -> set[str]:
     warehouse = folder / "ice"
     strays = [warehouse / "shop" / "prices" / name for name in ORPHANS]
-    found = [*strays, *(warehouse / "shop" / "carts").rglob("*")]
-    return {str(file.relative_to(warehouse)) for file in found if file.is_file()}
+    files = [*strays, *(warehouse / "shop" / "carts").rglob("*")]
+    return {str(file.relative_to(warehouse)) for file in files if file.is_file()}
 
 
 def rows_of(folder: Path) -> dict[str, int]:
     """Number of rows that every branch and tag of every table reads back."""
     with catalog_of(folder) as catalog:
-        found = {}
+        counts = {}
         for name in catalog.list_tables("shop"):
             table = catalog.load_table(name)
-            for ref, what in sorted(table.metadata.refs.items()):
-                found[f"{'.'.join(name)} {ref}"] = table.scan(snapshot_id=what.snapshot_id).to_arrow().num_rows
-        return found
+            for ref, target in sorted(table.metadata.refs.items()):
+                counts[f"{'.'.join(name)} {ref}"] = table.scan(snapshot_id=target.snapshot_id).to_arrow().num_rows
+        return counts
 
 
 def _batch(number: int) -> pa.Table:
@@ -120,4 +120,4 @@ def _age(table: Table) -> None:
 def _times(node: Any) -> list[tuple[dict[str, Any], int]]:
     inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     own = [(node, value) for key, value in node.items() if _TIME.search(key)] if isinstance(node, dict) else []
-    return own + [found for one in inner for found in _times(one)]
+    return own + [time for child in inner for time in _times(child)]

@@ -104,8 +104,8 @@ def write_lake(folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-def _lake_files(drawn: Iterable[Sketch]) -> Mapping[str, bytes]:
-    lines = [(sketch.dataset, line) for sketch in drawn for line in sketch.lines]
+def _lake_files(sketches: Iterable[Sketch]) -> Mapping[str, bytes]:
+    lines = [(sketch.dataset, line) for sketch in sketches for line in sketch.lines]
     files = {
         f"data/{dataset.partition('/')[2]}/{line['transaction']}/part-0.bin": (
             f"{dataset} {line['transaction']}\n".encode().ljust(line["bytes"], b".")

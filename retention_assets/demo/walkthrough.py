@@ -47,9 +47,9 @@ def demo(folder: Path, console: Console) -> None:
     _mark(settings, console)
     rescued = _grace(folder, settings, console)
     _sweep(folder, settings, console, before, rows)
-    _safe(folder, settings, console, rescued, read_back)
-    _why(settings, console)
-    _on(settings_file, console)
+    _kept(folder, settings, console, rescued, read_back)
+    _explanation(settings, console)
+    _next_steps(settings_file, console)
 
 
 def _title(console: Console, number: int, words: str, day: datetime | None = None) -> None:
@@ -128,7 +128,7 @@ def _sweep(
     console.print(f"The record: {verified.rows} rows, each with the hash of the row before; {len(verified.faults)} faults.")
 
 
-def _safe(folder: Path, settings: Settings, console: Console, rescued: Mapping[str, str], read_back: Mapping[str, int]) -> None:
+def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[str, str], read_back: Mapping[str, int]) -> None:
     _title(console, 5, "What was not swept")
     with open_ledger(settings.ledger) as ledger:
         spared = ledger.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
@@ -152,7 +152,7 @@ def _safe(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     console.print("for good, place a hold.")
 
 
-def _why(settings: Settings, console: Console) -> None:
+def _explanation(settings: Settings, console: Console) -> None:
     _title(console, 6, "Why")
     console.print("Every verdict can be asked for its reasons. Here is one that surprises at first:\n")
     log = read_log(Path(str(settings.store("lake").log)))  # type: ignore[union-attr]  # the demonstration's own store
@@ -160,7 +160,7 @@ def _why(settings: Settings, console: Console) -> None:
     console.print(explanation(explain(log, rules, "lake/demo.shared_branch", "T1", AS_OF)))
 
 
-def _on(settings_file: Path, console: Console) -> None:
+def _next_steps(settings_file: Path, console: Console) -> None:
     _title(console, 7, "Go on")
     later = text_of(SWEEP + timedelta(days=1))
     for command, words in (

@@ -250,15 +250,15 @@ def verdict_metadata(sums: pa.Table, swept: SweptBefore) -> dict[str, Any]:
             counts.append(VerdictCount(verdict, policy, row["count_all_sum"] - less, int(row["bytes_sum_sum"] or 0) - freed))
     numbers: dict[str, Any] = {"by_policy": _by_policy(counts)}
     for verdict in VERDICTS:
-        numbers[verdict] = sum(one.transactions for one in counts if one.verdict == verdict)
-        numbers[f"{verdict}_bytes"] = sum(one.bytes for one in counts if one.verdict == verdict)
+        numbers[verdict] = sum(counted.transactions for counted in counts if counted.verdict == verdict)
+        numbers[f"{verdict}_bytes"] = sum(counted.bytes for counted in counts if counted.verdict == verdict)
     return {**numbers, "dagster/row_count": pc.sum(total["count_all_sum"]).as_py() or 0}
 
 
 def totals_metadata(totals: Totals) -> dict[str, Any]:
     numbers: dict[str, Any] = {"by_verdict": _by_policy(totals.counts)}
     for name, verdict in {"spared": "spare", "kept": "keep", "open": "open", "swept": SWEPT_BEFORE}.items():
-        numbers[name] = sum(one.transactions for one in totals.counts if one.verdict == verdict)
+        numbers[name] = sum(counted.transactions for counted in totals.counts if counted.verdict == verdict)
     shown = {"datasets": totals.datasets, "refused": len(totals.refused)}
     return {**numbers, "transactions": totals.transactions, "bytes": totals.bytes, **shown}
 
@@ -266,8 +266,8 @@ def totals_metadata(totals: Totals) -> dict[str, Any]:
 def _by_policy(counts: Iterable[VerdictCount]) -> Rows:
     # Marks first, by policy; last what was swept before and is still in the log.
     order = [*VERDICTS, SWEPT_BEFORE]
-    rows = sorted(counts, key=lambda one: (order.index(one.verdict), -one.transactions, one.policy))
-    return [{**one._asdict(), "size": cell_size(one.bytes)} for one in rows[:MOST_SHOWN]]
+    rows = sorted(counts, key=lambda counted: (order.index(counted.verdict), -counted.transactions, counted.policy))
+    return [{**counted._asdict(), "size": cell_size(counted.bytes)} for counted in rows[:MOST_SHOWN]]
 
 
 def reason_metadata(counts: pa.Table) -> dict[str, Rows]:
@@ -287,15 +287,15 @@ def reason_metadata(counts: pa.Table) -> dict[str, Rows]:
     examples = [
         {
             "verdict": row["verdict"],
-            "dataset": one["dataset"] or "",
-            "transaction": one["transaction"] or "",
-            "sentence": Reason[row["code"]].text(one["witness"]),
-            "policy": one["policy"] or "",
+            "dataset": example["dataset"] or "",
+            "transaction": example["transaction"] or "",
+            "sentence": Reason[row["code"]].text(example["witness"]),
+            "policy": example["policy"] or "",
             "reason": row["code"],
-            "witness": one["witness"] or "",
+            "witness": example["witness"] or "",
         }
         for row in rows
-        for one in row["examples"]
+        for example in row["examples"]
     ]
     return {"reasons": reasons, "why": examples}
 
@@ -305,31 +305,31 @@ def reason_metadata(counts: pa.Table) -> dict[str, Rows]:
 
 def pending_metadata(waiting: Sequence[PendingGroup], as_of: datetime) -> dict[str, Any]:
     """All open marks of the ledger, whatever datasets the run was about: only so are the numbers comparable over time."""
-    due = [one for one in waiting if one.is_due(as_of)]
-    in_grace = [one for one in waiting if one.goes and not one.is_due(as_of)]
+    due = [group for group in waiting if group.is_due(as_of)]
+    in_grace = [group for group in waiting if group.goes and not group.is_due(as_of)]
     days: dict[date, list[PendingGroup]] = {}
-    for one in in_grace:
-        days.setdefault(one.due_at.astimezone(UTC).date(), []).append(one)
+    for group in in_grace:
+        days.setdefault(group.due_at.astimezone(UTC).date(), []).append(group)
     rows = {"now": due} if due else {}
     rows |= {day.isoformat(): days[day] for day in sorted(days)}
     return {
         "due_by_day": _due_by_day(rows),
         **waiting_numbers(Waiting.of(waiting, as_of)),
-        "waiting": sum(one.marks for one in in_grace),
-        "waiting_bytes": sum(one.bytes for one in in_grace),
+        "waiting": sum(group.marks for group in in_grace),
+        "waiting_bytes": sum(group.bytes for group in in_grace),
     }
 
 
 def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> Rows:
-    bytes_of = {day: sum(one.bytes for one in groups) for day, groups in days.items()}
+    bytes_of = {day: sum(group.bytes for group in groups) for day, groups in days.items()}
     most = max(bytes_of.values(), default=0)
     return [
         {
             "due": day,
-            "marks": sum(one.marks for one in groups),
+            "marks": sum(group.marks for group in groups),
             "size": cell_size(bytes_of[day]),
             "share": bar(bytes_of[day], most),
-            "policies": ", ".join(sorted({one.policy for one in groups})),
+            "policies": ", ".join(sorted({group.policy for group in groups})),
             "bytes": bytes_of[day],
         }
         for day, groups in list(days.items())[:MOST_SHOWN]
@@ -338,8 +338,8 @@ def _due_by_day(days: Mapping[str, Sequence[PendingGroup]]) -> Rows:
 
 def spared_metadata(spared: Sequence[SparedGroup]) -> Rows:
     """Spared marks of a sweep: one row per dataset and reason, most marks first."""
-    rows = sorted(spared, key=lambda one: (-one.marks, one.dataset, one.why))[:MOST_SHOWN]
-    return [{"dataset": one.dataset, "marks": one.marks, "why": one.why, "for_example": one.transaction} for one in rows]
+    rows = sorted(spared, key=lambda row: (-row.marks, row.dataset, row.why))[:MOST_SHOWN]
+    return [{"dataset": row.dataset, "marks": row.marks, "why": row.why, "for_example": row.transaction} for row in rows]
 
 
 # --- plots ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from retention_assets.render.text import sentence_case, size_of, visible_line
 # Dagster hides longer Markdown behind a click.
 MOST_INLINE = 1_000
 # columns that name the subject of a row, and columns with a text about it
-_ABOUT = ("verdict", "due", "column", "policy", "outcome", "dataset", "branch", "transaction")
-_SAID = ("meaning", "sentence", "why", "fault", "refused", "errors", "policies", "words", "for_example")
+_SUBJECTS = ("verdict", "due", "column", "policy", "outcome", "dataset", "branch", "transaction")
+_TEXTS = ("meaning", "sentence", "why", "fault", "refused", "errors", "policies", "words", "for_example")
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ def readable(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    about = " ".join(plain(str(row[name])) for name in _ABOUT if row.get(name))
+    subject = " ".join(plain(str(row[name])) for name in _SUBJECTS if row.get(name))
     amounts = [_amount(name, value) for name, value in row.items() if isinstance(value, int) and value]
     # Records have no size, which is not 0 bytes.
     size = str(row.get("size") or "") if row.get("bytes") else ""
     numbers = ", ".join(filter(None, [*amounts, size]))
     ends = f"{row['least']} to {row['most']}" if row.get("least") else ""
-    texts = "; ".join(plain(str(each)) for each in (ends, *(row.get(name) for name in _SAID)) if each)
+    texts = "; ".join(plain(str(each)) for each in (ends, *(row.get(name) for name in _TEXTS)) if each)
     if "column" in row and not (numbers or texts):
         return ""
-    return ": ".join(filter(None, [f"- **{about}**", numbers, texts]))
+    return ": ".join(filter(None, [f"- **{subject}**", numbers, texts]))
 
 
 def _amount(name: str, value: int) -> str:

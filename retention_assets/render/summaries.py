@@ -91,7 +91,7 @@ def _refused_words(refused: Mapping[str, str]) -> str:
     return f"{words}. {plain(sentence_case(refused[names[0]]))}" if len(names) == 1 else words
 
 
-# --- what everything says ---------------------------------------------------------------------------------------------
+# --- the environment, and each step -----------------------------------------------------------------------------------
 
 
 def environment_summary(totals: Totals, groups: Sequence[PendingGroup], last: LastSweep | None, as_of: datetime) -> str:
@@ -171,7 +171,7 @@ def report_summary(report: DayReport) -> str:
     return "\n".join([*lines, "", *map(plain, looks_words(report))])
 
 
-# --- what is said of one dataset --------------------------------------------------------------------------------------
+# --- one dataset ------------------------------------------------------------------------------------------------------
 
 
 def log_summary(transactions: int, size: int) -> str:
@@ -234,7 +234,7 @@ def _objections(state: DatasetState) -> Iterable[str]:
     return (f"**Not swept**: {plain(objection)}" for objection in state.objections[:_NAMED])
 
 
-# --- what is said of a day --------------------------------------------------------------------------------------------
+# --- a day ------------------------------------------------------------------------------------------------------------
 
 
 def look_words(look: DayLook | None, was_swept: bool = False) -> str:

@@ -68,8 +68,8 @@ class Plot:
 
     @property
     def highest(self) -> int:
-        bars = (sum(column) for column in zip(*(one.values for one in self.series), strict=True))
-        return max([*bars, *(value for one in self.trends for value in one.values)], default=0)
+        bars = (sum(column) for column in zip(*(part.values for part in self.series), strict=True))
+        return max([*bars, *(value for part in self.trends for value in part.values)], default=0)
 
     @property
     def step(self) -> int:
@@ -99,11 +99,11 @@ def binary_ticks(highest: int) -> int:
 
 def largest(series: Sequence[Series]) -> tuple[Series, ...]:
     """Series with the largest sums, and all others as one: more colours can't be told apart."""
-    ordered, most = sorted(series, key=lambda one: (-sum(one.values), one.name)), len(COLOURS) - 1
+    ordered, most = sorted(series, key=lambda part: (-sum(part.values), part.name)), len(COLOURS) - 1
     rest = ordered[most:]
     if len(rest) < 2:
         return tuple(ordered)
-    added_up = tuple(sum(column) for column in zip(*(one.values for one in rest), strict=True))
+    added_up = tuple(sum(column) for column in zip(*(part.values for part in rest), strict=True))
     return (*ordered[:most], Series(f"{len(rest)} others", added_up))
 
 
@@ -190,8 +190,8 @@ def _colour(number: int) -> int:
 def _draw_legend(plot: Plot, width: int) -> tuple[list[Element], int]:
     # Also returns the number of lines that the legend takes.
     legend, x, line = list[Element](), 20.0, 0
-    for number, one in enumerate((*plot.series, *plot.trends)):
-        name, amount = _shorten(one.name, _LONGEST_NAME), plot.words(one.values[-1] if plot.is_stock else sum(one.values))
+    for number, part in enumerate((*plot.series, *plot.trends)):
+        name, amount = _shorten(part.name, _LONGEST_NAME), plot.words(part.values[-1] if plot.is_stock else sum(part.values))
         taken = 22 + (len(name) + len(amount) + 1) * _LETTER + 16
         if x > 20 and x + taken > width - _RIGHT:
             x, line = 20.0, line + 1
@@ -215,9 +215,9 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
     wide = min(slot * 0.72, 56)
     below = [0] * len(plot.labels)
-    for number, one in enumerate(plot.series):
+    for number, part in enumerate(plot.series):
         parts = []
-        for place, value in enumerate(one.values):
+        for place, value in enumerate(part.values):
             if value:
                 x = _LEFT + slot * place + (slot - wide) / 2
                 # A value above zero is always visible.
@@ -231,8 +231,8 @@ def _draw_bars(plot: Plot, unit: float, width: int) -> Iterator[Element]:
 
 def _draw_trends(plot: Plot, unit: float, width: int) -> Iterator[Element]:
     slot = (width - _RIGHT - _LEFT) / len(plot.labels)
-    for number, one in enumerate(plot.trends, len(plot.series)):
-        heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in one.values)
+    for number, part in enumerate(plot.trends, len(plot.series)):
+        heights = (f"{HEIGHT - _BOTTOM - value * unit:.1f}" for value in part.values)
         points = (f"{_LEFT + slot * (place + 0.5):.1f} {y}" for place, y in enumerate(heights))
         yield _element("path", class_=f"trend l{_colour(number)}", d="M" + "L".join(points))
 
@@ -268,7 +268,7 @@ class FreedDays:
 
     @property
     def totals(self) -> list[int]:
-        return [sum(column) for column in zip(*(one.values for one in self.by_policy), strict=True)] or [0] * len(self.days)
+        return [sum(column) for column in zip(*(part.values for part in self.by_policy), strict=True)] or [0] * len(self.days)
 
 
 @dataclass(frozen=True)

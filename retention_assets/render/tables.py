@@ -16,9 +16,12 @@ from retention_assets.render.terminal import Count, Indented, Minute, Number, Ro
 from retention_assets.render.text import minute_in_utc, minute_of, sentence_case, share_of, size_of, until_of, visible_line
 
 if TYPE_CHECKING:
+    from retention_assets.evaluation.explain import ExplainedTransaction, Explanation, PolicyAnswer
+    from retention_assets.evaluation.preview import Change, Preview
     from retention_assets.ledger.book import Orphaned, Realm
     from retention_assets.ledger.stores import ScanRecord
     from retention_assets.policy.book import BookDecision
+    from retention_assets.report import DayReport, ReportLine
 
 # effect of loading the files on an entry, and whether the book lacks it
 _FILES = {
@@ -230,9 +233,6 @@ def load_table(decisions: "Sequence[BookDecision]") -> Table:
     return table("Loaded" if rows else "Nothing to load", columns, rows, prose=True)
 
 
-if TYPE_CHECKING:
-    from retention_assets.report import DayReport, ReportLine
-
 # outcomes of marks, and the names of their counters
 _OUTCOMES = {
     "deleted": "deleted", "already_gone": "already gone", "hidden": "hidden", "failed": "failed attempts", "spared": "spared",
@@ -314,10 +314,6 @@ def _otherwise(line: "ReportLine") -> Iterator[str]:
     if not line.finished_at:
         yield "not finished"
 
-
-if TYPE_CHECKING:
-    from retention_assets.evaluation.explain import ExplainedTransaction, Explanation, PolicyAnswer
-    from retention_assets.evaluation.preview import Change, Preview
 
 _VERDICT_COLOURS = {"mark": "red", "spare": "yellow", "keep": "green", "open": "cyan"}
 _MOST_REASONS = 10

@@ -88,17 +88,17 @@ def share_of(part: int, whole: int) -> str:
 
 
 def visible(text: str) -> str:
-    r"""A text of anybody as it may be shown: what nobody would see in it is an escape, such as `\x1b` or `\u202e`."""
-    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
+    r"""Escape characters that nobody would see, such as `\x1b` or `\u202e`."""
+    return _UNSEEN.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def visible_line(text: str) -> str:
-    """`visible` in one line: what is copied from it is what was meant."""
+    """`visible`, with line ends and tabs escaped too."""
     return visible(text).translate(_SPACES)
 
 
 def visible_note(text: str) -> str:
-    """`visible` for a log of lines: what follows a line end is indented, so that no name in it begins a line."""
+    """`visible` for a log: lines after the first are indented, so that no foreign text begins a line."""
     return visible(text).replace("\n", "\n  ")
 
 
@@ -106,7 +106,7 @@ def visible_json(text: str) -> str:
     """Equivalent JSON with invisible characters escaped."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return _UNSEEN.sub(lambda found: _json_escape(found[0]), text)
+    return _UNSEEN.sub(lambda match: _json_escape(match[0]), text)
 
 
 def _escape(code: int) -> str:
