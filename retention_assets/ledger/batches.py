@@ -280,11 +280,11 @@ class Sweeps(LedgerPart):
         for plan, _, size in rows:
             amounts[plan] += 1
             sizes[plan] += size or 0
-        made = {name: Plan(plan, name, amounts[plan], fit(sizes[plan])) for name, plan in plans.items()}
+        recorded = {name: Plan(plan, name, amounts[plan], fit(sizes[plan])) for name, plan in plans.items()}
         written = [
-            {**common, "id": one.id, "dataset": name, "token": share.tokens[name], "marks": one.marks, "bytes": one.bytes}
+            {**common, "id": plan.id, "dataset": name, "token": share.tokens[name], "marks": plan.marks, "bytes": plan.bytes}
             | {"place": places[name]}
-            for name, one in made.items()
+            for name, plan in recorded.items()
         ]
         tx.connection.execute(insert(PLANS), written)
         columns, digest = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")], hashlib.sha256()
@@ -293,7 +293,7 @@ class Sweeps(LedgerPart):
             sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in part])
             append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
             digest.update("".join(sealed).encode())
-        planning = share.describe(Act(ActType.PLAN, share.holder, id=act), names, made.values())
+        planning = share.describe(Act(ActType.PLAN, share.holder, id=act), names, recorded.values())
         total = {"marks": len(rows), "bytes": fit(sum(sizes.values()))}
         place = {"place": places[names[0]]} if len(names) == 1 else {}
         planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
@@ -301,24 +301,24 @@ class Sweeps(LedgerPart):
         for these in portions(sorted(plans.values())):
             tx.seal(PLANS, PLANS.c.id.in_(these), planning)
         tx.record(planning)
-        return Plans(made, frozenset(row[1] for row in rows), share.lost)
+        return Plans(recorded, frozenset(row[1] for row in rows), share.lost)
 
     @audited
     def begin(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int]) -> Moved:
         """Return the marks of a batch that may now be deleted; those unmarked meanwhile are left out."""
         share = _Share.fenced(tx, leases)
-        mine = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
-        if not mine:
+        own = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
+        if not own:
             return Moved({}, share.lost)
         act = Act(ActType.BEGIN, share.holder)
-        ids = sorted(plan.id for plan in mine.values())
+        ids = sorted(plan.id for plan in own.values())
         name = tx.connection.dialect.name
-        parameters = {"datasets": sorted(mine), "plans": ids, **({"present": clock.now()} if name == "sqlite" else {})}
+        parameters = {"datasets": sorted(own), "plans": ids, **({"present": clock.now()} if name == "sqlite" else {})}
         moved = move_ids(tx, act, "MARKED", "SWEEPING", _planned(tx, ids, sorted(set(marks))), _may_begin(name), parameters)
-        begun = _datasets(tx, moved, mine)
+        begun = _datasets(tx, moved, own)
         if begun:
             datasets = set(begun.values())
-            share.describe(act, datasets, (mine[name] for name in datasets))
+            share.describe(act, datasets, (own[name] for name in datasets))
         record_steps(tx, act, same_steps(moved, "SWEEPING"))
         return Moved(begun, share.lost)
 
@@ -388,8 +388,8 @@ def _may_begin(name: str) -> ColumnElement[bool]:
 
 @cache
 def _of_plan(name: str) -> Select[int]:
-    mine = PLANNED.c.plan == bindparam("plan", type_=BigInteger)
-    return select(func.count()).where(mine, among(name, PLANNED.c.mark))
+    in_plan = PLANNED.c.plan == bindparam("plan", type_=BigInteger)
+    return select(func.count()).where(in_plan, among(name, PLANNED.c.mark))
 
 
 def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -> Sequence[int]:

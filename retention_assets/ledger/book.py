@@ -149,12 +149,8 @@ class PolicyBook(LedgerPart):
         current = {(entry.name, entry.version) for entry in self.in_force()}
         by_version = select(MARKS.c.policy, MARKS.c.policy_version, func.count()).where(text(OPEN))
         grouped = by_version.group_by(MARKS.c.policy, MARKS.c.policy_version).order_by(MARKS.c.policy, MARKS.c.policy_version)
-        groups = [Orphaned(*row) for row in self.rows(grouped)]
-        return [
-            group
-            for group in groups
-            if (group.policy, group.policy_version) not in current and not group.policy.startswith("::")
-        ]
+        rows = self.rows(grouped)
+        return [Orphaned(*row) for row in rows if row[:2] not in current and not row.policy.startswith("::")]
 
 
 def _newest(connection: Connection) -> list[Stored]:
@@ -303,9 +299,9 @@ class Holds(LedgerPart):
         holds count as brought by these folders.
         """
         present = {hashlib.sha256(_content_of(hold).encode()).hexdigest(): hold for hold in holds}
-        known = {row.digest: folders_of(row) for row in self.rows(_live())}
-        gone = {digest for digest in known.keys() - present.keys() if ends and known[digest] <= set(folders)}
-        come = {digest for digest in present if digest not in known or (takes_over and known[digest] != set(folders))}
+        recorded = {row.digest: folders_of(row) for row in self.rows(_live())}
+        gone = {digest for digest in recorded.keys() - present.keys() if ends and recorded[digest] <= set(folders)}
+        come = {digest for digest in present if digest not in recorded or (takes_over and recorded[digest] != set(folders))}
         if come or gone:
             self.database.write(lambda tx: _note_files(tx, {digest: present[digest] for digest in come}, gone, actor, folders))
 
@@ -370,12 +366,12 @@ def _note_files(
     tx: WriteTransaction, holds: Mapping[str, Hold], ended: Collection[str], actor: str, folders: Sequence[str]
 ) -> None:
     tx.lock_chain()
-    known = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
+    recorded = {row.digest: row for row in tx.connection.execute(select(FILE_HOLDS).order_by(FILE_HOLDS.c.digest))}
     for digest, hold in holds.items():
         detail = {**_detail_of(hold, "file"), "folders": sorted(folders)}
         values = {"name": hold.name or "", "content": _content_of(hold), "came_at": DatabaseTime(), "gone_at": None}
         tx.put(Act(ActType.HOLD, actor, hold.reason, detail=detail), FILE_HOLDS, digest=digest, **values)
-    for digest, row in known.items():
+    for digest, row in recorded.items():
         if digest in ended and row.gone_at is None:
             act = Act(ActType.RELEASE, actor, "No policy file has it any more.", detail={"name": row.name, "source": "file"})
             tx.change(act, FILE_HOLDS, FILE_HOLDS.c.digest == digest, gone_at=DatabaseTime())

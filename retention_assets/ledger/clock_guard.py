@@ -59,10 +59,10 @@ class ClockGuard(LedgerPart):
     def settle(self, simulated: bool) -> None:
         """Refuse a ledger of the other kind of clock. A ledger without acts becomes simulated for ever if asked to."""
         with self.database.reading() as connection:
-            known, used = connection.execute(select(CLOCK.c.simulated, exists(select(AUDIT.c.position)))).one()
-        if known is None and simulated and not used:
-            known = self.database.write(_simulate)
-        if bool(known) != simulated:
+            is_simulated, used = connection.execute(select(CLOCK.c.simulated, exists(select(AUDIT.c.position)))).one()
+        if is_simulated is None and simulated and not used:
+            is_simulated = self.database.write(_simulate)
+        if bool(is_simulated) != simulated:
             raise Refused(_ANOTHER_CLOCK[simulated])
 
     def present(self, as_of: datetime | None = None) -> datetime:
@@ -99,9 +99,9 @@ class ClockGuard(LedgerPart):
         why = self.database.write(lambda tx: _check(tx, present, newest_in_logs, max_ahead, max_skew))
         if why is None:
             return None
-        others = [*outside(), *(() if self.database.engine.dialect.name == "sqlite" else (clock.now(),))]
+        clocks = [*outside(), *(() if self.database.engine.dialect.name == "sqlite" else (clock.now(),))]
         # Only the newest witness counts. One that is ahead of this clock does not support it.
-        if any(at <= max_skew.after(present) and present <= max_ahead.after(at) for at in others):
+        if any(at <= max_skew.after(present) and present <= max_ahead.after(at) for at in clocks):
             self.database.write(lambda tx: _note_seen(tx, present))
             return None
         return why

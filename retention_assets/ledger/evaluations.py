@@ -266,8 +266,8 @@ class Violations(LedgerPart):
         row = {"check_name": check, "since": at, "found_by": actor, "over_at": None}
 
         def write(tx: WriteTransaction) -> None:
-            words = ("what", "times", "found_by")
-            for rows, columns in ((new, (*words, "since", "over_at")), (changed, words)):
+            present = ("what", "times", "found_by")
+            for rows, columns in ((new, (*present, "since", "over_at")), (changed, present)):
                 put_rows(tx.connection, VIOLATIONS, [{**row, **asdict(violation)} for violation in rows], columns)
             _end(tx, check, over, at)
 

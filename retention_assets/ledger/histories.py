@@ -96,8 +96,8 @@ def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEven
     columns = (AUDIT.c.at, AUDIT.c.actor, STEPS.c.status, STEPS.c.outcome, STEPS.c.bytes, STEPS.c.why)
     events: dict[int, list[MarkEvent]] = {}
     for part in portions(marks):
-        mine = STEPS.c.mark.in_(part)
-        query = select(STEPS.c.mark, *columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(mine)
+        of_marks = STEPS.c.mark.in_(part)
+        query = select(STEPS.c.mark, *columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(of_marks)
         for mark, *values in connection.execute(query.order_by(AUDIT.c.position)):
             events.setdefault(mark, []).append(MarkEvent(*values))
     return events
@@ -160,8 +160,8 @@ def life_of(
 ) -> TransactionLife:
     names = tuple(hold.name or "" for hold in holds if hold.covers(life.transaction))
     over = life.mark is not None and life.mark.status == "SWEPT"
-    known = replace(life, holds=() if over else names)
-    return replace(known, words=_sentence(known, as_of, spared), said=message_about(dataset, known, as_of, spared))
+    completed = replace(life, holds=() if over else names)
+    return replace(completed, words=_sentence(completed, as_of, spared), said=message_about(dataset, completed, as_of, spared))
 
 
 def message_about(dataset: str, life: TransactionLife, as_of: datetime, spared: str | None = None) -> DeletionMessage | None:

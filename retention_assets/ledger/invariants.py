@@ -88,15 +88,15 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
             while waiting and waiting[0][0] < position:
                 seen = waiting.pop(0)[1]
             for fault in _time_faults(group, seen):
-                mine = and_(here, *(MARKS.c[name] == value for name, value in group._asdict().items()))
-                yield from _violations(connection, mine, fault)
+                faulty = and_(here, *(MARKS.c[name] == value for name, value in group._asdict().items()))
+                yield from _violations(connection, faulty, fault)
             seen = max(filter(None, (seen, group.marked_at)))
         seen = waiting[-1][1] if waiting else seen
         newest = max(filter(None, (newest, seen)), default=None)
-    known = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
+    recorded = connection.execute(select(CLOCK.c.newest_mark_at)).scalar_one()
     # Some datasets only give a lower bound of the clock; all of them give its value.
-    if known != newest and (datasets is None or (newest and (known is None or known < newest))):
-        yield Violation("", f"the clock says that the newest mark is of {_text_of(known)}, and it is of {_text_of(newest)}")
+    if recorded != newest and (datasets is None or (newest and (recorded is None or recorded < newest))):
+        yield Violation("", f"the clock says that the newest mark is of {_text_of(recorded)}, and it is of {_text_of(newest)}")
     yield from visibility_rises(connection, datasets)
 
 
@@ -166,13 +166,13 @@ def policies_and_reasons(
     for part in _parts(datasets):
         here = and_(text(OPEN), _is_in(MARKS.c.dataset, part))
         for kind in connection.execute(select(*columns).where(here).distinct().order_by(*columns)).all():
-            mine = and_(here, *(column == value for column, value in zip(columns, kind, strict=True)))
+            of_kind = and_(here, *(column == value for column, value in zip(columns, kind, strict=True)))
             realm = realm_of(kind.policy)
             if (kind.policy, kind.policy_version) not in book and realm not in realms:
                 what = f"was marked by version {kind.policy_version} of policy {kind.policy}, which is not in the policy book"
-                yield from _violations(connection, mine, what)
+                yield from _violations(connection, of_kind, what)
             if kind.reason not in reasons:
-                yield from _violations(connection, mine, f"was marked for a reason that does not exist: {kind.reason!r}")
+                yield from _violations(connection, of_kind, f"was marked for a reason that does not exist: {kind.reason!r}")
 
 
 def swept_before_due(
@@ -243,14 +243,14 @@ def _swept_twice(connection: Connection, part: Sequence[str] | None, since: int 
 
 def over_limits(connection: Connection, actors: Collection[str], sizes: Mapping[str, int]) -> Iterator[Violation]:
     """Marks that these actors added stay within their policy's limits. `sizes`: number of transactions in each log."""
-    known = policies(connection)
+    by_version = policies(connection)
     # An actor ends with the name of its run.
     named = or_(false(), *(AUDIT.c.actor.contains(actor, autoescape=True) for actor in sorted(actors)))
     acts = select(AUDIT.c.act, AUDIT.c.detail).where(AUDIT.c.deed == ActType.MARK, named)
     for act, detail in connection.execute(acts.order_by(AUDIT.c.position)).all():
         ids = json.loads(detail)
-        made = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
-        for row, took in _rows_over_limits(connection, made, known, sizes):
+        new_marks = and_(MARKS.c.id.between(ids["first"], ids["last"]), MARKS.c.act == act)
+        for row, took in _rows_over_limits(connection, new_marks, by_version, sizes):
             yield Violation(row.dataset, f"policy {row.policy} newly marked {took}: over its limits", row.amount)
 
 
@@ -293,8 +293,8 @@ def _is_over(limits: Limits, count: int, taken: int, size: int) -> bool:
 def published_since(connection: Connection, asset: str, than: str) -> frozenset[str]:
     """Datasets in which `asset` was published after `than`, which is derived from it."""
     older = PUBLISHED.alias()
-    made = (PUBLISHED.c.asset == asset) & (older.c.asset == than) & (older.c.dataset == PUBLISHED.c.dataset)
-    query = select(PUBLISHED.c.dataset).join(older, made).where(PUBLISHED.c.published_at > older.c.published_at)
+    same_dataset = (PUBLISHED.c.asset == asset) & (older.c.asset == than) & (older.c.dataset == PUBLISHED.c.dataset)
+    query = select(PUBLISHED.c.dataset).join(older, same_dataset).where(PUBLISHED.c.published_at > older.c.published_at)
     return frozenset(connection.execute(query).scalars())
 
 
@@ -320,8 +320,8 @@ def _report_faults(row: Row[Any]) -> Iterator[Violation]:
         what = f"the report of {day} was to delete {row.to_delete}; {ended} have ended and {row.open} are open"
         yield Violation(row.dataset, what)
     classes = json.loads(row.classes)
-    others = ("to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
-    numbers = {name: getattr(row, name) for name in (*_ENDS, *others)}
+    names = ("to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
+    numbers = {name: getattr(row, name) for name in (*_ENDS, *names)}
     for name, value in {**numbers, **classes}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")

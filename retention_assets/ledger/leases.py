@@ -95,19 +95,19 @@ class Leases(LedgerPart):
         """Take the free leases; `others` says who has the rest and until when."""
         names = sorted(set(datasets))
         # Datasets without a row get a lease that was given up, so that their first holder finds one too.
-        known = {
+        present = {
             name
             for part in portions(names)
             for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(part))).scalars()
         }
         nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
-        if rows := [{"dataset": name, **nobody} for name in names if name not in known]:
+        if rows := [{"dataset": name, **nobody} for name in names if name not in present]:
             put_rows(tx.connection, LEASES, rows)
         free: dict[str, Row[Any]] = {}
-        others: dict[str, str] = {}
+        refusals: dict[str, str] = {}
         for row in _locked(tx.connection, names):
             if not row.given_up and row.expires_at > row.present:
-                others[row.dataset] = (
+                refusals[row.dataset] = (
                     f"{row.dataset} is being swept by {row.holder}, who was last heard of at {text_of(row.beat_at)} and has it"
                     f" until {text_of(row.expires_at)}. Wait for that sweep to end; if its program is dead, its lease ends by"
                     " itself then."
@@ -129,7 +129,7 @@ class Leases(LedgerPart):
             if not before.given_up:
                 detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
                 tx.record(Act(ActType.TAKE_OVER, holder, "The holder's lease had expired.", name, detail=detail))
-        return TakenLeases(_with_protections(tx.connection, sorted(taken, key=attrgetter("dataset"))), others)
+        return TakenLeases(_with_protections(tx.connection, sorted(taken, key=attrgetter("dataset"))), refusals)
 
     @audited
     def beat(self, tx: WriteTransaction, leases: Collection[Lease], seconds: float = SECONDS) -> TakenLeases:
@@ -143,11 +143,10 @@ class Leases(LedgerPart):
         for part in portions(sorted(kept)):
             values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
             here = LEASES.c.dataset.in_(part)
-            extended = update(LEASES).where(here).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
-            ends |= {row.dataset: row.expires_at for row in change_rows(tx.connection, extended, here)}
-        return TakenLeases(
-            _with_protections(tx.connection, [replace(lease, expires_at=ends[name]) for name, lease in kept.items()]), lost
-        )
+            extend = update(LEASES).where(here).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
+            ends |= {row.dataset: row.expires_at for row in change_rows(tx.connection, extend, here)}
+        extended = [replace(lease, expires_at=ends[name]) for name, lease in kept.items()]
+        return TakenLeases(_with_protections(tx.connection, extended), lost)
 
     @audited
     def give_up(self, tx: WriteTransaction, leases: Collection[Lease]) -> None:
@@ -185,9 +184,7 @@ def _with_protections(connection: Connection, leases: Iterable[Lease]) -> dict[s
 def _protections(connection: Connection) -> str:
     # over rows, so that changes past the ledger count too
     holds = select(HOLDS.c.id, HOLDS.c.content, HOLDS.c.until).where(HOLDS.c.released_at.is_(None)).order_by(HOLDS.c.id)
-    files = (
-        select(FILE_HOLDS.c.digest, FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None)).order_by(FILE_HOLDS.c.digest)
-    )
+    files = select(FILE_HOLDS.c.digest, FILE_HOLDS.c.content).where(FILE_HOLDS.c.gone_at.is_(None))
     realms = select(REALMS.c.name, REALMS.c.status, REALMS.c.act).order_by(REALMS.c.name)
     rows = [tuple(row) for query in (holds, files.order_by(FILE_HOLDS.c.digest), realms) for row in connection.execute(query)]
     return hashlib.sha256(repr(rows).encode()).hexdigest()
@@ -285,9 +282,8 @@ class Parts(LedgerPart):
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
         """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1
-        places = (
-            select(MARKS.c.transaction, place.label("place")).where(MARKS.c.dataset == dataset, to_sweep_by(as_of)).subquery()
-        )
+        due = select(MARKS.c.transaction, place.label("place")).where(MARKS.c.dataset == dataset, to_sweep_by(as_of))
+        places = due.subquery()
         query = select(places.c.transaction).where(places.c.place % max(1, ceil(marks / parts)) == 0)
         rows = self.rows(query.order_by(places.c.transaction))
         begins = {"".join(name.partition(together)[:2]) if together else name for (name,) in rows}
@@ -305,29 +301,28 @@ class Parts(LedgerPart):
         # Lock the whole lease, so that nobody takes it or joins the part before this is written.
         whole = replace(lease, part=None, attempt=0)
         fence(tx, whole)
-        mine = replace(whole, part=number, attempt=1)
+        joining = replace(whole, part=number, attempt=1)
         query = select(LEASE_PARTS, (LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt).label("is_at_work"))
-        before: Row[tuple[object, ...]] | None = tx.connection.execute(
-            query.where(_is_part(mine)).with_for_update()
-        ).one_or_none()
+        rows = tx.connection.execute(query.where(_is_part(joining)).with_for_update())
+        before: Row[tuple[object, ...]] | None = rows.one_or_none()
         older = None
         values = {"token": lease.token, "expires_at": tx.present()}
         if before is None:
             row = {"dataset": lease.dataset, "part": number, "attempt": 1, "ended": 0, **values}
             put_rows(tx.connection, LEASE_PARTS, [row])
         else:
-            mine = replace(mine, attempt=before.attempt + 1)
+            joining = replace(joining, attempt=before.attempt + 1)
             if before.token != lease.token:
                 # The lease was taken since, so its earlier holder is gone.
                 values |= {"ended": before.attempt}
             elif before.is_at_work:
                 older = before.expires_at
-                detail = {"lease": lease.token, "part": number, "attempt": mine.attempt}
+                detail = {"lease": lease.token, "part": number, "attempt": joining.attempt}
                 why = "Another task had begun this part."
                 tx.record(Act(ActType.TAKE_OVER, lease.holder, why, lease.dataset, detail=detail))
-            change = update(LEASE_PARTS).where(_is_part(mine)).values(attempt=mine.attempt, **values)
-            change_rows(tx.connection, change, _is_part(mine))
-        return _beat(tx, mine)._replace(older_until=older)
+            change = update(LEASE_PARTS).where(_is_part(joining)).values(attempt=joining.attempt, **values)
+            change_rows(tx.connection, change, _is_part(joining))
+        return _beat(tx, joining)._replace(older_until=older)
 
     def may_begin(self, joined: JoinedPart) -> bool:
         # no older attempt can be at work any more
@@ -365,8 +360,8 @@ def _beat(tx: WriteTransaction, lease: Lease) -> JoinedPart:
     query = select(LEASES.c.expires_at, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
     row, this = tx.connection.execute(query).one(), _is_part(lease)
     change_rows(tx.connection, update(LEASE_PARTS).where(this).values(expires_at=row.expires_at), this)
-    known = _with_protections(tx.connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
-    return JoinedPart(known, (row.expires_at - row.present).total_seconds())
+    extended = _with_protections(tx.connection, [replace(lease, expires_at=row.expires_at)])[lease.dataset]
+    return JoinedPart(extended, (row.expires_at - row.present).total_seconds())
 
 
 class SweepRuns(LedgerPart):

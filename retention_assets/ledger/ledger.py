@@ -397,8 +397,8 @@ def _copy_marks(source: Connection, tx: WriteTransaction, where: ColumnElement[b
         ids = [mark["id"] for mark in marks]
         last = ids[-1]
         plans = {mark["plan"] for mark in _copy(source, tx, PLANNED, select(PLANNED).where(PLANNED.c.mark.in_(ids)))}
-        known = tx.connection.execute(select(PLANS.c.id)).scalars()
-        for part in portions(sorted(plans - set(known))):
+        copied = tx.connection.execute(select(PLANS.c.id)).scalars()
+        for part in portions(sorted(plans - set(copied))):
             _copy(source, tx, PLANS, select(PLANS).where(PLANS.c.id.in_(part)))
 
 

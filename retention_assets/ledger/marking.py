@@ -159,7 +159,7 @@ class OwnCandidates:
             MarkGroup(str(policy), int(str(version)), str(reason), str(grace))
             for policy, version, reason, grace in combinations
         ]
-        numbers = np.array([one.number for one in groups], dtype=np.int64)
+        numbers = np.array([common.number for common in groups], dtype=np.int64)
         merge_groups(self.groups, zip(numbers.tolist(), groups, strict=True))
         columns = {
             "load": pa.array(np.full(len(table), self.number, dtype=np.int64)),
@@ -204,7 +204,7 @@ class CandidateTable:
         groups: dict[int, MarkGroup] = {}
         for number, rows, common in map(json.loads, told):
             loads += [Load(number, rows)] if rows else []
-            merge_groups(groups, ((one.number, one) for one in (MarkGroup(*values) for values in common)))
+            merge_groups(groups, ((group.number, group) for group in (MarkGroup(*values) for values in common)))
         return StagedCandidates(self.shared.name, loads, groups)
 
 
@@ -360,11 +360,11 @@ class _Marking:
             # Ids reserved for candidates that are not marked stay unused.
             tx.connection.execute(update(CLOCK).values(next_mark=last + 1, newest_mark_at=marked_at, act=act))
         publish(tx, self.published, self.actor)
-        known = amount - new
-        swept = self._swept(tx) if known else {}
+        marked_before = amount - new
+        swept = self._swept(tx) if marked_before else {}
         for part in self.evaluations:
             record_evaluations(tx, part, swept)
-        return MarkResult(new, known, marked_at, act if new else None, swept)
+        return MarkResult(new, marked_before, marked_at, act if new else None, swept)
 
     def _swept(self, tx: WriteTransaction) -> SweptBefore:
         staged, counts = self._staged
@@ -439,10 +439,10 @@ def _known(
     also: Callable[[FromClause], ColumnElement[bool]] | None = None,
     hidden_again: Collection[str] = (),
 ) -> Exists:
-    known = MARKS.alias()
-    same = (known.c.dataset == staged.c.dataset) & (known.c.transaction == staged.c.transaction)
-    matches = exists().where(same, text(condition), true() if also is None else also(known))
-    return matches.where(~_only_hidden(known, hidden_again)) if hidden_again else matches
+    earlier = MARKS.alias()
+    same = (earlier.c.dataset == staged.c.dataset) & (earlier.c.transaction == staged.c.transaction)
+    matches = exists().where(same, text(condition), true() if also is None else also(earlier))
+    return matches.where(~_only_hidden(earlier, hidden_again)) if hidden_again else matches
 
 
 def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:

@@ -219,7 +219,7 @@ def lock_newest(connection: Connection, dataset: str, transactions: Iterable[str
             here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(part)
             query = select(MARKS).where(text(condition), here).order_by(MARKS.c.id)
             for row in connection.execute(query.with_for_update()):
-                known = newest.get(row.transaction)
-                if known is None or known.id <= row.id:
+                earlier = newest.get(row.transaction)
+                if earlier is None or earlier.id <= row.id:
                     newest[row.transaction] = row
     return newest

@@ -263,9 +263,9 @@ def head_file_of(store: Store) -> StoreHeadFile | None:
 
 def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = None) -> dict[str, Refused]:
     """Return, by store, why nothing of it may be marked or swept. With an actor, new stores are noted."""
-    known, faults, joining = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
+    noted_before, faults, joining = ledger.places.newest(), dict[str, Refused](), dict[str, str]()
     for store in stores:
-        noted, place = known.get(store.name), None
+        noted, place = noted_before.get(store.name), None
         try:
             if fault := other_place(ledger, store, noted):
                 raise Refused(fault)
@@ -276,7 +276,7 @@ def place_faults(ledger: Ledger, stores: Iterable[Store], actor: str | None = No
         if place is not None and (noted is None or (KNOWN_BY in place and KNOWN_BY not in noted.place)):
             joining[store.name] = place
     if joining and actor is not None:
-        ledger.places.note(joining, actor, "The store joins.", known)
+        ledger.places.note(joining, actor, "The store joins.", noted_before)
     return faults
 
 

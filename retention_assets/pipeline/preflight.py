@@ -115,8 +115,8 @@ def _fault_of(store: Store) -> str | None:
 
 
 def _explained(text: str) -> str:
-    for pattern, words in _KNOWN:
+    for pattern, sentence in _KNOWN:
         if match := pattern.search(text):
-            return words.format(match[1])
+            return sentence.format(match[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if not line.startswith("at ")), "it did not say why")

@@ -270,7 +270,7 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
         # read after the scan begins: a realm purged from now on was not scanned for, so it does not become PURGED
         order = ScanOrder.by(ledger, settings, run.as_of, run.file_holds)
         last = order.last
-        known = _tokens(store, _names(last)) if last else {}
+        tokens_before = _tokens(store, _names(last)) if last else {}
         scanned = run.scanner.scan(order, run.warehouse.scan_folder(store.name, scan.id))
         scanned.judging, scanned.purging = settings.judging, sorted(order.purging)
         if faults := find_source_faults(settings.brakes, scanned, last):
@@ -285,7 +285,7 @@ def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSetti
     # peaks start anew with a braked scan, once somebody accepts it
     scanned.peaks = own_peaks(scanned) if brakes else peaks_of(settings.brakes, scanned, last)
     # new datasets get their tokens now
-    tokens = {**_tokens(store, names), **{dataset: token for dataset, token in known.items() if dataset in set(names)}}
+    tokens = {**_tokens(store, names), **{dataset: token for dataset, token in tokens_before.items() if dataset in set(names)}}
     run.done.append(StoreScan(store, settings, lease, scan, scanned, tuple(wanted.select(names)), tokens, brakes))
 
 

@@ -91,8 +91,8 @@ def spark_conf(master: str, conf: Mapping[str, str], warehouse: str = "") -> dic
     if master.startswith("spark://"):
         # An executor of a standalone cluster has its worker's environment, and could not open what this program can. Elsewhere
         # everybody who sees the pods can read the executors' environment, and secrets have other ways.
-        mine = {f"spark.executorEnv.{name}": os.environ[name] for name in _OBJECT_STORE_KEYS if os.environ.get(name)}
-        named = {**mine, **named}
+        credentials = {f"spark.executorEnv.{name}": os.environ[name] for name in _OBJECT_STORE_KEYS if os.environ.get(name)}
+        named = {**credentials, **named}
     if is_local and warehouse and not _UNFIT.search(warehouse):
         named = {ARCHIVES: str(Path(warehouse).absolute() / ".java"), **named}
     # Java takes the last of two contradicting options: that of the settings, if they name one

@@ -373,8 +373,8 @@ def read_transactions(sources: Sequence[Source], datasets: Sequence[str], column
     schema = pa.schema([LOG.field(name) for name in columns])
     tables = [schema.empty_table()]
     for source in sources:
-        if mine := sorted(set(datasets) & (source.datasets or set(datasets))):
-            tables.append(read_output(source.folder, "transactions", mine, columns).cast(schema))
+        if names := sorted(set(datasets) & (source.datasets or set(datasets))):
+            tables.append(read_output(source.folder, "transactions", names, columns).cast(schema))
     return pa.concat_tables(tables).unify_dictionaries()
 
 

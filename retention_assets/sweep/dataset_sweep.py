@@ -197,13 +197,13 @@ class DatasetSweep:
             return set()
         expires = {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
         for policy in sorted(set(marks.filter(among(marks, expires))["policy"].to_pylist())):
-            words = (
+            error = (
                 f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
                 " itself: its marks wait. Give the store a `ttl`; or take the mode out of the policy and its marks back"
                 f" (`retention unmark --policy {policy}`), so that the next evaluation marks by the version that deletes."
             )
-            if words not in self.result.errors:
-                self.result.errors.append(words)
+            if error not in self.result.errors:
+                self.result.errors.append(error)
         return expires
 
     def tell(self, settled: Sequence[Settlement]) -> None:
@@ -220,8 +220,8 @@ class DatasetSweep:
         self.result.bytes_hidden += sum(answer.bytes_hidden for answer in settled if answer.outcome is Outcome.HIDDEN)
         self.result.left += sum(answer.left for answer in settled)
         for messages, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
-            words = [answer.error for answer in settled if answer.outcome in outcomes and answer.error]
-            messages += words[: max(0, MOST_ERRORS - len(messages))]
+            new = [answer.error for answer in settled if answer.outcome in outcomes and answer.error]
+            messages += new[: max(0, MOST_ERRORS - len(messages))]
 
     def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
         # spared and failed targets may still have a time, from now or an earlier sweep: it is taken back first
@@ -244,8 +244,8 @@ class DatasetSweep:
         remains: Mapping[str, Remains] = {}
         if targets and isinstance(store, LocatedStore):
             remains = call_store(store, lambda: store.remains(self.dataset, targets))
-        known = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
-        return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | known
+        remains_here = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
+        return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | remains_here
 
     def _may_have_time(self, settlement: Settlement) -> bool:
         # only an earlier sweep can have set a time; one that the row had by itself stays

@@ -139,7 +139,7 @@ class Sweeper:
     def _sweep_share(self, store: Store, readings: Sequence[DatasetReading], part: DatasetPart | None) -> Iterator[SweepResult]:
         if not readings or self.stop.is_set():
             return
-        results = {one.dataset: SweepResult(one.dataset) for one in readings}
+        results = {reading.dataset: SweepResult(reading.dataset) for reading in readings}
         try:
             with self._hold(results, part) as held:
                 for name, why in held.others.items():
@@ -156,14 +156,14 @@ class Sweeper:
             # other datasets could not be recorded either
             raise
         except Refused as fault:
-            for one in results.values():
-                if one.refused is None and one.skipped is None:
-                    one.refused, one.store_failed = str(fault), isinstance(fault, StoreFailed)
-        for one in results.values():
-            # a dataset that a stop preceded has nothing to report
-            if one.is_touched or not self.stop.is_set():
-                self.on_progress(one)
-                yield one
+            for result in results.values():
+                if result.refused is None and result.skipped is None:
+                    result.refused, result.store_failed = str(fault), isinstance(fault, StoreFailed)
+        for result in results.values():
+            # after a stop, untouched datasets have nothing to report
+            if result.is_touched or not self.stop.is_set():
+                self.on_progress(result)
+                yield result
 
 
 def store_fault(rulebook: Rulebook, store: str) -> str | None:

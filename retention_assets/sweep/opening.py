@@ -39,12 +39,12 @@ def openings_of(
     judged = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, as_of)
     verdicts = by_dataset(judged)
     for reading in readings:
-        mine = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], reading.dataset))
+        marks_here = marks if len(names) == 1 else marks.filter(pc.equal(marks["dataset"], reading.dataset))
         rows, name = reading.log.transactions, reading.dataset
         if reading.asked is None:
-            classes, size = classes_of(rows, verdicts.get(name, judged.slice(0, 0)), mine), len(rows)
+            classes, size = classes_of(rows, verdicts.get(name, judged.slice(0, 0)), marks_here), len(rows)
         else:
-            classes = classes_judged(counts.get(name, ()), mine)
+            classes = classes_judged(counts.get(name, ()), marks_here)
             size = sum(classes.values())
         openings[name], sizes[name] = opening_of(name, reading.log, classes, rules, as_of), size
     return openings, sizes

@@ -56,7 +56,7 @@ class PostponementResult:
     @property
     def troubles(self) -> tuple[str, ...]:
         """Sentences for people: why nothing was done, and what could not be postponed."""
-        return tuple(f"{self.dataset}: {words}" for words in (self.refused, *self.errors) if words)
+        return tuple(f"{self.dataset}: {sentence}" for sentence in (self.refused, *self.errors) if sentence)
 
 
 def postpone_expiry(

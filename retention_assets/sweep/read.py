@@ -57,15 +57,15 @@ class Wanted:
         return cls(
             transactions,
             ledger.realms.purging(),
-            {name: sum(count.transactions for count in mine) for name, mine in counts.items()},
+            {name: sum(count.transactions for count in verdicts) for name, verdicts in counts.items()},
             counted_along_lines(ledger, [name for name, asked in transactions.items() if len(asked)]),
             ledger.holds.known(ledger.clock.due_by(as_of)),
         )
 
     def with_sizes(self, datasets: pa.Table) -> pa.Table:
         """Give each dataset the size of its whole log instead of that of the part that was read."""
-        known = zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True)
-        sizes = pa.array([max(self.sizes.get(name, 0), read) for name, read in known], pa.int64())
+        rows = zip(datasets["dataset"].to_pylist(), datasets["transactions"].to_pylist(), strict=True)
+        sizes = pa.array([max(self.sizes.get(name, 0), read) for name, read in rows], pa.int64())
         return datasets.set_column(datasets.column_names.index("transactions"), datasets.schema.field("transactions"), sizes)
 
 
@@ -174,13 +174,8 @@ def current(store: Store, readings: Collection[DatasetReading]) -> set[str]:
         return set()
     whole = [last for last in readings if last.chains_of is None]
     present = call_store(store, lambda: store.tokens([last.dataset for last in whole])) if whole else {}
-    return {
-        last.dataset
-        for last in readings
-        if (
-            _chains_stand(store, last) if last.chains_of is not None else last.token and present.get(last.dataset) == last.token
-        )
-    }
+    stand = {last.dataset for last in readings if last.chains_of is not None and _chains_stand(store, last)}
+    return stand | {last.dataset for last in whole if last.token and present.get(last.dataset) == last.token}
 
 
 def _chains_stand(store: Store, reading: DatasetReading) -> bool:
@@ -193,9 +188,8 @@ def among_asked(rows: pa.Table, readings: Collection[DatasetReading]) -> pa.Tabl
     """Keep the marks that their readings cover: what became due later is left to the next sweep."""
     for reading in readings:
         if reading.asked is not None:
-            rows = rows.filter(
-                pc.or_(pc.not_equal(rows["dataset"], reading.dataset), pc.is_in(rows["transaction"], reading.asked))
-            )
+            is_covered = pc.is_in(rows["transaction"], reading.asked)
+            rows = rows.filter(pc.or_(pc.not_equal(rows["dataset"], reading.dataset), is_covered))
     return rows
 
 

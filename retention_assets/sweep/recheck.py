@@ -156,13 +156,13 @@ class Recheck:
         marks = marks.filter(pc.invert(_rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
-            mine = marks.filter(same)
+            of_version = marks.filter(same)
             if (why := self._why_void(version)) is not None:
-                part = RecheckResult(spared=dict.fromkeys(mine["id"].to_pylist(), why))
+                part = RecheckResult(spared=dict.fromkeys(of_version["id"].to_pylist(), why))
             else:
-                part = self._recheck_version(log, mine, version, holds, capabilities)
+                part = self._recheck_version(log, of_version, version, holds, capabilities)
                 if realm_of(version[0]) is None and version not in self._in_force:
-                    part = self._recheck_in_force(log, mine, part, holds, capabilities)
+                    part = self._recheck_in_force(log, of_version, part, holds, capabilities)
             result = result.with_(part)
         return replace(result, go=result.go & self._confirmed(marks))
 
@@ -228,24 +228,24 @@ class Recheck:
         rows, datasets = judged.rows, judged.datasets
         rules = self._rules(version, datasets["dataset"].to_pylist(), holds, capabilities.drops_refs)
         at = judged.positions(marks)
-        ids, known = np.asarray(marks["id"]), at >= 0
-        at = at[known]
+        ids, in_log = np.asarray(marks["id"]), at >= 0
+        at = at[in_log]
         verdicts = judged.verdicts(rules, self.as_of).take(pa.array(at))
         goes = flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark"))
-        mine, here = marks.filter(pa.array(known)), rows.select([*TIMES, "bytes"]).take(pa.array(at))
+        logged, here = marks.filter(pa.array(in_log)), rows.select([*TIMES, "bytes"]).take(pa.array(at))
         # a transaction that closed after the mark was made is another one of that name, even if the mark has no times
-        later = flags(pc.greater(here["closed_at"], mine["marked_at"]))
-        replaced = ~is_same_life(mine, here) | (flags(pc.not_equal(here["bytes"], mine["bytes"])) & ~_is_begun(mine))
-        latest = ids[known][_have_reason(verdicts["reasons"], _IN_LATEST)].tolist()
+        later = flags(pc.greater(here["closed_at"], logged["marked_at"]))
+        replaced = ~is_same_life(logged, here) | (flags(pc.not_equal(here["bytes"], logged["bytes"])) & ~_is_begun(logged))
+        latest = ids[in_log][_have_reason(verdicts["reasons"], _IN_LATEST)].tolist()
         spared = {}
         if not goes.all():
             reasons = self._with_witnesses(judged, rules, at[~goes], verdicts["reasons"].filter(pa.array(~goes)).to_pylist())
             named = _witnesses(rows.select(["type", "attributes"]).take(pa.array(at[~goes])))
             sentences = [_sentences(why) + witness for why, witness in zip(reasons, named, strict=True)]
-            spared = dict(zip(ids[known][~goes].tolist(), sentences, strict=True))
-        spared |= dict.fromkeys(ids[known][goes & replaced].tolist(), _REPLACED)
-        spared |= dict.fromkeys(ids[known][goes & later].tolist(), _ANOTHER)
-        spared |= self._missing(marks.filter(pa.array(~known)), datasets, rules.holds, capabilities.log_is_complete)
+            spared = dict(zip(ids[in_log][~goes].tolist(), sentences, strict=True))
+        spared |= dict.fromkeys(ids[in_log][goes & replaced].tolist(), _REPLACED)
+        spared |= dict.fromkeys(ids[in_log][goes & later].tolist(), _ANOTHER)
+        spared |= self._missing(marks.filter(pa.array(~in_log)), datasets, rules.holds, capabilities.log_is_complete)
         ended: dict[int, tuple[str, ...]] = {}
         if any(policy.drops_refs for policy in rules.policies):
             refs = ended_refs(Log(rows, datasets), self.as_of)
@@ -267,24 +267,24 @@ class Recheck:
         justifying: list[Policy] = []
         names = judged.datasets["dataset"].to_pylist()
         for alternative in justifying_rules(self._book, self.files, self._drifted, holds, names, self.settings):
-            sets = [RulesInForce(_unlimited(one.policies, capabilities.drops_refs), one.holds) for one in alternative]
+            sets = [RulesInForce(_unlimited(rules.policies, capabilities.drops_refs), rules.holds) for rules in alternative]
             verdicts = [judged.verdicts(rules, self.as_of).take(at) for rules in sets]
-            selects = np.logical_and.reduce([flags(pc.equal(one["verdict"].cast(pa.string()), "mark")) for one in verdicts])
+            selects = np.logical_and.reduce([flags(pc.equal(table["verdict"].cast(pa.string()), "mark")) for table in verdicts])
             credit = join_chunks(verdicts[0]["policy"]).cast(pa.string())
             for name in pc.unique(credit.filter(pa.array(selects))).to_pylist():
-                policies = [one for rules in sets for one in rules.policies if len(sets) > 1 or one.name == name]
+                policies = [policy for rules in sets for policy in rules.policies if len(sets) > 1 or policy.name == name]
                 ends = _ends(unjudged["marked_at"], policies)
                 sooner = selects & flags(pc.equal(credit, name)) & (ends < due)
                 due[sooner], by[sooner] = ends[sooner], len(justifying)
-                justifying.append(next(one for one in policies if one.name == name))
+                justifying.append(next(policy for policy in policies if policy.name == name))
         ids, is_later = np.asarray(unjudged["id"]), due > micros(self.as_of)
-        self._justified_by |= {mark: justifying[one] for mark, one in zip(ids.tolist(), by.tolist(), strict=True) if one >= 0}
+        self._justified_by |= {mark: justifying[at] for mark, at in zip(ids.tolist(), by.tolist(), strict=True) if at >= 0}
         changed = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py())
         spared = dict.fromkeys(ids[by < 0].tolist(), changed)
         # otherwise it would expire before the longer grace is over
         early = ids[is_later & (by >= 0) & flags(pc.equal(unjudged["status"], "SWEEPING"))].tolist()
         spared |= {mark: _LONGER.format(self._justified_by[mark].name) for mark in early}
-        unable = [one.sweep.mode == "ttl" and not capabilities.expiry for one in justifying]
+        unable = [policy.sweep.mode == "ttl" and not capabilities.expiry for policy in justifying]
         waits = is_later | np.array([*unable, False], dtype=bool)[by]
         return replace(part, go=part.go - frozenset(ids[waits].tolist()), spared={**part.spared, **spared})
 
@@ -305,10 +305,10 @@ class Recheck:
         if self._judged is not None and self._judged[0] is not log:
             self._judged = None
         about = pc.unique(join_chunks(marks["dataset"]))
-        mine = pc.is_in(log.datasets["dataset"], about)
-        if not pc.all(mine).as_py():
+        is_about = pc.is_in(log.datasets["dataset"], about)
+        if not pc.all(is_about).as_py():
             rows = log.transactions.filter(pc.is_in(log.transactions["dataset"].cast(pa.string()), about))
-            return JudgedRows(rows, log.datasets.filter(mine))
+            return JudgedRows(rows, log.datasets.filter(is_about))
         if self._judged is None:
             self._judged = log, JudgedRows(log.transactions, log.datasets)
         return self._judged[1]
@@ -372,7 +372,7 @@ def _rows_of_marks(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
 def _ends(marked_at: pa.ChunkedArray, policies: Sequence[Policy]) -> Ints:
     # computed once per distinct time
     times = pc.unique(marked_at)
-    ends = pa.array([max(micros(one.grace.after(time)) for one in policies) for time in times.to_pylist()], pa.int64())
+    ends = pa.array([max(micros(policy.grace.after(time)) for policy in policies) for time in times.to_pylist()], pa.int64())
     due: Ints = np.asarray(ends.take(pc.index_in(marked_at, value_set=times)))
     return due
 

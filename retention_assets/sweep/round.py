@@ -235,7 +235,7 @@ class _Round:
     def _sweepable(self, rows: pa.Table) -> pa.Table:
         rows = among_asked(self._undone(rows), [sweep.reading for sweep in self._active()])
         parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
-        waits = {mark for name, mine in parts.items() for mark in self.active[name].waiting_without_ttl(mine)}
+        waits = {mark for name, marks in parts.items() for mark in self.active[name].waiting_without_ttl(marks)}
         return rows.filter(pc.invert(among(rows, waits))) if waits else rows
 
     # --- the re-check: what may still go ---
@@ -285,9 +285,9 @@ class _Round:
         """Spare marks that are needed again. Of those on which a sweep had begun the store says what is left."""
         if rows["status"][0].as_py() == "SWEEPING":
             answers: dict[str, list[Settlement]] = {}
-            for name, mine in by_dataset(rows).items():
+            for name, begun in by_dataset(rows).items():
                 with self._alone(self.active[name]):
-                    answers[name] = self.active[name].spare_begun(mine, needed)
+                    answers[name] = self.active[name].spare_begun(begun, needed)
             self._settle(answers)
             return
         leases = self._leases(_datasets_of(rows))
@@ -302,12 +302,12 @@ class _Round:
         """Record what is about to go, with the store's notes and the place of its data; return its rows."""
         ledger = self.context.ledger
         prepared: dict[str, dict[int, Planned]] = {}
-        for name, mine in by_dataset(rows).items():
+        for name, marks in by_dataset(rows).items():
             with self._alone(self.active[name]):
-                prepared[name] = self.active[name].prepare(mine)
-        planned = {mark: one for name in prepared for mark, one in prepared[name].items() if name in self.active}
+                prepared[name] = self.active[name].prepare(marks)
+        planned = {mark: entry for name in prepared for mark, entry in prepared[name].items() if name in self.active}
         # where the store knows nothing any more, an earlier plan's note stands
-        for mark, note in ledger.sweeps.notes(mark for mark, one in planned.items() if not one.note).items():
+        for mark, note in ledger.sweeps.notes(mark for mark, entry in planned.items() if not entry.note).items():
             planned[mark] = planned[mark]._replace(note=note)
         places = {sweep.dataset: next(iter(sweep.places)) for sweep in self._active(prepared)}
         if not places:
@@ -394,14 +394,14 @@ class _Round:
         }
 
     def _hide(self, rows: pa.Table, targets: Targets) -> None:
-        names = {name for name, mine in targets.items() if mine and name in self.active} - self.hidden
+        names = {name for name, marks in targets.items() if marks and name in self.active} - self.hidden
         if not names:
             return
         going = _rows_of(rows, names)
         going = going.filter(among(going, self.checked.go))
         rows, why = self._log_of(names).transactions, "what was current before is swept"
         # past every instant that needs some of what goes, before any of it goes
-        instants = _oldest_whole_instants(rows, view_ends(rows, self.context.as_of), going)
+        instants = _visible_from(rows, view_ends(rows, self.context.as_of), going)
         if instants:
             self.context.ledger.visibility.raise_to({name: Raise(at, why) for name, at in instants.items()}, self._holder)
         self.hidden |= names
@@ -460,11 +460,11 @@ class _Round:
         for sweep in self._active(answers):
             if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[sweep.dataset]):
                 sweep.result.outcomes[Outcome.EXPIRING] += waiting
-        over = {name: [answer for answer in mine if answer.outcome not in BEGUN_STILL] for name, mine in answers.items()}
-        over = {name: mine for name, mine in over.items() if mine}
+        over = {name: [answer for answer in given if answer.outcome not in BEGUN_STILL] for name, given in answers.items()}
+        over = {name: given for name, given in over.items() if given}
         if not over:
             return
-        settled = [answer for mine in over.values() for answer in mine]
+        settled = [answer for given in over.values() for answer in given]
         moved = self.context.ledger.sweeps.settle(self._leases(over), settled, self.context.as_of.date())
         self._lose(moved.lost)
         for sweep in self._active(over):
@@ -540,17 +540,17 @@ def _sliced(ids: npt.NDArray[np.int64], first: int) -> Iterator[npt.NDArray[np.i
         yield ids[begin:end]
 
 
-def _oldest_whole_instants(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
+def _visible_from(rows: pa.Table, views: pa.Table, going: pa.Table) -> dict[str, datetime]:
     # By dataset, the instant from which nothing current needs what goes. For what is in a latest view, which only a policy that
     # says so may take, the newest transaction of its dataset is the bound: what is current is always visible.
     if views["view"].null_count == len(views):
         return {}
-    mine = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
-    if not mine.any():
+    in_view = flags(pc.is_in(keys_of(rows), value_set=keys_of(going))) & flags(pc.is_valid(views["view"]))
+    if not in_view.any():
         return {}
     names = rows["dataset"].cast(pa.string())
-    bounds = [pa.table({"dataset": names, "at": views["superseded_at"]}).filter(pa.array(mine))]
-    if (latest := mine & flags(pc.equal(views["view"], 0))).any():
+    bounds = [pa.table({"dataset": names, "at": views["superseded_at"]}).filter(pa.array(in_view))]
+    if (latest := in_view & flags(pc.equal(views["view"], 0))).any():
         here = pc.is_in(names, value_set=pc.unique(names.filter(pa.array(latest))))
         committed = pc.and_(here, pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
         bounds.append(pa.table({"dataset": names, "at": rows["closed_at"]}).filter(committed))

@@ -139,8 +139,8 @@ def rows(connection: Connection, after: int = 0) -> Iterator[Mapping[str, Any]]:
     query = select(AUDIT).where(AUDIT.c.position > after).order_by(AUDIT.c.position)
     # A statement option: on the connection it would also apply to later statements. Small batches, because the act of a
     # run that published thousands of datasets is long.
-    with connection.execute(query, execution_options={"yield_per": 500}) as found:
-        yield from (dict(row) for row in found.mappings())
+    with connection.execute(query, execution_options={"yield_per": 500}) as result:
+        yield from (dict(row) for row in result.mappings())
 
 
 def as_line(row: Mapping[str, Any]) -> str:
@@ -185,11 +185,11 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
         pa.chunked_array([common]),
     ]  # fmt: skip
     # A mark without either time is sealed without them.
-    known = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
+    has_times = pc.or_(*(pc.is_valid(table[name]) for name in TIMES))
     times = [pc.fill_null(_text(table[name].cast(pa.int64())), "?") for name in TIMES]
     lines = pc.binary_join_element_wise(*parts, *times, "|")
-    if not pc.all(known).as_py():
-        lines = pc.if_else(known, lines, pc.binary_join_element_wise(*parts, "|"))
+    if not pc.all(has_times).as_py():
+        lines = pc.if_else(has_times, lines, pc.binary_join_element_wise(*parts, "|"))
     return list(lines.cast(pa.binary()).to_pylist())
 
 
@@ -251,10 +251,10 @@ class RowSeal(FunctionElement[str]):
 
 @compiles(MarkSeal, "postgresql")
 def _mark_seal_on_postgresql(element: MarkSeal, compiler: Any, **options: Any) -> str:
-    number, size, dataset, transaction, common, opened, closed = (compiler.process(one, **options) for one in element.clauses)
-    known = f"{opened} IS NOT NULL OR {closed} IS NOT NULL"
+    number, size, dataset, transaction, common, opened, closed = (compiler.process(part, **options) for part in element.clauses)
+    has_times = f"{opened} IS NOT NULL OR {closed} IS NOT NULL"
     # A null is left out of the line with its separator.
-    times = ", ".join(f"CASE WHEN {known} THEN coalesce({time}::text, '?') END" for time in (opened, closed))
+    times = ", ".join(f"CASE WHEN {has_times} THEN coalesce({time}::text, '?') END" for time in (opened, closed))
     names = ", ".join(f"octet_length(convert_to({name}, 'UTF8')), {name}" for name in (dataset, transaction))
     line = f"concat_ws('|', {number}, coalesce({size}::text, '?'), {names}, {common}, {times})"
     return f"substr(encode(sha256(convert_to({line}, 'UTF8')), 'hex'), 1, {_SEAL})"

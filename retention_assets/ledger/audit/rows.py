@@ -259,8 +259,8 @@ def change_rows(connection: Connection, statement: Update, where: ColumnElement[
 
 def _seal_written(connection: Connection, table: Table, where: ColumnElement[bool], with_new: bool) -> None:
     if with_new and (count := _count(connection, table, where, table.c.seal == _NEW)):
-        mine = ROW_COUNTS.c.name == table.name
-        change_rows(connection, update(ROW_COUNTS).where(mine).values(rows=ROW_COUNTS.c.rows + count), mine)
+        here = ROW_COUNTS.c.name == table.name
+        change_rows(connection, update(ROW_COUNTS).where(here).values(rows=ROW_COUNTS.c.rows + count), here)
     written = and_(where, table.c.seal.in_([_NEW, _CHANGED]))
     connection.execute(update(table).where(written).values(seal=RowSeal(table)))
 

@@ -483,8 +483,8 @@ class _Chain:
         self.ledger = detail.get("ledger", self.ledger)
         if row["digest"] is not None:
             ids = {name: detail.get(name) for name in ("first", "last")} if row["deed"] == ActType.MARK else {}
-            made = detail.get("plans") or [detail.get("plan")] if row["deed"] == ActType.PLAN else []
-            plans = tuple(plan for plan in made if plan is not None)
+            named = detail.get("plans") or [detail.get("plan")] if row["deed"] == ActType.PLAN else []
+            plans = tuple(plan for plan in named if plan is not None)
             self.acts[row["act"]] = BulkAct(row["position"], row["deed"], row["members"], row["digest"], **ids, plans=plans)
 
 
