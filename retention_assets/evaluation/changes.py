@@ -53,19 +53,19 @@ def list_datasets(retention: Environment, stores: Collection[str] | None = None,
     `with_tokens` a store that can't give them is away, and a failed scan is tried again after a while.
     """
     names, tokens, away = list[str](), dict[str, str](), dict[str, str]()
-    for one in retention.settings.stores:
-        if stores is not None and one.name not in stores:
+    for settings in retention.settings.stores:
+        if stores is not None and settings.name not in stores:
             continue
         try:
-            store = retention.stores([one.name])[one.name]
+            store = retention.stores([settings.name])[settings.name]
             listed = _names(retention, store, _RETRY if with_tokens else None)
             if with_tokens:
                 tokens.update(tokens_of(store, listed))
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
-            away[one.name] = error_text(fault)
+            away[settings.name] = error_text(fault)
         else:
             names += listed
-    scanned = frozenset(one.name for one in retention.settings.stores if isinstance(one, ObjectsSettings))
+    scanned = frozenset(settings.name for settings in retention.settings.stores if isinstance(settings, ObjectsSettings))
     return Listing(tuple(names), away, tokens, scanned)
 
 
@@ -100,7 +100,7 @@ def datasets_to_evaluate(
     step = micros(automation.granularity.after(EPOCH))
     time, full = micros(now), micros(now) // step * step
 
-    def why(name: str, digest: str) -> ChangeReason | None:
+    def reason_of(name: str, digest: str) -> ChangeReason | None:
         if name not in known:
             return ChangeReason.NEW
         token, before, looked, then = known[name]
@@ -115,7 +115,7 @@ def datasets_to_evaluate(
             return ChangeReason.TIME
         return None if oldest < looked <= newest else ChangeReason.LONG_AGO
 
-    reasons = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := why(name, digest))}
+    reasons = {name: reason for name, digest in zip(present.names, rules, strict=True) if (reason := reason_of(name, digest))}
     return dict(sorted(reasons.items(), key=lambda one: known[one[0]][2] if one[0] in known else NEVER))
 
 

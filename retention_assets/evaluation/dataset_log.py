@@ -86,7 +86,7 @@ def is_asked_alone(environment: Environment, dataset: str) -> bool:
 
 
 def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
-    """The log of a dataset as its store has it now; none if the store does not have it."""
+    """Read the log of a dataset as its store has it now; None if the store does not have it."""
     if about is not None and call_store(store, lambda: store.capabilities).reads_some:
         whole, only = [dataset] if about.counts else [], Only({dataset: [about.transaction]}, about.purging, about.holds)
         lines = call_store(store, lambda: read_some_lines(store, only, whole))
@@ -96,7 +96,7 @@ def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Lo
 
 
 def only_dataset(log: Log, dataset: str) -> Log:
-    """One dataset of a log; refused where it is not sound."""
+    """Cut one dataset out of a log; refuse it where it is not sound."""
     described = log.datasets.filter(pc.equal(log.datasets["dataset"], dataset))
     if not len(described):
         raise _not_there(dataset, "the log", log.datasets["dataset"].to_pylist()[:MOST_COMPARED])
@@ -109,7 +109,7 @@ def only_dataset(log: Log, dataset: str) -> Log:
 
 
 def no_dataset(environment: Environment, dataset: str) -> BadInput:
-    """Fault of a dataset that no store of the settings has. Who left the store out may mean a dataset of any store."""
+    """Fault of a dataset that no store of the settings has. A name without its store may mean a dataset of any."""
     name = store_of(dataset)
     store = _open_store_of(environment, dataset)
     if store is not None:

@@ -114,7 +114,7 @@ class Forecast:
 
     @property
     def datasets_left_out(self) -> list[str]:
-        refused = [f"{name} is left out, because its log is not sound: {said['fault']}" for name, said in self.refused.items()]
+        refused = [f"{name} is left out, because its log is not sound: {row['fault']}" for name, row in self.refused.items()]
         more = len(refused) - _MOST_SAID
         return [*refused[:_MOST_SAID], *([f"{more:,} more datasets are left out for the like."] if more > 0 else [])]
 
@@ -411,22 +411,22 @@ class _WalkedDatasets:
         return (int((sizes >> 31).sum()) << 31) + int((sizes & _LOW).sum())
 
 
-def _names(log: pa.Table, which: Bools) -> pa.Table:
-    names = log.select(["dataset", "transaction"]).filter(pa.array(which))
+def _names(log: pa.Table, rows: Bools) -> pa.Table:
+    names = log.select(["dataset", "transaction"]).filter(pa.array(rows))
     return names.set_column(0, "dataset", names["dataset"].cast(pa.string()))
 
 
 def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
     # The distinct prices, and the index of each row's; -1 where it has none.
     classes: list[str | None] = [None]
-    which = np.zeros(len(log), dtype=np.int64)
+    index = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:
         words = attribute_of(log, _CLASS).dictionary_encode()
         classes = [*words.dictionary.to_pylist(), None]
-        which = integers(words.indices, len(classes) - 1).astype(np.int64)
+        index = integers(words.indices, len(classes) - 1).astype(np.int64)
     by_class = [terms.prices.of(terms.store, name) for name in classes]
     prices: list[Price] = []
     for price in by_class:
         if price is not None and price not in prices:
             prices.append(price)
-    return prices, np.array([-1 if price is None else prices.index(price) for price in by_class])[which]
+    return prices, np.array([-1 if price is None else prices.index(price) for price in by_class])[index]

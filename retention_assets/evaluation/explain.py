@@ -103,17 +103,17 @@ def explain(
     log: Log, rules: RulesInForce, dataset: str, transaction: str, as_of: datetime, known: pa.Table | None = None
 ) -> Explanation:
     """Explain a transaction, or say why that is impossible. Marks in `known` do not count towards limits again."""
-    one = only_dataset(log, dataset)
-    rows, described = one.transactions, one.attributes
+    read = only_dataset(log, dataset)
+    rows, described = read.transactions, read.attributes
     own = table_windows(described)
     at = pc.index(rows["transaction"], transaction).as_py()
     if at < 0:
-        known = rows["transaction"].to_pylist()[:MOST_COMPARED]
+        names = rows["transaction"].to_pylist()[:MOST_COMPARED]
         raise BadInput(
-            Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=did_you_mean(transaction, known))
+            Problem(f"transaction '{transaction}' is not in the log of {dataset}", remedy=did_you_mean(transaction, names))
         )
     about = replace(rules, policies=tuple(p for p in rules.policies if selects_dataset(p.datasets, dataset, described)))
-    verdicts = candidate_marks(one.transactions, one.datasets, about.policies, about.holds, as_of, known)
+    verdicts = candidate_marks(read.transactions, read.datasets, about.policies, about.holds, as_of, known)
     mark = verdicts.slice(at, 1).to_pylist()[0]
     history = History(rows, micros(as_of))
     scopes = ScopeTable(history)
@@ -147,7 +147,7 @@ class ExplainedTransaction:
 
     def as_dict(self) -> dict[str, Any]:
         """For `--format json`: the explanation, the deletion message, and the state of the mark."""
-        nothing = dict.fromkeys(one.name for one in fields(Explanation))
+        nothing = dict.fromkeys(field_.name for field_ in fields(Explanation))
         known = {"dataset": self.dataset, "transaction": self.life.transaction, "as_of": text_of(self.as_of)}
         life = self.life.as_dict()
         explained = self.explanation.as_dict() if self.explanation else {**nothing, **known}
@@ -262,8 +262,8 @@ def _branch_view(history: History, rank: int, position: int) -> BranchView:
 
 def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, own: TableWindows | None) -> PolicyAnswer:
     answers: dict[tuple[str, str | None], ExplainedLine] = {}
-    said_by_dataset = {} if own is None else dict.fromkeys(scopes.history.names, own)
-    for line in policy_rules.lines(policy, scopes, as_of, said_by_dataset):
+    windows = {} if own is None else dict.fromkeys(scopes.history.names, own)
+    for line in policy_rules.lines(policy, scopes, as_of, windows):
         if line.asked is not None and not line.asked[position]:
             continue
         refused = bool(line.refused[position])
@@ -288,7 +288,7 @@ def _written(policy: Policy, line: policy_rules.SelectorLine) -> str | None:
     if part is None or name not in part.model_fields_set:
         return None
     value = part.model_dump(mode="json", exclude_none=True)[name]
-    return " ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+    return " ".join(f"{key}: {item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
 
 
 _FEW = 5
@@ -338,8 +338,8 @@ def summarize_dataset(
     marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))
-    policies = [one for one in rules.policies if selects_dataset(one.datasets, dataset, log.attributes)]
-    live = [one for one in rules.holds if one.is_live(as_of)]
+    policies = [policy for policy in rules.policies if selects_dataset(policy.datasets, dataset, log.attributes)]
+    live = [hold for hold in rules.holds if hold.is_live(as_of)]
     verdicts = candidate_marks(log.transactions, log.datasets, policies, live, as_of, _already_marked(ledger, dataset))
     states = _states(log.transactions, marks, verdicts["verdict"].cast(pa.string()))
     judged = log.transactions.select(_ROW).append_column("state", states).append_column("reasons", verdicts["reasons"])
@@ -356,8 +356,8 @@ def summarize_dataset(
         oldest=_rows(there.slice(0, _FEW)) if len(there) > _FEW else (),
         newest=_rows(judged.slice(max(0, len(judged) - _FEW)))[::-1],
         next_due=_next_due(marks, fates, frozenset(stay.to_pylist())),
-        policies=tuple((one.name, sentence(one)) for one in policies),
-        holds=tuple(one.name or "" for one in live if holds_dataset(one, dataset, log.attributes)),
+        policies=tuple((policy.name, sentence(policy)) for policy in policies),
+        holds=tuple(hold.name or "" for hold in live if holds_dataset(hold, dataset, log.attributes)),
     )
 
 
@@ -400,5 +400,5 @@ def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
 def _why(row: Mapping[str, Any]) -> str:
     if row["state"] == "SWEPT":
         return DELETED
-    words = " ".join(Reason[one["code"]].text(one["witness"]) or "" for one in row["reasons"]).strip()
+    words = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
     return f"{SCHEDULED} {words}" if row["state"] in ("MARKED", "SWEEPING") else words

@@ -160,12 +160,12 @@ class Upcoming:
 
     @property
     def transactions(self) -> int:
-        return sum(one.transactions for one in self.datasets)
+        return sum(dataset.transactions for dataset in self.datasets)
 
     @property
     def bytes(self) -> int | None:
         """Sum of the known sizes; None where none is known."""
-        sizes = [one.bytes for one in self.datasets if one.bytes is not None]
+        sizes = [dataset.bytes for dataset in self.datasets if dataset.bytes is not None]
         return sum(sizes) if sizes or not self.datasets else None
 
 
@@ -194,7 +194,7 @@ def upcoming(ledger: Ledger, fates: Fates, as_of: datetime, days: int, datasets:
     return Upcoming(
         as_of,
         until,
-        tuple(sorted(sums.values(), key=lambda one: (-(one.bytes or 0), -one.transactions, one.dataset))),
+        tuple(sorted(sums.values(), key=lambda dataset: (-(dataset.bytes or 0), -dataset.transactions, dataset.dataset))),
         tuple((day, *by_day[day]) for day in sorted(by_day, key=lambda day: day or date.min)),
         tuple(first),
         dict(sorted(held.items())),

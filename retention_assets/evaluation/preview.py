@@ -137,4 +137,4 @@ def compare(log: Log, before: RulesInForce, after: RulesInForce, as_of: datetime
         parts.append(sized.append_column("change", pa.repeat(change, len(sized))))
     rows = pa.concat_tables(parts)
     changes = [Change(**row) for row in sums_by(rows, ["dataset", "policy", "change"])]
-    return sorted(changes, key=lambda each: (each.dataset, each.change, each.policy)), rows
+    return sorted(changes, key=lambda change: (change.dataset, change.change, change.policy)), rows

@@ -34,6 +34,7 @@ from retention_assets.policy.globs import protecting
 from retention_assets.policy.model import BRANCHED, VISIBILITY_PREFIX, Hold, VisibilityRule
 from retention_assets.stores.protocol import FindData
 
+# time that reading is expected to last
 READING = Duration(seconds=600)
 LIVING = ("MARKED", "SWEEPING", "SWEPT")
 
@@ -50,9 +51,7 @@ class ViewRow:
 
 @dataclass(frozen=True)
 class BranchAsOf:
-    """Transactions that readers of a branch see at an instant, oldest first; and whether that is the view that is current
-    now.
-    """
+    """Transactions that a branch shows at an instant, oldest first; `current` if it shows the same now."""
 
     branch: str
     current: bool
@@ -91,17 +90,17 @@ class Readable:
 
     @property
     def readable(self) -> bool:
-        return all(one.readable for one in self.branches)
+        return all(branch.readable for branch in self.branches)
 
     @property
     def why(self) -> str | None:
         """Reason of the first branch that may not be read."""
-        return next((one.why for one in self.branches if one.why), None)
+        return next((branch.why for branch in self.branches if branch.why), None)
 
     @property
     def until(self) -> datetime | None:
         """Time until which all of it surely can be read; None where nothing of it is marked."""
-        return min((one.until for one in self.branches if one.until), default=None)
+        return min((branch.until for branch in self.branches if branch.until), default=None)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -111,8 +110,8 @@ class Readable:
             "readable": self.readable,
             "why": self.why,
             "until": self.until,
-            "branches": [asdict(one) for one in self.branches],
-            "by_name": [asdict(one) for one in self.by_name],
+            "branches": [asdict(branch) for branch in self.branches],
+            "by_name": [asdict(state) for state in self.by_name],
         }
 
 
@@ -202,7 +201,7 @@ def _hidden_sentence(dataset: str, visible_from: datetime) -> str:
 
 def refuse_hidden(dataset: str, at: datetime, visible_from: datetime | None, views: Sequence[BranchAsOf]) -> None:
     """Refuse an instant before the visibility mark, unless what was current then is current now."""
-    if visible_from is None or at >= visible_from or (views and all(one.current for one in views)):
+    if visible_from is None or at >= visible_from or (views and all(view.current for view in views)):
         return
     raise Refused(_hidden_sentence(dataset, visible_from))
 
@@ -269,9 +268,7 @@ def _visible_rows(rows: pa.Table, views: pa.Table, visible_from: datetime) -> Bo
 
 
 def readable_but_swept(views: pa.Table, swept: pa.Table, visible_from: Mapping[str, datetime]) -> pa.Table:
-    """Swept transactions, still listed, that a state needs which readers are told of: it was current not before the
-    visibility mark. Only a policy that says so can take what is in a latest view.
-    """
+    """Find swept transactions, still listed, that were current at a time which readers may still ask for."""
     old = views.filter(pc.greater(views["view"], 0)).select(["dataset", "transaction", "superseded_at"])
     again = old.filter(pc.is_in(keys_of(old), value_set=keys_of(swept)))
     marks = [visible_from.get(name) for name in again["dataset"].to_pylist()]
@@ -293,6 +290,7 @@ def _is(column: pa.ChunkedArray, word: str) -> Bools:
 # --- visibility marks -------------------------------------------------------------------------------------------------
 
 
+# time before a new or shortened entry hides anything
 WAIT = Duration(days=7)
 
 
@@ -325,23 +323,25 @@ class VisibilityRules:
         return cls(tuple(_in_time(ledger.policy_book.histories(VISIBILITY_PREFIX), at)), at)
 
     def for_dataset(self, dataset: str, attributes: Mapping[str, str]) -> ReadableTime | None:
-        about = [one for one in self.versions if selects_dataset(one.rule.datasets, dataset, dict(attributes))]
+        about = [version for version in self.versions if selects_dataset(version.rule.datasets, dataset, dict(attributes))]
         since = self._in_force_since(about)
         if since is None:
             return None
         begin = WAIT.before(self.at)
-        counting = [one for one in about if one.begin <= self.at and (one.end is None or one.end > begin)]
-        longest = min(counting, key=lambda one: one.rule.retention.before(self.at))
+        counting = [version for version in about if version.begin <= self.at and (version.end is None or version.end > begin)]
+        longest = min(counting, key=lambda version: version.rule.retention.before(self.at))
         return ReadableTime(longest.rule, None if since <= begin else WAIT.after(since))
 
     def _in_force_since(self, about: Iterable[RuleInTime]) -> datetime | None:
         since: datetime | None = None
-        for one in sorted(about, key=lambda one: (one.end is None, one.end or one.begin), reverse=True):
-            if one.begin > self.at:
+        for version in sorted(about, key=lambda version: (version.end is None, version.end or version.begin), reverse=True):
+            if version.begin > self.at:
                 continue
-            reaches = one.end is None or one.end > self.at if since is None else one.end is None or one.end >= since
+            reaches = (
+                version.end is None or version.end > self.at if since is None else version.end is None or version.end >= since
+            )
             if reaches:
-                since = one.begin if since is None else min(since, one.begin)
+                since = version.begin if since is None else min(since, version.begin)
         return since
 
 
@@ -363,7 +363,7 @@ def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]],
     proposed = (
         one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest)
     )
-    raises = {one.dataset: one.to for one in proposed if one.to is not None}
+    raises = {raise_.dataset: raise_.to for raise_ in proposed if raise_.to is not None}
     before = ledger.visibility.of_all(raises)
     after = ledger.visibility.raise_to(raises, actor)
     return sum(before.get(name) != visible_from for name, visible_from in after.items())
@@ -434,9 +434,8 @@ class TransactionLives:
         unlisted = marked.filter(pc.invert(pc.is_in(marked, value_set=join_chunks(listed["transaction"]))))
         sure: Bools = np.ones(len(listed), dtype=bool)
         if visible_from is not None:
-            # The ledger's transactions are listed unless they were over before the mark: a sweep raises it past all that it
-            # deletes.
-            # What a hold keeps can be read by name.
+            # A transaction that the ledger knows is listed unless it ended before the mark. What a hold keeps can be read by
+            # name.
             visible = _visible_rows(self._rows, self._views, visible_from) | _held_rows(self._rows, self.holds)
             seen = visible | flags(pc.is_in(listed["transaction"], value_set=marked))
             self.hidden = int((~seen).sum())

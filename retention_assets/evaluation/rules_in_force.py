@@ -57,7 +57,7 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
 def drifted_entries(book: Sequence[Stored], loaded: Sequence[Loaded]) -> frozenset[str]:
     """Names of the entries of the book from which the policy files differ."""
     differing = (LoadOutcome.DRIFTED, LoadOutcome.WRITTEN)
-    return frozenset(one.name for one in compare(book, loaded) if one.stored and one.outcome in differing)
+    return frozenset(decision.name for decision in compare(book, loaded) if decision.stored and decision.outcome in differing)
 
 
 def justifying_rules(
@@ -72,7 +72,7 @@ def justifying_rules(
 
     Where an entry differs between file and book both have to select. Of the others the shortest grace gets the credit.
     """
-    items, written = [_item(one) for one in book], {item.name: item for item in items_of(files)}
+    items, written = [_item(stored) for stored in book], {item.name: item for item in items_of(files)}
 
     def rules(items: Sequence[BookItem]) -> RulesInForce:
         policies = tuple(item for item in items if isinstance(item, Policy))
@@ -80,12 +80,14 @@ def justifying_rules(
         unsorted = rules_for(Policies(policies, tuple(holds), entries), datasets, settings)
         return replace(unsorted, policies=tuple(sorted(unsorted.policies, key=lambda policy: policy.grace.length)))
 
-    yield (rules([one for one in items if isinstance(one, Policy) and one.name not in drifted]),)
-    yield from ((rules([one]), rules([written[one.name]])) for one in items if isinstance(one, Policy) and one.name in drifted)
+    yield (rules([item for item in items if isinstance(item, Policy) and item.name not in drifted]),)
+    yield from (
+        (rules([item]), rules([written[item.name]])) for item in items if isinstance(item, Policy) and item.name in drifted
+    )
     # The most specific DataHub entry wins, so they are asked together.
-    entries = [one for one in items if isinstance(one, AspectEntry)]
+    entries = [item for item in items if isinstance(item, AspectEntry)]
     if entries:
-        in_files = [written[one.name] if one.name in drifted else one for one in entries]
+        in_files = [written[item.name] if item.name in drifted else item for item in entries]
         yield (rules(entries),) if in_files == entries else (rules(entries), rules(in_files))
 
 
@@ -120,13 +122,13 @@ class Rulebook:
     unaccepted: str | None = None
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
-        """Rules for some datasets: the book's policies, holds of files and people, realms being purged.
+        """Join the book's policies, holds of files and people, and realms being purged into rules for these datasets.
 
         Credit goes in the order of the files, then by name.
         """
         place = {item.name: number for number, item in enumerate(items_of(self.files))}
-        book = sorted(self.in_force, key=lambda one: (place.get(one.name, len(place)), one.name))
-        items = [_item(one) for one in book]
+        book = sorted(self.in_force, key=lambda entry: (place.get(entry.name, len(place)), entry.name))
+        items = [_item(entry) for entry in book]
         policies = tuple(item for item in items if isinstance(item, Policy))
         entries = tuple(item for item in items if isinstance(item, AspectEntry))
         readable = tuple(item for item in items if isinstance(item, VisibilityRule))
@@ -138,7 +140,7 @@ class Rulebook:
             for realm in self.ledger.realms.all().values()
             if realm.status == "PURGING"
         )
-        versions = {one.name: one.version for one in book} | {purge.name: 1 for purge in purges}
+        versions = {entry.name: entry.version for entry in book} | {purge.name: 1 for purge in purges}
         return replace(rules, policies=(*purges, *rules.policies), versions=versions)
 
     @property
@@ -154,7 +156,7 @@ class Rulebook:
         """Read the holds of the policy files, again whenever a file has changed. Raises if a file is broken by then."""
         if self.is_remote:
             # A hold that is gone from the files since lasts until the run is over: nobody here can know who took it out.
-            return lambda: (*self.files.holds, *(one for one in self.ledger.holds.of_files() if one not in self.files.holds))
+            return lambda: (*self.files.holds, *(hold for hold in self.ledger.holds.of_files() if hold not in self.files.holds))
         # The files may have changed since this rulebook was read, so the first call reads them again.
         seen: list[tuple[str, int, int]] | None = None
         holds = (*self.files.holds, *self.kept_holds)
@@ -221,10 +223,10 @@ def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> d
     if ledger.policy_book.loaded_files() & set(_names_of_files(settings)):
         return None
     entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
-    book = [one.name for one in ledger.policy_book.in_force() if one.system]
-    if not (book or holds) or set(entries) & set(book) or any(one in holds for one in files.holds):
+    book = [entry.name for entry in ledger.policy_book.in_force() if entry.system]
+    if not (book or holds) or set(entries) & set(book) or any(hold in holds for hold in files.holds):
         return None
-    return {"files": sorted([*entries, *(one.name or "" for one in files.holds)]), "book": sorted(book)}
+    return {"files": sorted([*entries, *(hold.name or "" for hold in files.holds)]), "book": sorted(book)}
 
 
 def _unaccepted_rulebook(ledger: Ledger, record: Ledger, files: Policies, settings: Settings) -> "Rulebook | None":
@@ -264,23 +266,21 @@ def load_rulebook(
 
 
 def _kept_holds(ledger: Ledger, files: Policies, folders: Sequence[str]) -> tuple[Hold, ...]:
-    return tuple(one for one in ledger.holds.of_other_folders(folders) if one not in files.holds)
+    return tuple(hold for hold in ledger.holds.of_other_folders(folders) if hold not in files.holds)
 
 
 def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Rulebook:
-    """Foresee what loading the files would do. Nothing is written: a run loads them, so that book and verdicts change
-    together.
-    """
+    """Foresee what loading the files would do, and write nothing: only a run changes the book, together with verdicts."""
     files = read_policies(settings)
     if unaccepted := _unaccepted_rulebook(ledger, ledger, files, settings):
         return unaccepted
     entries = [as_loaded(item) for item in items_of(files)]
     newest = ledger.policy_book.newest()
     decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
-    written = (one.written("", as_of) for one in decisions if one.outcome is LoadOutcome.WRITTEN)
-    book = {one.name: one for one in (*newest, *written)}
-    removed = {one.name for one in decisions if one.revokes}
-    in_force = tuple(one for one in book.values() if not one.revoked and one.name not in removed)
+    written = (decision.written("", as_of) for decision in decisions if decision.outcome is LoadOutcome.WRITTEN)
+    book = {entry.name: entry for entry in (*newest, *written)}
+    removed = {decision.name for decision in decisions if decision.revokes}
+    in_force = tuple(entry for entry in book.values() if not entry.revoked and entry.name not in removed)
     kept = _kept_holds(ledger, files, folders_of_policies(settings))
     return Rulebook(ledger, settings, files, tuple(decisions), in_force, kept_holds=kept)
 
@@ -288,8 +288,12 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
 def rulebook_of_files(ledger: Ledger, settings: Settings, files: Policies, as_of: datetime) -> Rulebook:
     """Foresee the book if these files were all of it."""
     decisions = compare(ledger.policy_book.newest(), [as_loaded(item) for item in items_of(files)], True, _aspects(settings))
-    book = (one.written("", as_of) if one.outcome is LoadOutcome.WRITTEN else one.stored for one in decisions if one.loaded)
-    return Rulebook(ledger, settings, files, tuple(decisions), tuple(one for one in book if one))
+    book = (
+        decision.written("", as_of) if decision.outcome is LoadOutcome.WRITTEN else decision.stored
+        for decision in decisions
+        if decision.loaded
+    )
+    return Rulebook(ledger, settings, files, tuple(decisions), tuple(filter(None, book)))
 
 
 def read_policies(settings: Settings) -> Policies:
@@ -305,7 +309,10 @@ def rules_digests(rules: RulesInForce, datasets: Sequence[str], as_of: datetime)
 
     A policy's scope is left out: a DataHub entry that wins one more dataset changes nothing for the others.
     """
-    policies = [(one.datasets, json.dumps([one.name, rules.versions.get(one.name), _words(one)])) for one in rules.policies]
+    policies = [
+        (policy.datasets, json.dumps([policy.name, rules.versions.get(policy.name), _words(policy)]))
+        for policy in rules.policies
+    ]
     holds = [hold for hold in rules.holds if hold.is_live(as_of)]
     policies += [(hold.datasets, hold.model_dump_json(by_alias=True)) for hold in holds]
     policies += [(rule.datasets, rule.model_dump_json(by_alias=True)) for rule in rules.visibility]
@@ -345,7 +352,7 @@ def load_rules(
 
 
 def _reading_stores(environment: Environment) -> list[str]:
-    return [one.name for one in environment.settings.stores if one.reads_policies]
+    return [store.name for store in environment.settings.stores if store.reads_policies]
 
 
 def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) -> list[str]:
@@ -359,21 +366,21 @@ def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) 
     everything = environment.settings.overwrite_user_policies
     forced = {entry.name for entry in files.entries if entry.force_overwrite or everything}
     decisions = ledger.policy_book.take_over(entries, f"datahub:{name}", actor, forced)
-    return [one.decision.reason for one in decisions if one.decision.outcome is not LoadOutcome.SKIPPED]
+    return [outside.decision.reason for outside in decisions if outside.decision.outcome is not LoadOutcome.SKIPPED]
 
 
 def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], environment: Environment) -> list[str]:
     """Warn of entries whose entity or aspect occurs in no row of the `aspects` stores: it is probably misspelt."""
-    stores = {one.name for one in environment.settings.stores if isinstance(one, AspectsSettings)}
+    stores = {store.name for store in environment.settings.stores if isinstance(store, AspectsSettings)}
     names = [name.partition("/")[2] for store, own in by_store(datasets).items() if store in stores for name in own]
-    words = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
+    known = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
     if not names:
         return []
     warnings = []
     for entry in entries:
         for kind, word in (("entity", entry.entity), ("aspect", entry.aspect)):
-            if word != ALL and word not in words[kind]:
-                remedy = suggest(word, sorted(words[kind])) or ""
+            if word != ALL and word not in known[kind]:
+                remedy = suggest(word, sorted(known[kind])) or ""
                 warnings.append(
                     f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}".rstrip()
                 )

@@ -23,8 +23,8 @@ def attribute_texts(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         # Numbers repeat often.
         distinct = values.dictionary_encode()
-        numbers = [repr(one) if isinstance(one, float) else f"{one:f}" for one in distinct.dictionary.to_pylist()]
-        finite = [None if one in ("nan", "inf", "-inf") else one for one in numbers]
+        numbers = [repr(number) if isinstance(number, float) else f"{number:f}" for number in distinct.dictionary.to_pylist()]
+        finite = [None if number in ("nan", "inf", "-inf") else number for number in numbers]
         texts = pa.array(finite, pa.string()).take(distinct.indices)
         infinite = pc.and_(pc.is_valid(values), pc.is_null(texts))
         return texts, pc.if_else(infinite, "is not a finite number", _NO_TEXT)
@@ -55,7 +55,7 @@ def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.A
     if pa.types.is_struct(rows.type):
         names = [field.name for field in rows.type]
         of_keys = {name: attribute_texts(pc.struct_field(rows, [place])) for place, name in enumerate(names)}
-        faults = [_of_key(pa.repeat(name, len(rows)), fault) for name, (_, fault) in of_keys.items()]
+        faults = [_name_key(pa.repeat(name, len(rows)), fault) for name, (_, fault) in of_keys.items()]
         texts = {name: text for name, (text, _) in of_keys.items()}
         return attribute_map(texts, pc.is_null(rows)), pc.coalesce(*faults)
     bounds = rows.offsets.to_numpy().astype(np.int64)
@@ -67,7 +67,7 @@ def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.A
     first = np.full(len(rows), -1)
     wrong = np.flatnonzero(pc.is_valid(fault).to_numpy(zero_copy_only=False))[::-1]
     first[row[wrong]] = wrong
-    faults = _of_key(keys, fault).take(pa.array(first, mask=first < 0))
+    faults = _name_key(keys, fault).take(pa.array(first, mask=first < 0))
     faults = pc.if_else(_has_key_twice(row, keys, len(rows)), "attributes has a key twice", faults)
     keys, items = (one.filter(pa.array(kept)) for one in (keys, items))
     return pa.MapArray.from_arrays(pa.array(offsets), keys, items, mask=pc.is_null(rows)), faults
@@ -82,5 +82,5 @@ def _has_key_twice(row: Ints, keys: pa.Array, rows: int) -> pa.Array:
     return pa.array(twice)
 
 
-def _of_key(keys: pa.Array, faults: pa.Array) -> pa.Array:
+def _name_key(keys: pa.Array, faults: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise("attributes[", keys, "] ", faults, "")

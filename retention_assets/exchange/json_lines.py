@@ -23,7 +23,6 @@ KEYS = (
 )  # fmt: skip
 TIMES = ("opened_at", "closed_at", "archived_at", "expires_at")
 
-
 _NAMES = ("dataset", "transaction", "parent", "type", "status", "branch", "tag", "head", "realm")
 # bytes; larger files are not small
 SMALL = 65536
@@ -69,7 +68,7 @@ def few_ids(file: Path) -> pa.Table | None:
     if is_packed(file.name) or not 0 < file.stat().st_size <= SMALL:
         return None
     try:
-        lines = [_FEW.decode(line) for line in file.read_bytes().decode().split("\n") if line.strip()]
+        lines = [_LINE.decode(line) for line in file.read_bytes().decode().split("\n") if line.strip()]
         if not all(line.keys() <= _KNOWN for line in lines):
             return None
         datasets = pa.array([line["dataset"] for line in lines], pa.string())
@@ -85,15 +84,15 @@ def few_ids(file: Path) -> pa.Table | None:
 _KNOWN = frozenset(KEYS)
 
 
-def _known_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _with_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
         raise ValueError("has a key twice")
-    return found
+    return keys
 
 
 # Objects with unique keys. Only the outermost are lines, but none may be ambiguous.
-_FEW = json.JSONDecoder(object_pairs_hook=_known_once)
+_LINE = json.JSONDecoder(object_pairs_hook=_with_unique_keys)
 
 
 @contextmanager
@@ -142,13 +141,13 @@ def _number_of(plain: Path, place: int) -> int | None:
 def _check_keys(db: duckdb.DuckDBPyConnection, plain: Path, file: Path) -> None:
     # Cheap: there are few combinations of keys.
     problems: list[Problem] = []
-    found = db.execute(
+    rows = db.execute(
         "SELECT keys, kind, count(*), min(rowid), bool_or(line.dataset IS NULL OR line.dataset = '') "
         "FROM raw GROUP BY keys, kind ORDER BY 4"
     ).fetchall()
-    if not found:
+    if not rows:
         problems.append(Problem("is empty", file=str(file), expected="one JSON object on each line"))
-    for keys, kind, count, first, nameless in found:
+    for keys, kind, count, first, nameless in rows:
         where = f"({count} lines, this is the first)" if count > 1 else "(1 line)"
         new: list[Problem] = []
         for key in sorted(set(keys) - set(KEYS)):

@@ -28,29 +28,29 @@ def read_parquet(file: Path) -> pa.Table:
 
 
 def _read_whole(file: Path) -> pa.Table:
-    # Read all rows, compare page checksums where written, and compare what the file says twice. The footer has no checksum: one
-    # flipped bit turns microseconds into nanoseconds or empties a row group.
+    # The footer has no checksum, and one flipped bit turns microseconds into nanoseconds or empties a row group: so all that it
+    # says twice is compared.
     with pq.ParquetFile(file, page_checksum_verification=True) as source:
-        known = source.metadata
-        written = (known.metadata or {}).get(_WRITTEN)
-        if written and not _agree(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written))), source.schema_arrow):
+        metadata = source.metadata
+        written = (metadata.metadata or {}).get(_WRITTEN)
+        if written and not _is_same_schema(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written))), source.schema_arrow):
             raise ValueError("it says of a column that it is of two types")
         table = source.read()
-    if len(table) != known.num_rows:
-        raise ValueError(f"it says that it has {known.num_rows} rows, and has {len(table)}")
+    if len(table) != metadata.num_rows:
+        raise ValueError(f"it says that it has {metadata.num_rows} rows, and has {len(table)}")
     if len(set(table.column_names)) < table.num_columns:
         raise ValueError("it has a column twice")
     table.validate(full=True)
     return table
 
 
-def _agree(written: pa.Schema, found: pa.Schema) -> bool:
+def _is_same_schema(written: pa.Schema, found: pa.Schema) -> bool:
     return len(written) == len(found) and all(
-        one.name == other.name and _as_written(one.type, other.type) for one, other in zip(written, found, strict=True)
+        one.name == other.name and _is_same_type(one.type, other.type) for one, other in zip(written, found, strict=True)
     )
 
 
-def _as_written(written: pa.DataType, found: pa.DataType) -> bool:
+def _is_same_type(written: pa.DataType, found: pa.DataType) -> bool:
     if written.equals(found) or not (pa.types.is_timestamp(written) and pa.types.is_timestamp(found)):
         return bool(written.equals(found))
     return written.tz == found.tz and _UNITS.index(found.unit) <= max(_UNITS.index(written.unit), 1)
@@ -81,23 +81,24 @@ def _lines_of(table: pa.Table, file: Path) -> pa.Table:
         out = pc.or_(pc.less(rows[name], _FIRST), pc.greater(rows[name], _LAST))
         if pc.any(out).as_py():
             raise BadInput(Problem("is out of range", file=str(file), key=name, expected="instants of the years 1 to 9999"))
-    refs = [_hung(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in names]
+    refs = [_ref_lines(table, column, kind) for column, kind in (("heads", "branch"), ("tags", "tag")) if column in names]
     return pa.concat_tables([rows, *refs])
 
 
 def _as_lines(table: pa.Table, file: Path) -> pa.Table:
     columns, names = dict[str, pa.Array | pa.ChunkedArray](), table.column_names
+    kinds = dict(zip(names, table.schema.types, strict=True))
     for field in LINES:
         if field.name == "parent_given":
             # Only transactions have parents; a missing column is a missing key on each line.
-            given = "parent" in table.column_names and "transaction" in table.column_names
+            given = "parent" in names and "transaction" in names
             columns[field.name] = table["transaction"].is_valid() if given else pa.repeat(False, len(table))
-        elif field.name == "files" and "files" in table.column_names and pa.types.is_list(table["files"].type):
+        elif field.name == "files" and "files" in names and pa.types.is_list(table["files"].type):
             columns["files"] = pc.list_value_length(table["files"])
             columns["file_names"] = table["files"]
-        elif field.name == "attributes" in names and isinstance(table["attributes"].type, pa.StructType | pa.MapType):
+        elif field.name == "attributes" and isinstance(kinds.get("attributes"), pa.StructType | pa.MapType):
             columns["attributes"], columns["fault"] = typed_attributes(table["attributes"])
-        elif field.name in table.column_names and field.name not in columns:
+        elif field.name in names and field.name not in columns:
             columns[field.name] = table[field.name]
         elif field.name not in columns:
             columns[field.name] = pa.nulls(len(table), field.type)
@@ -110,13 +111,13 @@ def _as_lines(table: pa.Table, file: Path) -> pa.Table:
             raise BadInput(
                 Problem("has the wrong type", file=str(file), key=field.name, value=kind, expected=str(field.type))
             ) from None
-    if "head" not in table.column_names and "transaction" in table.column_names:
+    if "head" not in names and "transaction" in names:
         # Every row of a log is a transaction: one without an id must not pass for a line about the dataset.
         columns["type"] = pc.coalesce(columns["type"], "")
     return pa.table(columns).select(LINES.names).cast(LINES)
 
 
-def _hung(table: pa.Table, column: str, kind: str) -> pa.Table:
+def _ref_lines(table: pa.Table, column: str, kind: str) -> pa.Table:
     lists = table[column].combine_chunks()
     rows = pc.list_parent_indices(lists)
     expires = pa.nulls(len(rows), INSTANT)

@@ -1,8 +1,8 @@
 """Schemas of a log: one table of transactions, and one of datasets.
 
 A log that follows them is sound and clustered: the rows of a dataset stand together, in the order of `ordinal`, parents
-before children. Soundness is decided in soundness.py. Here is also which datasets a rule is about, how a batch is cut by
-them, and whether an id names the transaction that was marked: databases reuse ids, and so may a rewritten log.
+before children. Soundness is decided in soundness.py. Marks are matched with transactions by id and times: databases
+reuse ids, and so may a rewritten log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ DATASETS = pa.schema(
     ]
 )
 
-# Reader's output before soundness is known: one row per line of the exchange format, in the order of the lines.
+# lines of the exchange format as read, before soundness is known
 LINES = pa.schema(
     [
         pa.field("dataset", pa.string()),
@@ -131,18 +131,18 @@ def faults_of(datasets: pa.Table) -> dict[str, str]:
     }
 
 
-# what tells a reused id from the transaction that had it before, to the microsecond
+# times that tell a reused id from the transaction that had it before
 TIMES = ("opened_at", "closed_at")
 
 
 def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
     """For each mark, tell whether the row beside it is the transaction that was marked.
 
-    A mark without both times counts as a mark of whatever is there.
+    A mark without any time matches whatever row is there.
     """
-    noted, found = ([as_micros(table[name]) for name in TIMES] for table in (marks, rows))
+    noted, present = ([as_micros(table[name]) for name in TIMES] for table in (marks, rows))
     unknown: Bools = np.logical_and.reduce([times == NEVER for times in noted])
-    same: Bools = np.logical_and.reduce([before == now for before, now in zip(noted, found, strict=True)])
+    same: Bools = np.logical_and.reduce([before == now for before, now in zip(noted, present, strict=True)])
     return unknown | same
 
 
@@ -156,7 +156,7 @@ def is_in_log(marks: pa.Table, log: pa.Table) -> Bools:
 
 
 def in_one_piece(log: pa.Table) -> pa.Table:
-    """Log with single arrays as columns, except the ids: they are the largest and only passed on."""
+    """Combine the chunks of all columns but the ids, which are the largest and only passed on."""
     for number, field in enumerate(log.schema):
         column = log.column(number)
         if column.num_chunks > 1 and field.name != "transaction":
@@ -200,7 +200,7 @@ def move_heads(lines: pa.Table) -> pa.Table:
     A sweep inside a latest view only appends to a log, so the line that says where a branch stands is older than the DELETE
     above it. What a person committed meanwhile wins.
     """
-    next_of = _added(lines)
+    next_of = _sweep_deletes(lines)
     if not next_of:
         return lines
     at = pc.and_(pc.is_valid(lines["branch"]), pc.is_in(lines["dataset"], pa.array({dataset for dataset, _, _ in next_of})))
@@ -210,15 +210,15 @@ def move_heads(lines: pa.Table) -> pa.Table:
     return lines.set_column(LINES.names.index("head"), LINES.field("head"), moved)
 
 
-def _added(lines: pa.Table) -> dict[tuple[str, str, str], str]:
-    # DELETEs of sweeps, by dataset, branch and parent; of two in one place the first.
+def _sweep_deletes(lines: pa.Table) -> dict[tuple[str, str, str], str]:
+    # by dataset, branch and parent; of two in one place the first
     here = pc.and_(pc.equal(lines["type"], "DELETE"), pc.equal(lines["status"], "COMMITTED"))
     here = pc.and_(here, pc.and_(pc.is_valid(lines["attributes"]), pc.is_valid(lines["parent"])))
     deletes: dict[tuple[str, str, str], str] = {}
     for line in lines.select(["dataset", "parent", "transaction", "attributes"]).filter(here).to_pylist():
-        said = dict(line["attributes"])
-        if line["transaction"] and said.items() >= PROVENANCE.items() and BRANCH in said:
-            deletes.setdefault((line["dataset"], said[BRANCH], line["parent"]), line["transaction"])
+        attributes = dict(line["attributes"])
+        if line["transaction"] and attributes.items() >= PROVENANCE.items() and BRANCH in attributes:
+            deletes.setdefault((line["dataset"], attributes[BRANCH], line["parent"]), line["transaction"])
     return deletes
 
 

@@ -75,7 +75,7 @@ def sound_log(lines: pa.Table) -> Log:
 
 
 def _taken(table: pa.Table, rows: Ints) -> pa.Table:
-    # Neighbours are cut out; only interleaved rows are copied one by one.
+    # Runs of rows are sliced; only interleaved rows are copied one by one.
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     if len(rows) == len(table) and not len(breaks):
         # A single array is not copied.
@@ -252,12 +252,12 @@ def _dataset_attributes(lines: pa.Table, codes: Ints, kinds: _Kinds, count: int,
     _take_realms(lines, codes, np.flatnonzero(kinds.transaction), attributes, faults)
     for code in _with_classes(lines, codes, kinds.transaction).tolist():
         attributes[code][OWN_CLASSES] = "true"
-    return pa.array([list(said.items()) for said in attributes], ATTRIBUTES)
+    return pa.array([list(pairs.items()) for pairs in attributes], ATTRIBUTES)
 
 
 def _take_realms(lines: pa.Table, codes: Ints, rows: Ints, attributes: list[dict[str, str]], faults: _Faults) -> None:
-    # A dataset whose transactions name a realm is of that realm; it has one, so all of them name the same. A DELETE owns no
-    # data, and sweeps add some: it need not name one.
+    # A dataset has one realm, so all of its transactions name the same. A DELETE, which a sweep may have added, need not name
+    # one.
     if not _is_a_key(REALM, lines["attributes"]):
         return
     realms = realms_of(lines).dictionary_encode()
@@ -266,13 +266,13 @@ def _take_realms(lines: pa.Table, codes: Ints, rows: Ints, attributes: list[dict
     code, realm = codes[rows], realm[rows]
     first = np.full(len(attributes), -1, dtype=realm.dtype)
     first[code[::-1]] = realm[::-1]
-    of = [attributes[number].get(REALM, names[at]) if at >= 0 else None for number, at in enumerate(first.tolist())]
-    differs = np.array([at >= 0 and of[number] != names[at] for number, at in enumerate(first.tolist())], dtype=bool)
+    realm_of = [attributes[number].get(REALM, names[at]) if at >= 0 else None for number, at in enumerate(first.tolist())]
+    differs = np.array([at >= 0 and realm_of[number] != names[at] for number, at in enumerate(first.tolist())], dtype=bool)
     faults.note(
         code, (realm != first[code]) | differs[code], lines["transaction"].take(pa.array(rows)),
         "a dataset has one realm, and its transactions or its lines name several",
     )  # fmt: skip
-    for number, name in enumerate(of):
+    for number, name in enumerate(realm_of):
         if name is not None:
             attributes[number][REALM] = name
 

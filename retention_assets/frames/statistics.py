@@ -16,7 +16,7 @@ from retention_assets.frames.verdicts.decisions import VERDICTS
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.realms import PURGED_TYPES, is_within
 
-# more words than this are counted, not named
+# distinct words named per column; more are only counted
 _WORDS = 12
 LARGEST = 20
 
@@ -131,7 +131,7 @@ _ALIKE = ("dataset", "verdict", "policy")
 
 
 def count_by_dataset(verdicts: pa.Table, sizes: pa.ChunkedArray) -> pa.Table:
-    """The verdicts of a part; `sizes` are the bytes of the same transactions."""
+    """Count the verdicts of a part by dataset and policy; `sizes` are the bytes of the same transactions."""
     plain = pa.table(
         {
             **{name: verdicts[name].cast(pa.string()) for name in _ALIKE},
@@ -166,7 +166,7 @@ _GROUPS = ["realm", "dataset", "verdict", "code", "witness"]
 def count_realms(
     transactions: pa.Table, datasets: pa.Table, verdicts: pa.Table, realms: Sequence[str], swept: pa.Table | None
 ) -> pa.Table:
-    """How much of some realms is left in a part, and its verdicts. `swept`: what the ledger knows as SWEPT, with times."""
+    """Count by verdict and first reason what a part still has of the realms. `swept`: SWEPT marks of the ledger, with times."""
     counts = [REALM_COUNTS.empty_table()]
     realm_of_dataset = dict(zip(datasets["dataset"].to_pylist(), realms_of(datasets).to_pylist(), strict=True))
     left: Bools | None = None
@@ -223,7 +223,7 @@ _LOW = (1 << _BITS) - 1
 
 
 def count_reasons(verdicts: pa.Table, sizes: pa.ChunkedArray) -> pa.Table:
-    """The reasons of some verdicts; `sizes` are the bytes of the same transactions."""
+    """Count verdicts by reason; `sizes` are the bytes of the same transactions."""
     size = integers(sizes, 0).astype(np.int64)
     counts, high, low = (np.zeros(_KEYS, dtype=np.int64) for _ in range(3))
     huge = bool((size >> _BITS).any())
@@ -278,14 +278,14 @@ def _examples(batch: pa.RecordBatch, lengths: Counts, witness: pa.Array, there: 
 
 
 def merge_reason_counts(parts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of all parts as one per verdict and reason: in the order of the verdicts, what is most frequent first."""
+    """Merge the rows of all parts into one per verdict and reason: verdicts in their order, the most frequent reason first."""
     sums: dict[tuple[str, str], dict[str, Any]] = {}
     for part in parts:
-        one = sums.setdefault(
+        row = sums.setdefault(
             (part["verdict"], part["code"]),
             {"verdict": part["verdict"], "code": part["code"], "transactions": 0, "bytes": 0, "examples": []},
         )
-        one["transactions"] += part["transactions"]
-        one["bytes"] += int(part["bytes"])
-        one["examples"] = [*one["examples"], *part["examples"]][:EXAMPLES]
-    return sorted(sums.values(), key=lambda one: (VERDICTS.index(one["verdict"]), -one["transactions"], one["code"]))
+        row["transactions"] += part["transactions"]
+        row["bytes"] += int(part["bytes"])
+        row["examples"] = [*row["examples"], *part["examples"]][:EXAMPLES]
+    return sorted(sums.values(), key=lambda row: (VERDICTS.index(row["verdict"]), -row["transactions"], row["code"]))

@@ -232,7 +232,7 @@ def datasets_touched(decisions: Iterable[BookDecision]) -> list[Datasets]:
 
 @dataclass(frozen=True)
 class OutsideEntry:
-    """Entry as it stands outside, its author, and when it was written."""
+    """Entry as another system has it, its author, and when it was written."""
 
     loaded: Loaded
     written_by: str
@@ -241,7 +241,7 @@ class OutsideEntry:
 
 @dataclass(frozen=True)
 class OutsideDecision:
-    """Decision about one entry: WRITTEN as a person's version, or ABSENT: put out of force, because it is gone outside."""
+    """Decision about an entry of another system: WRITTEN in its author's name, or ABSENT where it is gone there."""
 
     decision: BookDecision
     written_by: str
@@ -250,18 +250,18 @@ class OutsideDecision:
 def decide_outside(
     newest: Iterable[Stored], entries: Sequence[OutsideEntry], source: str, forced: Collection[str] = ()
 ) -> list[OutsideDecision]:
-    """Decide about each entry, and about each that came from this source and is gone. The last version by a person counts.
+    """Decide about each entry, and about each that came from this source and is gone. Of people the last writer wins.
 
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
     """
-    stored = {one.name: one for one in newest}
+    stored = {old.name: old for old in newest}
     decisions = [_decided_outside(entry, stored.get(entry.loaded.name), source, forced) for entry in entries]
     present = {entry.loaded.name for entry in entries}
-    gone = [one for one in stored.values() if one.name not in present and not one.revoked and _is_from(one, source)]
+    gone = [old for old in stored.values() if old.name not in present and not old.revoked and _is_from(old, source)]
     reason = "is in DataHub no more, so it is in force no more."
     return decisions + [
-        OutsideDecision(BookDecision(one.name, LoadOutcome.ABSENT, f"{_display_name(one.name)} {reason}", None, one), source)
-        for one in gone
+        OutsideDecision(BookDecision(old.name, LoadOutcome.ABSENT, f"{_display_name(old.name)} {reason}", None, old), source)
+        for old in gone
     ]
 
 
@@ -271,24 +271,23 @@ def _is_from(stored: Stored, source: str) -> bool:
 
 def _decided_outside(entry: OutsideEntry, stored: Stored | None, source: str, forced: Collection[str]) -> OutsideDecision:
     outcome, reason = _judged_outside(entry, stored, source, forced)
-    words = f"{_display_name(entry.loaded.name)} {reason}"
-    return OutsideDecision(
-        BookDecision(entry.loaded.name, outcome, words, entry.loaded, stored), f"{source} {entry.written_by}"
-    )
+    text = f"{_display_name(entry.loaded.name)} {reason}"
+    decision = BookDecision(entry.loaded.name, outcome, text, entry.loaded, stored)
+    return OutsideDecision(decision, f"{source} {entry.written_by}")
 
 
 def _judged_outside(
     entry: OutsideEntry, stored: Stored | None, source: str, forced: Collection[str]
 ) -> tuple[LoadOutcome, str]:
-    there = f"was written in DataHub by {entry.written_by} at {text_of(entry.written_at)}"
+    origin = f"was written in DataHub by {entry.written_by} at {text_of(entry.written_at)}"
     if stored is not None and not stored.revoked and stored.content == entry.loaded.content:
         return LoadOutcome.SKIPPED, f"says what version {stored.version} in the book says."
     if entry.loaded.name in forced:
-        return LoadOutcome.DRIFTED, f"{there}, and the policy files force another one: theirs is in force."
+        return LoadOutcome.DRIFTED, f"{origin}, and the policy files force another one: theirs is in force."
     if stored is None or stored.system or _is_from(stored, source) or stored.written_at < entry.written_at:
-        return LoadOutcome.WRITTEN, f"{there}."
+        return LoadOutcome.WRITTEN, f"{origin}."
     act = "revoked it" if stored.revoked else f"wrote version {stored.version}, which stays in force"
     return LoadOutcome.DRIFTED, (
-        f"{there}. In the book {stored.written_by} later {act}. To have what DataHub says: write it there anew, or revoke"
+        f"{origin}. In the book {stored.written_by} later {act}. To have what DataHub says: write it there anew, or revoke"
         " the book's version."
     )

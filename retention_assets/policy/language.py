@@ -91,33 +91,33 @@ def load_policies(
     problems: list[Problem] = []
     policies: list[tuple[_Part, Policy]] = []
     holds: list[tuple[_Part, Hold]] = []
-    readable: list[tuple[_Part, VisibilityRule]] = []
+    visibility: list[tuple[_Part, VisibilityRule]] = []
     entries: list[list[AspectEntry]] = []
     for document in documents:
         try:
             if looks_like_datahub(document.data):
                 entries.append(read_entries(document))
             else:
-                _top(document)
-                policies += _built(document, "policies", Policy, problems)
-                holds += _built(document, "holds", Hold, problems)
-                readable += _built(document, "visibility", VisibilityRule, problems)
+                _check_top(document)
+                policies += _read_parts(document, "policies", Policy, problems)
+                holds += _read_parts(document, "holds", Hold, problems)
+                visibility += _read_parts(document, "visibility", VisibilityRule, problems)
         except BadInput as fault:
             problems += fault.problems
-    problems += _twice([part for part, _ in policies], "policy")
+    problems += _repeated_names([part for part, _ in policies], "policy")
     problems += _reserved([part for part, _ in policies])
-    problems += _twice([part for part, _ in holds], "hold")
-    problems += _same_datasets(readable)
+    problems += _repeated_names([part for part, _ in holds], "hold")
+    problems += _same_datasets(visibility)
     problems += _without_grace(policies, needing_grace)
     problems += _without_branches(policies, branches or {})
-    chosen = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
-    chosen += [(part, rule.datasets) for part, rule in readable]
-    for part, datasets in chosen:
+    scopes = [*((part, policy.datasets) for part, policy in policies), *((part, hold.datasets) for part, hold in holds)]
+    scopes += [(part, rule.datasets) for part, rule in visibility]
+    for part, datasets in scopes:
         problems += _unknown_stores(part, datasets, stores)
     if problems:
         raise BadInput(problems)
     named = [hold if hold.name else hold.model_copy(update={"name": f"hold-{n}"}) for n, (_, hold) in enumerate(holds, 1)]
-    rules = tuple(rule for _, rule in readable)
+    rules = tuple(rule for _, rule in visibility)
     return Policies(tuple(policy for _, policy in policies), tuple(named), tuple(overlay(entries)), rules)
 
 
@@ -139,18 +139,18 @@ def _documents(paths: Iterable[Path]) -> Iterator[Document]:
     yield from sorted(documents, key=lambda document: (Path(document.file).name, document.file))
 
 
-def _top(document: Document) -> None:
-    known = list(PolicyFile.model_fields)
+def _check_top(document: Document) -> None:
+    keys = list(PolicyFile.model_fields)
     if not isinstance(document.data, dict):
-        raise BadInput(mapping_expected(document, known))
-    problems = [problem for problem in empty_values(document) if problem.key in known]
+        raise BadInput(mapping_expected(document, keys))
+    problems = [problem for problem in empty_values(document) if problem.key in keys]
     for key, value in document.data.items():
         line = document.line((key,))
-        if key not in known:
+        if key not in keys:
             problems.append(
                 Problem(
-                    "is not a known key", file=document.file, line=line, key=key, expected=f"one of {', '.join(known)}",
-                    remedy=suggest(key, known),
+                    "is not a known key", file=document.file, line=line, key=key, expected=f"one of {', '.join(keys)}",
+                    remedy=suggest(key, keys),
                 )
             )  # fmt: skip
         elif value is not None and not isinstance(value, list):
@@ -163,13 +163,13 @@ def _top(document: Document) -> None:
                 "is empty",
                 file=document.file,
                 line=document.line(()),
-                expected=f"the keys {', '.join(known)}",
+                expected=f"the keys {', '.join(keys)}",
                 remedy="For no policies at all write `policies: []`.",
             )
         )
 
 
-def _built(document: Document, list_: str, model: type[V], problems: list[Problem]) -> list[tuple[_Part, V]]:
+def _read_parts(document: Document, list_: str, model: type[V], problems: list[Problem]) -> list[tuple[_Part, V]]:
     built: list[tuple[_Part, V]] = []
     for index in range(len(document.data.get(list_, ()))):
         part = _Part(document, list_, index)
@@ -183,7 +183,7 @@ def _built(document: Document, list_: str, model: type[V], problems: list[Proble
     return built
 
 
-def _twice(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
+def _repeated_names(parts: Sequence[_Part], what: str) -> Iterator[Problem]:
     first: dict[str, _Part] = {}
     for part in parts:
         name = part.name
@@ -206,10 +206,10 @@ def _reserved(parts: Sequence[_Part]) -> Iterator[Problem]:
                 )  # fmt: skip
 
 
-def _same_datasets(readable: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator[Problem]:
+def _same_datasets(visibility: Sequence[tuple[_Part, VisibilityRule]]) -> Iterator[Problem]:
     # Two retentions for the same datasets are ambiguous.
     first: dict[str, _Part] = {}
-    for part, rule in readable:
+    for part, rule in visibility:
         if (other := first.setdefault(rule.name, part)) is not part:
             line = other.document.line(("visibility", other.index))
             yield Problem(
@@ -271,25 +271,23 @@ def rules_reaching(names: Sequence[str], scope: Datasets) -> list[str]:
 
 
 def digests(names: Sequence[str], rules: Sequence[tuple[Datasets, str]]) -> list[str]:
-    """Digest of the rules that could reach each name, whatever their order. A rule is a scope and its words."""
-    alike: dict[_Globs, list[int]] = {}
+    """Digest of the rules that could reach each name, whatever their order. A rule is a scope and its text."""
+    rules_of: dict[_Globs, list[int]] = {}
     for number, (scope, _) in enumerate(rules):
-        alike.setdefault(_globs(scope), []).append(number)
+        rules_of.setdefault(_globs(scope), []).append(number)
     place = dict(zip(names, range(len(names)), strict=True))
-    member: list[list[int]] = [[] for _ in names]
-    questions = list(alike)
-    for question, globs in enumerate(questions):
+    scopes = list(rules_of)
+    # numbers of the scopes that reach each name
+    reaching: list[list[int]] = [[] for _ in names]
+    for number, globs in enumerate(scopes):
         for at in _places(names, place, globs):
-            member[at].append(question)
-    known: dict[tuple[int, ...], str] = {}
-    found = []
-    for mine in map(tuple, member):
-        if mine not in known:
-            numbers = sorted(number for question in mine for number in alike[questions[question]])
-            words = json.dumps([rules[number][1] for number in numbers], ensure_ascii=False)
-            known[mine] = hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()
-        found.append(known[mine])
-    return found
+            reaching[at].append(number)
+    digest_of: dict[tuple[int, ...], str] = {}
+    for key in set(map(tuple, reaching)):
+        numbers = sorted(rule for number in key for rule in rules_of[scopes[number]])
+        text = json.dumps([rules[number][1] for number in numbers], ensure_ascii=False)
+        digest_of[key] = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return [digest_of[tuple(key)] for key in reaching]
 
 
 def _globs(scope: Datasets) -> _Globs:
@@ -311,7 +309,7 @@ def _places(names: Sequence[str], place: Mapping[str, int], globs: _Globs) -> Co
 
 _NULL = {"type": "null"}
 # parts whose keys may all be left out, but not all at once
-_SAY_SOMETHING = ("Beyond", "Limits", "Selection")
+_NOT_EMPTY = ("Beyond", "Limits", "Selection")
 
 
 def policy_schema() -> str:
@@ -322,22 +320,22 @@ def policy_schema() -> str:
     schema: dict[str, Any] = as_in_a_file(PolicyFile.model_json_schema(by_alias=True))
     parts = schema["$defs"]
     parts["Policy"]["properties"]["grace"]["default"] = str(DEFAULT_GRACE)
-    for name in _SAY_SOMETHING:
+    for name in _NOT_EMPTY:
         parts[name]["minProperties"] = 1
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Retention policies", "minProperties": 1}
     return json.dumps({**schema, **head}, indent=2, sort_keys=True) + "\n"
 
 
 def as_in_a_file(part: Any) -> Any:
-    """In a file a key is left out or has a value: null is no value. A non-empty list has minItems, not minLength."""
+    """Adapt pydantic's schema to files: a key without a value is left out, and a non-empty list has minItems."""
     if isinstance(part, list):
         return [as_in_a_file(item) for item in part]
     if not isinstance(part, dict):
         return part
-    made = {key: as_in_a_file(value) for key, value in part.items() if value is not None}
-    if made.get("type") == "array" and "minLength" in made:
-        made["minItems"] = made.pop("minLength")
-    if _NULL in made.get("anyOf", ()):
-        alternatives = [other for other in made.pop("anyOf") if other != _NULL]
-        made = {**alternatives[0], **made} if len(alternatives) == 1 else {**made, "anyOf": alternatives}
-    return made
+    schema = {key: as_in_a_file(value) for key, value in part.items() if value is not None}
+    if schema.get("type") == "array" and "minLength" in schema:
+        schema["minItems"] = schema.pop("minLength")
+    if _NULL in schema.get("anyOf", ()):
+        alternatives = [other for other in schema.pop("anyOf") if other != _NULL]
+        schema = {**alternatives[0], **schema} if len(alternatives) == 1 else {**schema, "anyOf": alternatives}
+    return schema

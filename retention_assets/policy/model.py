@@ -353,7 +353,7 @@ class Policy(Value):
 
     @property
     def drops_refs(self) -> bool:
-        """Branches and tags past their age do not count for this policy."""
+        """True if branches and tags past their age protect nothing from this policy."""
         return self.select.expired_refs == "drop"
 
     @property
@@ -376,7 +376,7 @@ class Policy(Value):
 
     @property
     def looks_along_lines(self) -> bool:
-        """The answer about one transaction of a line depends on the others."""
+        """True if the answer about one transaction depends on the others of its line."""
         return bool(self.select.beyond or self.select.from_table or self.lines_about_branches)
 
     @model_validator(mode="after")

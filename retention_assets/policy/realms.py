@@ -36,19 +36,20 @@ def is_reserved(name: str) -> bool:
 
 
 def is_within_any(name: str, realms: Collection[str]) -> bool:
-    return any(one in realms for one in with_parents(name))
+    return any(realm in realms for realm in with_parents(name))
 
 
 def with_parents(name: str) -> list[str]:
-    """The realm itself, then all that it is below."""
+    """List the realm and its parents, the nearest first."""
     parts = name.split("/")
     return ["/".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
-def has_attributes(said: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def has_attributes(attributes: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     """Tell whether a dataset has all attributes that a scope asks for (`with`). A realm also matches those above it."""
     return all(
-        is_within(said[key], value) if key == REALM and key in said else said.get(key) == value for key, value in wanted.items()
+        is_within(attributes[key], value) if key == REALM and key in attributes else attributes.get(key) == value
+        for key, value in wanted.items()
     )
 
 
@@ -61,7 +62,6 @@ def of_realm(realm: str) -> Datasets:
     return Datasets.model_validate({"include": ("*",), "with": {REALM: realm}})
 
 
-# Nothing of a reserved realm is ever marked.
 RESERVED_HOLD = Hold.model_construct(
     name="reserved realm",
     datasets=of_realm(RESERVED),

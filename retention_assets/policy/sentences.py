@@ -211,10 +211,7 @@ def deletion_message(
     spared: str | None = None,
     there_again: bool = False,
 ) -> DeletionMessage | None:
-    """Build the message from the newest mark: its status, and the policy as `name@version`.
-
-    None where `message_of` returns None.
-    """
+    """Build the message from the newest mark; `policy` is `name@version`. None where `message_of` returns None."""
     hold = ", ".join(holds) or None
     message = message_of(status, hidden=hidden, hold=hold, spared=spared)
     if message is None:

@@ -274,17 +274,17 @@ class _Reading:
 
     def _stores(self, items: list[Any]) -> list[StoreSettings]:
         taken: set[str] = set()
-        found: list[StoreSettings] = []
+        stores: list[StoreSettings] = []
         for index, item in enumerate(items):
             store = self._store(item, ("stores", index))
             name = item.get("name") if isinstance(item, dict) else None
             if isinstance(name, str) and name in taken:
                 self._fault(("stores", index, "name"), "is the name of another store as well", "a name of its own")
             elif store is not None:
-                found.append(store)
+                stores.append(store)
             if isinstance(name, str):
                 taken.add(name)
-        return found
+        return stores
 
     def _store(self, item: Any, at: Path_) -> StoreSettings | None:
         if not isinstance(item, dict):
@@ -311,10 +311,10 @@ class _Reading:
             return None
 
     def _fault(self, at: Path_, what: str, expected: str | None, remedy: str | None = None) -> None:
-        part_at = self.document.data
+        data = self.document.data
         for part in at:
-            part_at = part_at.get(part) if isinstance(part_at, dict) else part_at[part]
-        value = None if part_at is None or isinstance(part_at, dict | list) else quote(part_at)
+            data = data.get(part) if isinstance(data, dict) else data[part]
+        value = None if data is None or isinstance(data, dict | list) else quote(data)
         line = self.document.line(at)
         self._add(Problem(what, self.document.file, line, key=dotted(at), value=value, expected=expected, remedy=remedy))
 

@@ -35,8 +35,8 @@ def _store_schema() -> dict[str, Any]:
 
 
 def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    made = as_in_a_file(model.model_json_schema())
-    schema: dict[str, Any] = _inlined(made, made.pop("$defs", {}))
+    generated = as_in_a_file(model.model_json_schema())
+    schema: dict[str, Any] = _inlined(generated, generated.pop("$defs", {}))
     return schema
 
 

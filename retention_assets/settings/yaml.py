@@ -52,8 +52,8 @@ class Document:
     def line(self, path: Path_) -> int | None:
         """Line of a key, or of its nearest ancestor in the text."""
         for length in range(len(path), -1, -1):
-            if (found := self.lines.get(path[:length])) is not None:
-                return found
+            if (line := self.lines.get(path[:length])) is not None:
+                return line
         return None
 
 
@@ -148,13 +148,13 @@ class _Builder:
                 value, size, height = self.anchors[event.anchor]
                 self._place(event, value, size, height)
             case yaml.ScalarEvent():
-                self._tagless(event)
+                self._check_no_tag(event)
                 value = self._scalar(event)
                 if event.anchor:
                     self.anchors[event.anchor] = (value, 1, 0)
                 self._place(event, value, 1, 0)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._tagless(event)
+                self._check_no_tag(event)
                 if len(self.stack) >= DEEPEST:
                     self._refuse(event, "is nested too deeply", f"at most {DEEPEST} levels")
                 top = self.stack[-1] if self.stack else None
@@ -220,7 +220,7 @@ class _Builder:
             return float(text)
         return text
 
-    def _tagless(self, event: Any) -> None:
+    def _check_no_tag(self, event: Any) -> None:
         if event.tag is not None:
             self._refuse(event, f"tag {quote(event.tag)} is not read", "plain YAML without tags")
 

@@ -1,4 +1,4 @@
-"""Work in parts: equal parts, questions on threads, and numbered tasks on a pool."""
+"""Splits work into parts, and runs it on threads or as numbered tasks of a pool."""
 
 import atexit
 import gc
@@ -46,8 +46,8 @@ def map_concurrently(
         began = perf_counter()
         results += [question(one) for one in piece]
         if perf_counter() - began > quick * len(piece):
-            rest = threads.map(lambda some: [question(one) for one in some], pieces[number:])
-            return results + [one for some in rest for one in some]
+            rest = threads.map(lambda piece: [question(one) for one in piece], pieces[number:])
+            return results + [result for part in rest for result in part]
     return results
 
 
@@ -77,9 +77,8 @@ class TasksHere:
 
 @cache
 def set_aside_what_is_loaded() -> None:
-    """Freeze loaded objects for the garbage collector, once per process: otherwise it walks all of them again as Python makes
-    millions of rows, and Spark collects after each task. `@cache` remembers the call, because gc.get_freeze_count() walks the
-    frozen objects.
+    """Hide loaded objects from the garbage collector, once per process: it would walk them again and again while Python makes
+    millions of rows. `@cache` remembers the call, because gc.get_freeze_count() walks the frozen objects.
     """
     gc.freeze()
     # otherwise DuckDB reports uncollected objects at exit, in fifty lines

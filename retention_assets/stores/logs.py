@@ -34,7 +34,7 @@ def read_lines(store: Store, datasets: Sequence[str]) -> pa.Table:
     names = [name for name in pc.unique(join_chunks(lines["dataset"])).to_pylist() if name is not None]
     given = {name: realm for name in names if (realm := realm_of(store, name)) is not None}
     own = _own_realms(lines) if given else {}
-    more = [line for name, realm in given.items() if (line := _line(name, realm, own.get(name))) is not None]
+    more = [line for name, realm in given.items() if (line := _realm_line(name, realm, own.get(name))) is not None]
     return pa.concat_tables([lines, pa.Table.from_pylist(more, LINES)]) if more else lines
 
 
@@ -70,7 +70,7 @@ def realm_of(store: Store, dataset: str) -> str | None:
     return settings.realm_of(dataset) if isinstance(settings, StoreSettings) else None
 
 
-def _line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:
+def _realm_line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:
     if not may_own_datasets(realm):
         return {"dataset": dataset, "fault": f"its name gives it the realm {realm!r}, which is no name of a realm: {NAME_RULE}"}
     if own is None:
@@ -81,7 +81,7 @@ def _line(dataset: str, realm: str, own: str | None) -> dict[str, str] | None:
 
 
 def _own_realms(lines: pa.Table) -> dict[str, str]:
-    """Realms named by the logs, by dataset. Two that differ are found when the log is checked."""
+    # Two that differ are found when the log is checked.
     about = pc.and_(pc.and_(pc.is_null(lines["transaction"]), pc.is_null(lines["branch"])), pc.is_null(lines["tag"]))
     rows = lines.filter(about).select(["dataset", "realm", "attributes"])
     realms = pc.coalesce(join_chunks(rows["realm"]), realms_of(rows))
@@ -131,7 +131,7 @@ def _logs(store: Store, datasets: Sequence[str], silent: dict[str, Exception]) -
     if store.name in silent:
         return [_refused(datasets, silent[store.name])]
     try:
-        return [_of_all(store, datasets)]
+        return [_read_log(store, datasets)]
     except Exception as fault:  # noqa: BLE001 - see above: what can't be read is refused by name
         if is_silence(fault):
             silent[store.name] = fault
@@ -140,24 +140,21 @@ def _logs(store: Store, datasets: Sequence[str], silent: dict[str, Exception]) -
         # One dataset may keep the others from being read. If no piece can be read, it isn't one dataset: stop splitting.
         step = -(-len(datasets) // _PIECES)
         pieces = [datasets[at : at + step] for at in range(0, len(datasets), step)]
-        logs = [_whole(store, piece) for piece in pieces]
+        logs = [_read_log_or_none(store, piece) for piece in pieces]
         if all(one is None for one in logs):
             return [_refused(datasets, fault)]
         return [log for piece, one in zip(pieces, logs, strict=True) for log in ([one] if one else _logs(store, piece, silent))]
 
 
-def _whole(store: Store, datasets: Sequence[str]) -> Log | None:
+def _read_log_or_none(store: Store, datasets: Sequence[str]) -> Log | None:
     try:
-        return _of_all(store, datasets)
+        return _read_log(store, datasets)
     except Exception:  # noqa: BLE001 - see above: it is asked for in pieces
         return None
 
 
-def _of_all(store: Store, datasets: Sequence[str]) -> Log:
-    """Add datasets without a line to the log, without transactions.
-
-    Left out, they would never be published or looked at, and so be asked for again and again.
-    """
+def _read_log(store: Store, datasets: Sequence[str]) -> Log:
+    # Datasets without a line are listed too, without transactions: otherwise they would be asked for again and again.
     log = sound_log(read_lines(store, datasets))
     empty = sorted(set(datasets).difference(log.datasets["dataset"].to_pylist()))
     if not empty:

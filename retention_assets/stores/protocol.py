@@ -132,9 +132,7 @@ class Store(Protocol):
         """
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """Return a text for each dataset that changes whenever its log or its refs may have changed. Cheap. A dataset that is
-        not there has no token.
-        """
+        """Return a text for each dataset that is there; it changes whenever its log or refs may have changed. Cheap."""
 
     def warnings(self) -> list[str]:
         """Sentences that a person should read before using the store, such as one about a missing index."""
@@ -306,10 +304,9 @@ class PostponingStore(Store, Protocol):
     def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
-        """Yield, in pieces, what would expire by an instant though it is unfinished, held, or not archived and of a type that
-        must be.
+        """Yield, in pieces, what would expire by an instant though it is unfinished, held, or of a type yet to be archived.
 
-        Without `is_held` nothing is held, and only what is not done with is looked at.
+        Without `is_held` nothing is held, and only what is unfinished or not archived is looked at.
         """
 
     def postpone(
@@ -356,9 +353,7 @@ class StoreFailed(Refused):
 
 
 def thread_of(store: Store) -> ForeignThread | None:
-    """Return the thread for a store of another package, so that its silence is noticed. Drivers of built-in kinds have
-    time-outs.
-    """
+    """Return a thread that notices silence of a store of another package; drivers of built-in kinds have time-outs."""
     is_ours = type(getattr(store, "store", store)).__module__.startswith("retention_assets.")
     return None if is_ours else ForeignThread()
 

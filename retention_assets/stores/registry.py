@@ -91,9 +91,9 @@ def known_kinds() -> tuple[str, ...]:
 
 
 def _load(point: EntryPoint) -> StoreKind:
-    """A foreign module may raise anything while it is imported."""
     try:
         kind = point.load()
+    # a foreign module may raise anything while it is imported
     except Exception as fault:
         raise _broken(point, f"which cannot be loaded: {type(fault).__name__}: {fault}") from fault
     if not isinstance(kind, StoreKind) or not (isinstance(kind.settings, type) and issubclass(kind.settings, StoreSettings)):

@@ -32,7 +32,7 @@ def _store_name(name: str) -> str:
 
 
 def _plain_strings(value: Any) -> Any:
-    """Properties are strings everywhere they end up; YAML's true and 8 become text."""
+    # Properties end up as strings everywhere.
     if not isinstance(value, dict):
         return value
     for key, item in value.items():
@@ -134,7 +134,7 @@ class StoreSettings(SettingsPart):
         return value
 
     def __getstate__(self) -> dict[Any, Any]:
-        """The receiver masks the same secrets and uses the same time-out."""
+        """Add the secrets to mask and the time-out, for the receiver."""
         return {**super().__getstate__(), _OF_PROCESS: (known_secrets(), silence_bound())}
 
     def __setstate__(self, state: dict[Any, Any]) -> None:
@@ -169,12 +169,12 @@ class StoreSettings(SettingsPart):
         return self._guarded
 
     def guard(self, places: tuple[str, ...]) -> None:
-        """Set the places in the same settings that are not its own."""
+        """Set the places of the same settings at which a removal stops."""
         self._guarded = places
 
     @property
     def reads_policies(self) -> bool:
-        """People make policies in the store itself, and these are read."""
+        """True if policies that people make in the store itself are read."""
         return False
 
     @property
@@ -200,12 +200,12 @@ class StoreSettings(SettingsPart):
 
     @property
     def needs_grace(self) -> bool:
-        """A mark without a grace could take what somebody is about to use."""
+        """True if a mark without grace could take what a writer is about to use."""
         return False
 
     @property
     def deletes_versions(self) -> bool:
-        """Every kept version goes: what sweeps only hid before is marked again."""
+        """True if a sweep deletes every kept version: what earlier sweeps only hid is marked again."""
         return False
 
     @property

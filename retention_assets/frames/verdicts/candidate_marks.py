@@ -51,10 +51,7 @@ _ALWAYS = {
 
 
 def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) -> list[str]:
-    """The columns of a log that the verdicts of some policies depend on: no others need to be read.
-
-    Of datasets whose transactions have classes that a scan has found, those are read as well.
-    """
+    """Columns of a log that the verdicts depend on; `attributes` also where a scan classified transactions."""
     wanted = set(_ALWAYS)
     if datasets is not None and attribute_of(datasets, OWN_CLASSES).null_count < len(datasets):
         wanted.add("attributes")
@@ -68,7 +65,7 @@ def columns_for(policies: Sequence[Policy], datasets: pa.Table | None = None) ->
         wanted |= {"archived_at", "attributes"} if select.archived_before_purge else set()
         wanted |= {"attributes"} if select.unreferenced else set()
         wanted |= {"bytes"} if policy.limits and policy.limits.bytes else set()
-        # limits tell what is swept from what reuses its id by these
+        # by these, limits tell a swept transaction from one that reuses its id
         wanted |= set(TIMES) if policy.limits else set()
         if select.where:
             wanted |= columns_of(select.where)
@@ -83,10 +80,10 @@ def candidate_marks(
     as_of: datetime,
     known: pa.Table | None = None,
 ) -> pa.Table:
-    """The verdict of every transaction of a sound log, in the order of the log.
+    """Judge every transaction of a sound log, in the order of the log.
 
-    `known` (dataset, transaction) is what is marked or swept already: it is nothing that this evaluation would mark, so it does
-    not count towards limits. With times (opened_at, closed_at) it is only what the log has with the same.
+    `known` (dataset, transaction) are marked or swept already, and don't count towards limits. If they have times (opened_at,
+    closed_at), only rows with the same times are meant.
     """
     return verdicts_and_reevaluation(log, datasets, policies, holds, as_of, known, watch=False)[0]
 
@@ -99,10 +96,10 @@ class _Evaluation:
     # only those that have not ended
     holds: Sequence[Hold]
     windows: Windows
-    # Datasets that let nobody delete their files, and those whose store can't commit to their tables.
+    # datasets that forbid deleting their files, and those to whose tables the store can't commit
     forbidding: frozenset[str]
     uncommittable: frozenset[str]
-    # Also find out when time alone could turn a verdict.
+    # also find out when time alone could change a verdict
     watch: bool
 
 
@@ -133,11 +130,11 @@ def verdicts_and_reevaluation(
     parts: list[pa.Table] = []
     times = [NEXT_LOOKS.empty_table()]
     for number, group in enumerate(groups):
-        mine = np.flatnonzero(member.reshape(-1) == number)
-        part = log if len(groups) == 1 else _slices(log, bounds, mine)
-        about = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
-        mine_fresh = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
-        rows, next_looks = _judge(part, about, held[mine], mine_fresh, evaluation)
+        members = np.flatnonzero(member.reshape(-1) == number)
+        part = log if len(groups) == 1 else _slices(log, bounds, members)
+        applying = [policy for policy, is_about in zip(policies, group, strict=True) if is_about]
+        fresh_rows = None if fresh is None else fresh[np.repeat(member.reshape(-1) == number, np.diff(bounds))]
+        rows, next_looks = _judge(part, applying, held[members], fresh_rows, evaluation)
         parts.append(rows)
         times.append(next_looks)
     when = pa.concat_tables(times)
@@ -183,7 +180,7 @@ def _rows_of_globs(globs: Sequence[str], names: Sequence[str], place: dict[str, 
 
 
 def _slices(log: pa.Table, bounds: Ints, datasets: Ints) -> pa.Table:
-    # Rows of some datasets; neighbours are cut out together.
+    # Neighbouring datasets are sliced together.
     breaks = np.flatnonzero(np.diff(datasets) != 1) + 1
     runs = np.split(datasets, breaks)
     return pa.concat_tables([log.slice(bounds[run[0]], bounds[run[-1] + 1] - bounds[run[0]]) for run in runs]).combine_chunks()
@@ -198,8 +195,8 @@ def _fresh(log: pa.Table, known: pa.Table) -> Bools:
 def _judge(
     log: pa.Table, policies: Sequence[Policy], held: Bools, fresh: Bools | None, evaluation: _Evaluation
 ) -> tuple[pa.Table, pa.Table]:
-    # Whole datasets that the same policies are about. `held` is datasets x holds; `fresh` are the rows that are not marked or
-    # swept yet, where a limit has to know.
+    # Whole datasets that the same policies are about. `held` is datasets x holds; `fresh` are rows not yet marked or swept, if
+    # there are limits.
     holds, history = evaluation.holds, History(log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
     turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
@@ -207,26 +204,26 @@ def _judge(
     lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen) for policy in policies]
     protected = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
-    then = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else protected
+    remaining = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else protected
     hold = _first_hold_of(history, holds, held)
     forbidden, uncommittable = (
         history.per_dataset(np.array([name in names for name in history.names], dtype=bool))
         for names in (evaluation.forbidding, evaluation.uncommittable)
     )
     closed = forbidden | uncommittable
-    pinned = [(then if policy.drops_refs else protected).tag < FAR for policy in policies]
+    pinned = [(remaining if policy.drops_refs else protected).tag < FAR for policy in policies]
     referenced = references(history)
     free = [~pins & (hold < 0) & ~closed & ~referenced.found for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
-            latest = (then if policy.drops_refs else protected).branch
+            latest = (remaining if policy.drops_refs else protected).branch
             may = ~closed if policy.latest_view else ~closed & (latest == FAR)
             may = may if fresh is None else may & history.column(fresh)
             over[:, number] = _over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         protected.branch < FAR, protected.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
-        then.branch < FAR, then.tag < FAR, forbidden, referenced.found, uncommittable,
+        remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.found, uncommittable,
     )  # fmt: skip
     flags = np.zeros(len(history), dtype=np.uint16)
     for bit, fact in enumerate(facts_of_rows):
@@ -239,10 +236,10 @@ def _judge(
         turns.add_ends(holds, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
         marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
         new = marks if fresh is None else marks & history.column(fresh)
-        # What is newly marked counts towards the limits no more that were passed.
+        # New marks no longer count towards the limits that were exceeded.
         next_looks = turns.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
-    witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, then, hold, referenced)]
+    witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, remaining, hold, referenced)]
     parts = []
     for begin in range(0, len(history), _ROWS_AT_ONCE):
         here = slice(begin, begin + _ROWS_AT_ONCE)
@@ -251,21 +248,21 @@ def _judge(
 
 
 def _witnesses(
-    history: History, protected: Protection, then: Protection, hold: Ranks, referenced: ScannedReferences
+    history: History, protected: Protection, remaining: Protection, hold: Ranks, referenced: ScannedReferences
 ) -> tuple[Ranks, ...]:
-    # Who protects each row: of branches and of tags one that is not over, if there is any; and one that is over and alone.
-    branch = np.where(then.branch < FAR, then.branch, protected.branch)
-    tag = np.where(then.tag < FAR, then.tag, protected.tag)
+    # The branch and the tag that protect each row, preferably ones that stay; and the ended ref where nothing else does.
+    branch = np.where(remaining.branch < FAR, remaining.branch, protected.branch)
+    tag = np.where(remaining.tag < FAR, remaining.tag, protected.tag)
     over = np.where(
-        (protected.branch < FAR) & (then.branch == FAR), protected.branch, tag + np.int32(len(history.branches.names))
+        (protected.branch < FAR) & (remaining.branch == FAR), protected.branch, tag + np.int32(len(history.branches.names))
     )
     forbids = np.zeros(len(history), dtype=np.int32)
-    says = forbids if referenced.witness is None else referenced.witness
-    return branch, tag, hold, over.astype(np.int32), forbids, forbids, says
+    referrer = forbids if referenced.witness is None else referenced.witness
+    return branch, tag, hold, over.astype(np.int32), forbids, forbids, referrer
 
 
 def _datasets_denying(datasets: pa.Table, key: str) -> frozenset[str]:
-    # Datasets whose attribute is not `true`, if they have it: a typo shall not delete.
+    # Datasets that have the attribute, and not as `true`: a typo must not delete.
     value = pc.utf8_lower(pc.utf8_trim_whitespace(attribute_of(datasets, key)))
     denies = pc.fill_null(pc.not_equal(value, "true"), False)
     return frozenset(datasets["dataset"].filter(denies).to_pylist())
@@ -283,7 +280,7 @@ def _first_hold_of(history: History, holds: Sequence[Hold], held: Bools) -> Rank
     return first
 
 
-# Combinations are told apart by a table with a place for each that could occur; beyond this it is cut down to those that do.
+# size of a table with a place for each possible combination; beyond it only those that occur get a place
 _MOST_KEYS = 1 << 20
 # boolean facts of a row, in the order of `Facts`
 _FLAGS = 9
@@ -321,7 +318,7 @@ def combinations(
 
 
 def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) -> tuple[list[tuple[int, ...]], Counts]:
-    # The combinations that occur, each with the values that its key stands for; and for each row the place of its own.
+    # The combinations that occur, decoded into their values, and the index of each row's among them.
     there = np.zeros(len(members) * math.prod(widths), dtype=bool)
     there[key] = True
     present = np.flatnonzero(there)
@@ -338,7 +335,7 @@ def _renumbered(members: list[tuple[int, ...]], widths: list[int], key: Counts) 
 
 
 def _over_limit(limits: Limits, history: History, may: Bools) -> Bools:
-    # Datasets in which more may be taken than the limits let; `may` are the rows that count.
+    # Datasets that exceed the limits; `may` are the rows that count.
     over = np.zeros(len(history.starts), dtype=bool)
     if (most := _most(limits, history)) is not None:
         over |= np.add.reduceat(may.astype(np.int64), history.starts) > most

@@ -24,7 +24,7 @@ VERDICTS = ("mark", "spare", "keep", "open")
 
 @dataclass(frozen=True)
 class Decision:
-    """Verdict on one combination of facts. `row` names the kind of witness that differs from row to row."""
+    """Verdict on one combination of facts. Policies are numbers; a reason with -1 has its witness per row, or none."""
 
     verdict: str
     policy: int
@@ -34,7 +34,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Facts:
-    """One combination: the first unmet line of each policy (0: selects), who may, and what protects."""
+    """One combination of facts: the first unmet line of each policy (0: it selects), its limit, and what protects."""
 
     unmet: tuple[int, ...]
     over: tuple[bool, ...]
@@ -42,14 +42,14 @@ class Facts:
     pinned: bool
     held: bool
     open: bool
-    # once the branches and tags that are over were dropped: for policies that drop them
+    # the same without ended branches and tags: for policies that drop them
     latest_then: bool
     pinned_then: bool
-    # Its dataset lets nobody delete its files.
+    # its dataset forbids deleting its files
     forbidden: bool
-    # It is an OBJECT, and a scan has found a reference to it.
+    # an OBJECT to which a scan found a reference
     referenced: bool
-    # Its store can't commit to its table.
+    # its store can't commit to its table
     uncommittable: bool
 
     def in_latest(self, policy: Policy) -> bool:
@@ -60,7 +60,7 @@ class Facts:
 
 
 def decide(facts: Facts, policies: Sequence[Policy]) -> Decision:
-    """One combination of facts to its verdict. The rules of design section 5, in their order."""
+    """Apply the rules of design section 5 to one combination of facts, in their order."""
     if facts.open:
         return Decision("open", -1, (), ((Reason.OPEN, -1),))
     selecting = [number for number, line in enumerate(facts.unmet) if line == 0]
@@ -125,20 +125,20 @@ _BY_ROW = (
     (Reason.FORMAT_V3,),
     (Reason.REFERRED_TO,),
 )
-# witness of a dataset that lets nobody delete its files
+# witnesses of a dataset that forbids deleting its files, and of a table that can't be committed to
 _FORBIDS = "gc.enabled=false"
 _FORMAT = "format-version=3"
 
 
 class _Lists:
-    """The entries of all decisions, one after the other, and how to give each row those of its decision."""
+    """Lists of all decisions, one after the other, from which each row gets that of its own."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.lengths = np.array(lengths, dtype=np.int32)
         self._begins = np.cumsum(self.lengths, dtype=np.int32) - self.lengths
 
     def of(self, combination: Counts) -> tuple[Counts, Counts]:
-        """List offsets of some rows, and for each entry of theirs its place among all entries."""
+        """Return the list offsets of rows, and the place of each of their entries among all entries."""
         offsets = np.zeros(len(combination) + 1, dtype=np.int32)
         if not self.lengths.any():
             return offsets, offsets[:0]
@@ -150,7 +150,7 @@ class _Lists:
 
 
 class VerdictTable:
-    """The decisions of one batch, prepared once, for slices of its rows in the order of the log."""
+    """Decisions of one batch, prepared once for all slices of its rows."""
 
     def __init__(
         self,
@@ -183,8 +183,7 @@ class VerdictTable:
         self._words = pa.array(words, pa.string())
 
     def rows(self, log: pa.Table, combination: Counts, *witnesses: npt.NDArray[np.integer]) -> pa.Table:
-        """The verdicts of some rows, from their combinations and the ranks of the branch, tag and hold that protect them,
-        of the ref that alone does and is over (branches first), 0 twice, and who says that something refers to them."""
+        """Build the verdicts of rows from their combinations and, for each entry of `_BY_ROW`, their witnesses as ranks."""
         offsets, entry = self._also.of(combination)
         return pa.table(
             {
@@ -218,9 +217,9 @@ def _words(index: Counts, words: pa.Array) -> pa.DictionaryArray:
 
 
 def new_marks(verdicts: pa.Table, log: pa.Table, policies: Sequence[Policy], versions: Mapping[str, int]) -> pa.Table:
-    """One row per transaction whose verdict is `mark`, with its times and its size as the log has them, beside its verdict.
+    """Build one row per transaction whose verdict is `mark`, with its times and its size in the log.
 
-    A policy of no version can't be named in a mark, and is a fault.
+    Raises KeyError for a policy without a version, by which a mark names it.
     """
     is_mark = pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark")
     rows = verdicts.filter(is_mark)
@@ -243,7 +242,7 @@ def new_marks(verdicts: pa.Table, log: pa.Table, policies: Sequence[Policy], ver
 
 
 def _code(rows: pa.Table) -> pa.Array:
-    # The last reason of a mark says more than that the policy selects it.
+    # The last reason, where it says more than that a policy selects it.
     lists = join_chunks(rows["reasons"])
     ends = lists.offsets.to_numpy()[1:] - 1
     codes = join_chunks(lists.values.field("code")).cast(pa.string()).take(pa.array(ends.astype(np.int64)))

@@ -34,8 +34,8 @@ class TimeBound(NamedTuple):
 class SelectorLine(NamedTuple):
     """One line of a policy: the key, where it keeps a row from being selected, and why.
 
-    Under `branches.windows` a line is asked for one group of branches: `asked` is where, `branches` the glob of the window.
-    A line with a `turn` refuses, where it is asked, exactly what its turn says; one without says the same at any time.
+    Under `branches.windows` a line judges one group of branches: `asked` are its rows, `branches` is the glob of the window.
+    `turn` is the time bound of a line whose answer changes with time.
     """
 
     key: str
@@ -63,7 +63,7 @@ def unmet_lines(
 ) -> Small:
     """For each row the number of the first reason for which the policy does not select it; 0 where it does.
 
-    `seen` is shown each line on the way.
+    `seen` is called with each line.
     """
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
@@ -163,7 +163,7 @@ def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: dateti
     history, answer = scope.history, window_answer(windows, scope, as_of)
     yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
     yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
-    # Bounds of many ages, as times that one bound of no age at all is held against.
+    # Each row has a bound of its own: its time is shifted by that, and compared with one bound of no age.
     turn = TimeBound(history.closed + (micros(as_of) - answer.bound), Duration())
     yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, turn=turn)
     yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
@@ -182,7 +182,7 @@ def _lines(
         yield SelectorLine(f"{at}older_than", Reason.NO_TIME, time == NEVER)
         yield SelectorLine(f"{at}older_than", Reason.TOO_YOUNG, time >= bound, turn=TimeBound(time, age, align))
         if part.window == "complete":
-            # Out of it strictly before the bound or at it: the one before the bound, a microsecond earlier.
+            # A view that was left exactly at the bound was not current there: hence a microsecond earlier.
             left = np.where(scope.superseded_at == NEVER, FOREVER, scope.superseded_at - 1)
             turn = TimeBound(np.where(scope.held, left, NEVER), age, align)
             yield SelectorLine(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= bound), turn=turn)
@@ -251,17 +251,17 @@ _DAY = 86_400_000_000
 # The last instant that a timestamp can be.
 _LAST = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
 
-# `next_look` is null where time changes nothing. `again`: what this evaluation marks counts towards limits no more, and
-# one of them was reached, so that the same question has another answer once the marks are made.
+# `next_look` is null where time changes nothing. `again`: a limit was exceeded, and the marks of this evaluation no longer
+# count towards it, so the next evaluation may mark more.
 NEXT_LOOKS = pa.schema([pa.field("dataset", pa.string()), pa.field("next_look", INSTANT), pa.field("again", pa.bool_())])
 
 
 class NextTurns:
-    """For each dataset of a history the first instant after `as_of` at which time alone could change a verdict.
+    """First instant after `as_of`, for each dataset of a history, at which time alone could change a verdict.
 
-    A bound: never late, and early wherever a row that turns changes no verdict, which costs one evaluation that finds nothing
-    new. What an age draws may go back: February has no 30th, so from the 29th to the 31st of March a month ago is the last of
-    February, and what an evening of the 29th has let go is kept again in the morning of the 30th.
+    Never too late. Too early costs one evaluation that finds nothing new. The bound of an age may go back: a month before the
+    29th, 30th and 31st of March is the last of February, so what was let go in the evening of the 29th is kept again in the
+    morning of the 30th.
     """
 
     def __init__(self, history: History, as_of: datetime) -> None:
@@ -269,7 +269,7 @@ class NextTurns:
         self.least = np.full(len(history.starts), FOREVER)
 
     def add_line(self, line: SelectorLine) -> None:
-        """The rows that a line of a policy keeps until they are old enough, and keeps again where its bound goes back."""
+        """Add when a line lets its rows go, and when it keeps rows again because its bound goes back."""
         if line.turn is None:
             return
         time, age, align = line.turn
@@ -282,7 +282,7 @@ class NextTurns:
             self._add(np.where(np.logical_or.reduceat(goes_back, self.history.starts), micros(midnight), FOREVER))
 
     def add_ends(self, holds: Sequence[Hold], held: Bools, ref_ends: Ints | None) -> None:
-        """The ends of live holds (`held` is datasets x holds), of tags, and of refs that a policy drops then."""
+        """Add the ends of live holds (`held` is datasets x holds), of tags, and of refs that a policy drops then."""
         for number, hold in enumerate(holds):
             if hold.until is not None:
                 self._add(np.where(held[:, number], micros(hold.until), FOREVER))
@@ -301,7 +301,7 @@ class NextTurns:
 
 
 def lets_go_at(time: Ints, age: Duration, align: str | None, as_of: datetime) -> Ints:
-    """For times that are not old enough yet: the first later instant at which they are; FOREVER if there is none."""
+    """First later instant at which times that are too young are old enough; FOREVER if there is none."""
     time = np.minimum(time, _LAST)
     # What `as_of`, moved back by the months of the age, has to reach.
     needed = (time // _DAY + 1) * _DAY if align == "day" else time + 1

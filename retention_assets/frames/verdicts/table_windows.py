@@ -1,9 +1,8 @@
 """Retention windows in the attributes of datasets, as Iceberg tables have them (`select.from_table`): read them, judge
 transactions by them, each branch by its own, and end branches and tags past their age (`expired_refs: drop`).
 
-A window is a number at a head, and a fold leads it to every transaction that the branch holds, so thousands of datasets
-with as many different windows cost what one costs. Ages are exact, to the microsecond of `as_of`: no duration of whole
-seconds comes between.
+A window is a number at a head; a fold carries it to every transaction of the branch, so thousands of different windows cost
+as much as one. Ages keep the table's milliseconds: a `Duration` would round them.
 """
 
 import re
@@ -107,7 +106,7 @@ def _window(numbers: Mapping[str, int]) -> TableWindow:
 # by dataset; a dataset without readable windows is missing
 Windows = Mapping[str, TableWindows]
 
-# An age beyond every instant, and far from where microseconds would wrap around.
+# older than every instant, and far from where microseconds overflow
 _OLDEST_MS = 2**52
 
 
@@ -137,9 +136,9 @@ def window_answer(windows: Windows, scope: ScopeColumns, as_of: datetime) -> Win
     """Judge every transaction by the windows of the branches in scope that hold it; on none of them, by the dataset's age."""
     history, refs = scope.history, scope.refs
     of_datasets = [windows.get(name) for name in history.names]
-    silent = np.array([one is None for one in of_datasets], dtype=bool)
-    bounds = np.array([_bound(one.dataset, as_of) if one else 0 for one in of_datasets], dtype=np.int64)
-    counts = np.array([_count(one.dataset) if one else 0 for one in of_datasets], dtype=np.int64)
+    silent = np.array([own is None for own in of_datasets], dtype=bool)
+    bounds = np.array([_bound(own.dataset, as_of) if own else 0 for own in of_datasets], dtype=np.int64)
+    counts = np.array([_count(own.dataset) if own else 0 for own in of_datasets], dtype=np.int64)
     bound, count = bounds[refs.dataset], counts[refs.dataset]
     for at, window in _of_branches(of_datasets, refs):
         bound[at], count[at] = _bound(window, as_of), _count(window)
@@ -156,7 +155,7 @@ def _count(window: TableWindow) -> int:
 
 
 def _of_branches(of_datasets: Sequence[TableWindows | None], refs: Refs) -> Iterator[tuple[int, TableWindow]]:
-    # The refs whose branch has a window of its own, by their place.
+    # by place of the ref
     if not any(windows and windows.branches for windows in of_datasets):
         return
     places = {key: place for place, key in enumerate(zip(refs.dataset.tolist(), refs.rank.tolist(), strict=True))}
@@ -211,9 +210,9 @@ def _ends(history: History, refs: Refs, kind: str, windows: Windows) -> Ints:
     for place, (dataset, rank) in enumerate(zip(refs.dataset.tolist(), refs.rank.tolist(), strict=True)):
         own = windows.get(history.names[dataset])
         age = own.ref_age_of(kind, refs.names[rank]) if own else None
-        made = int(history.closed[refs.position[place]])
-        if age is not None and age < _OLDEST_MS and made != NEVER:
-            ends[place] = made + (age + 1) * 1000
+        committed_at = int(history.closed[refs.position[place]])
+        if age is not None and age < _OLDEST_MS and committed_at != NEVER:
+            ends[place] = committed_at + (age + 1) * 1000
     return ends
 
 

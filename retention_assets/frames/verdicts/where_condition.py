@@ -1,7 +1,7 @@
 """Evaluate a `where` condition on rows: each operator, function and cast of policy/where/tree.py, nulls included.
 
 Nothing here raises because of a value: what has no answer (x / 0, a sum beyond 64 bits, a text that is no number) is null,
-and a row is held only if the condition is true, so that no answer selects nothing.
+and only a row for which the condition is true is selected.
 """
 
 from collections.abc import Callable
@@ -33,16 +33,16 @@ Bits = npt.NDArray[np.bool_]
 
 
 def evaluate(condition: Condition, rows: pa.Table) -> Bits:
-    """For each row, whether the condition is true; false and unknown are the same here."""
-    held = np.zeros(rows.num_rows, dtype=np.bool_)
+    """Tell for each row if the condition is true; unknown counts as false."""
+    selected = np.zeros(rows.num_rows, dtype=np.bool_)
     for start in range(0, rows.num_rows, _TOGETHER):
         batch = rows.slice(start, _TOGETHER)
-        held[start : start + batch.num_rows] = _bits(_Rows(batch).value(condition.tree))
-    return held
+        selected[start : start + batch.num_rows] = _bits(_Rows(batch).value(condition.tree))
+    return selected
 
 
 class _Rows:
-    """Some rows, and the columns and attributes already taken from them."""
+    """Rows, and the columns and attributes already taken from them."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -89,7 +89,7 @@ def _bits(truths: pa.Array) -> Bits:
 
 
 def _numbers(operand: Any) -> tuple[Any, Any]:
-    # The values of an operand, anything where it is null, and where it is not null.
+    # Values, and where they are valid; what is null has any value.
     if isinstance(operand, pa.Scalar):
         return np.asarray(operand.as_py(), dtype=operand.type.to_pandas_dtype()), np.True_
     values = operand.fill_null(pa.scalar(0, operand.type)).to_numpy(zero_copy_only=False)
@@ -97,7 +97,7 @@ def _numbers(operand: Any) -> tuple[Any, Any]:
 
 
 def _array(values: Any, known: Any) -> pa.Array:
-    # The values where they are known; infinity and not-a-number are unknown, and there is one zero.
+    # Infinity and not-a-number become null, -0.0 becomes 0.0.
     if values.dtype.kind == "f":
         known = known & np.isfinite(values)
         values = values + 0.0

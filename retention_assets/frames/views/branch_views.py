@@ -35,7 +35,7 @@ class Protection:
 
 
 def protection(scopes: ScopeTable) -> Protection:
-    """Ask every live branch, whatever a policy looks at, and every live tag. Marking, checks and the sweep all call this."""
+    """Look at every live branch and tag, whatever a policy looks at. Marking, checks and the sweep all call this."""
     return Protection(scopes.everywhere.latest, in_latest_view(scopes.history, scopes.tags))
 
 
@@ -65,9 +65,9 @@ def references(history: History) -> ScannedReferences:
     found: Bools = objects & history.column(flags(pc.equal(attribute_of(history.log, CLASS), "referenced")))
     if not found.any():
         return ScannedReferences(found)
-    said = attribute_of(history.log, "witness").dictionary_encode()
-    names = said.dictionary.to_pylist()
-    return ScannedReferences(found, [*names, _A_SCAN], history.column(integers(said.indices, len(names)).astype(np.int32)))
+    referrers = attribute_of(history.log, "witness").dictionary_encode()
+    names = referrers.dictionary.to_pylist()
+    return ScannedReferences(found, [*names, _A_SCAN], history.column(integers(referrers.indices, len(names)).astype(np.int32)))
 
 
 # rows per part: the branches with the largest latest views
@@ -83,7 +83,7 @@ BRANCH_ENDS = pa.schema(
     ]
 )
 
-# The columns of what is carried down: SNAPSHOTs, whether a view began without one, transactions since, newest close.
+# columns carried from roots to heads: SNAPSHOTs, whether a view began without one, transactions since, newest close
 _SNAPSHOTS, _BARE, _LATEST, _CLOSED = range(4)
 
 
@@ -163,14 +163,14 @@ BRANCH_VIEWS = pa.schema(
 
 
 def branch_views(log: pa.Table, as_of: datetime, branches: Sequence[str] = ("*",)) -> pa.Table:
-    """The views of a sound log, in its order, seen by the branches that some glob matches; protection looks at all of them."""
+    """Compute the views of a sound log, in its order, on the branches that a glob matches; all branches protect."""
     if not len(log):
         return BRANCH_VIEWS.empty_table()
     return _views(History(in_one_piece(log), micros(as_of)), branches)
 
 
 def view_ends(log: pa.Table, as_of: datetime) -> pa.Table:
-    """For each transaction of a sound log, in its order: its newest view, and when it left the latest one."""
+    """Compute the newest view of each transaction of a sound log, in its order, and when it left the latest view."""
     if not pc.any(pc.is_in(join_chunks(log["type"]).dictionary, pa.array(BRANCHED))).as_py():
         # No view has any of them.
         return pa.table({name: pa.nulls(len(log), BRANCH_VIEWS.field(name).type) for name in ("view", "superseded_at")})
@@ -184,7 +184,7 @@ def _ends(history: History, scope: ScopeColumns) -> dict[str, pa.Array]:
 
 
 def branch_views_and_ends(log: pa.Table, as_of: datetime) -> tuple[pa.Table, pa.Table]:
-    """The views of a sound log, and its branches with the largest latest views: both from one look at its forest."""
+    """Compute the views of a sound log, and its branches with the largest latest views, from one forest."""
     if not len(log):
         return BRANCH_VIEWS.empty_table(), BRANCH_ENDS.empty_table()
     history = History(in_one_piece(log), micros(as_of))

@@ -20,7 +20,7 @@ S = TypeVar("S", bound=np.generic)
 
 
 def topological(parent: Ints) -> tuple[Ints, Bools]:
-    """Rows in an order with parents before children, as near to the given one as that allows; and who hangs on a cycle.
+    """Order rows with parents before children, as near to the given order as that allows; and flag cycles.
 
     A row is delayed until all of its ancestors have appeared. Rows on or behind a cycle are flagged; their order means nothing.
     """
@@ -75,8 +75,8 @@ class Chains:
     ) -> npt.NDArray[S]:
         """Carry values from chain ends to chain starts, children first.
 
-        `at_end` holds what the heads at each chain's end say; `at_start(chains, values)` turns the value at a chain's end into
-        the value at its start; `merge` joins what several children say. Returns the value at each chain's end.
+        `at_end` holds the values of the heads at each chain's end; `at_start(chains, values)` turns the value at a chain's end
+        into the value at its start; `merge` joins the values of several children. Returns the value at each chain's end.
         """
         value = at_end.copy()
         for level in self.levels:

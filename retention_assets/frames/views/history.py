@@ -157,7 +157,7 @@ class History:
 
 
 def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Sequence[str]]:
-    # The row, the rank of the name, and the names of what a list column points with; tags only while they live.
+    # Row and rank of each branch or tag, and their sorted names; tags only while they live.
     lists = join_chunks(log[column])
     rows = pc.list_parent_indices(lists).to_numpy().astype(np.int64)
     encoded = pc.list_flatten(lists).dictionary_encode()
@@ -173,5 +173,5 @@ def _refs(log: pa.Table, column: str, as_of: int | None) -> tuple[Ints, Ints, Se
 
 
 def in_chain(so_far: Counts, flag: Bools, forest: Chains) -> Counts:
-    """How many flagged rows each chain has, from their running count."""
+    """Number of flagged rows in each chain, from their running count."""
     return so_far[forest.last] - so_far[forest.first] + flag[forest.first]

@@ -1,8 +1,7 @@
-"""Latest views once more: computed as naively as can be, to hold marks against.
+"""Independent check of marks against latest views, by a walk back from each head.
 
-Belongs here: a walk back from each head, and which marks it meets. It shares nothing with what decides who is protected, so
-that a fault there is not repeated here. Each transaction is walked over once, however many branches have it.
-Does not belong here: any rule of a policy but the one that lets it select in latest views.
+It shares no code with what decides who is protected, so that a fault there is not repeated here. Each transaction is walked
+over once, however many branches have it.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.policy.realms import realm_of
 
-# What the walk needs of a log.
+# columns of a log that the walk needs
 COLUMNS = ("dataset", "transaction", "ordinal", "parent_ordinal", "type", "status", "heads", "closed_at")
 
 # One row per dataset with marks that its readers need: how many, and one of them with the branch that has it.
@@ -48,7 +47,7 @@ def latest_views(log: pa.Table) -> tuple[npt.NDArray[np.int32], list[str]]:
     walked = np.zeros(len(log), dtype=bool)
     branch_of = np.full(len(log), _NONE, dtype=np.int32)
     for branch, row in enumerate(heads):
-        # Who walked here before went on from here as this walk would.
+        # An earlier walk went on from here as this one would.
         while not walked[row]:
             walked[row] = True
             if committed[row]:
@@ -60,7 +59,7 @@ def latest_views(log: pa.Table) -> tuple[npt.NDArray[np.int32], list[str]]:
 
 
 def without_ended(log: pa.Table, datasets: pa.Table, as_of: datetime) -> pa.Table:
-    """Some sound logs without the branches that are past the age that their datasets give them. `main` never is."""
+    """Remove the branches that are past the age that their dataset gives them; `main` never is."""
     ages = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.select(["dataset", "attributes"]).to_pylist()}
     ages = {name: own for name, own in ages.items() if any(key.endswith(_MAX_REF_AGE) for key in own)}
     if not ages:
@@ -83,7 +82,7 @@ def _is_over(attributes: dict[str, str], branch: str, made: datetime | None, as_
 
 
 def rows_in_views(log: pa.Table) -> pa.Table:
-    """The rows of some sound logs that are in a latest view, by key, each with a branch that has it."""
+    """Return the keys of rows in a latest view, each with a branch that has it."""
     branch_of, branches = latest_views(log)
     there = np.flatnonzero(branch_of != _NONE)
     rows = log.select(["dataset", "transaction"]).take(pa.array(there))
@@ -100,8 +99,8 @@ def needed_marks(
 ) -> pa.Table:
     """Marks (columns of a new mark) that lie in a latest view and may not, by dataset; `views` are the `rows_in_views`.
 
-    A mark may if it says so itself and its policy version is one of `allowed`, or if it purges a realm. One that says that only
-    a ref was left that is over, by a version of `dropping`, is held against what is `remaining`: views without such branches.
+    A mark may if its reason says so and its policy version is one of `allowed`, or if it purges a realm. A mark whose reason is
+    an ended ref, by a version of `dropping`, is checked against the views `remaining` without ended branches.
     """
     versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
     says_over = pc.equal(marks["reason"], Reason.EXPIRED_REF.name).to_pylist()
@@ -127,5 +126,5 @@ def _needed(views: pa.Table, marks: pa.Table, allowed: Collection[tuple[str, int
 
 
 def _keys(table: pa.Table) -> pa.ChunkedArray:
-    # Dataset and transaction as one text. No name holds the character between them.
+    # No name holds the separator.
     return pc.binary_join_element_wise(table["dataset"].cast(pa.string()), table["transaction"], "\0")

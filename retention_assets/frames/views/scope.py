@@ -150,9 +150,7 @@ class ScopeColumns:
 
     @cached_property
     def view_closed_at(self) -> Ints:
-        """Time at which the newest view that holds each transaction got its newest transaction; the latest over the
-        branches.
-        """
+        """Latest time, over the branches, at which the newest view that holds each transaction got its last one."""
         history, forest = self.history, self.history.chains
         closed, total, last = history.closed, history.snapshots_in_chain, forest.last
         committed_so_far = np.cumsum(history.committed, dtype=np.int32)

@@ -1,7 +1,7 @@
-"""Grammar of the `where` language, which lists all that is allowed, one method for each of its rules, and its error messages.
+"""Grammar of the `where` language, the methods that build terms by its rules, and its error messages.
 
-Lark reads with a table and a stack of its own, and each rule is built as soon as its parts are there, so that a text of ten
-thousand parentheses needs no more of Python's stack than a short one.
+Lark keeps a stack of its own and builds each rule as soon as its parts are read, so that ten thousand parentheses do not
+overflow Python's.
 """
 
 import re
@@ -123,18 +123,18 @@ def _lark() -> Lark:
         lexer="contextual",
         start="either",
         transformer=_Phrases(),
-        keep_all_tokens=True,  # for the words of a phrase
+        keep_all_tokens=True,  # messages quote a phrase whole
         g_regex_flags=flags,
     )
 
 
 def _in_words(build: Callable[..., Phrase], _rule: str, pieces: Sequence[_Piece | None], _meta: Any) -> Phrase:
-    there = [piece for piece in pieces if piece is not None]
-    words, end = "", there[0].start_pos
-    for piece in there:
+    present = [piece for piece in pieces if piece is not None]
+    words, end = "", present[0].start_pos
+    for piece in present:
         words += f"{'' if piece.start_pos == end else ' '}{piece}"
         end = piece.end_pos
-    return build(*pieces)._replace(words=words, start_pos=there[0].start_pos or 0, end_pos=end or 0)
+    return build(*pieces)._replace(words=words, start_pos=present[0].start_pos or 0, end_pos=end or 0)
 
 
 def _phrases(pieces: Sequence[_Piece]) -> list[Phrase]:
@@ -147,7 +147,7 @@ def _tested(phrase: Phrase, negation: Token | None) -> Phrase:
 
 @v_args(wrapper=_in_words)
 class _Phrases(Transformer[Token, Phrase]):
-    """One method for each rule, by its name; the arguments are what stands in the rule, word for word."""
+    """One method for each rule of its name; the arguments are the symbols of the rule, in order."""
 
     # Truths.
 
@@ -258,7 +258,7 @@ class _Phrases(Transformer[Token, Phrase]):
 
 
 _COMMENT = "Write comments in the file, after #; between two minus signs put a space."
-SIGNS = {  # of SQL that are not of this language, and what to write instead
+SIGNS = {  # signs of SQL that this language lacks, and what to write instead
     "<=>": "Write IS NULL beside the comparison.",
     "--": _COMMENT,
     "/*": _COMMENT,
@@ -278,7 +278,7 @@ FOREIGN = {
     *("interval", "join", "lambda", "limit", "map", "over", "regexp", "rlike", "select", "similar", "some", "struct"),
     *("table", "union", "values", "when", "where", "with", "drop", "insert", "delete", "update", "create", "alter"),
 }
-# What could have stood there, by the names of the grammar. The signs of arithmetic are left out: they always could.
+# expected input by terminal; signs of arithmetic are left out, because they could always follow
 _WANTED = {
     "TEXT": "a text in single quotes",
     "TARGET": ", ".join(TARGETS).upper(),
@@ -296,7 +296,7 @@ _WANTED = {
 _TESTS = {"COMPARISON", "IN", "BETWEEN", "LIKE", "IS"}
 _NO_MEANING = "words, values and signs of a condition"
 
-# Any text falls into such pieces; only that one is cut out at which the grammar stopped.
+# the piece of a text at which the grammar stopped
 _PIECE = re.compile(
     rf"""
       (?P<number> \.?[0-9][\w.]* )

@@ -46,7 +46,7 @@ COLUMNS = {
     "archived_at": Kind.INSTANT,
 }
 
-# Columns of few values. Compared with anything else one is unequal in every row, and `<>` would select them all.
+# Columns with a fixed set of values. Any other value equals no row, and `<>` would select them all.
 VALUES = {
     "type": ("SNAPSHOT", "APPEND", "UPDATE", "DELETE", "RECORD", "OBJECT"),
     "status": ("OPEN", "COMMITTED", "ABORTED"),
@@ -130,7 +130,7 @@ _ESCAPED = re.compile(r"['\\](['\\])")  # the grammar lets both of them stand in
 
 def number(sign: str, digits: str) -> Literal:
     if not digits.isdecimal():
-        decimal = float(sign + digits) + 0.0  # which makes one zero of the two
+        decimal = float(sign + digits) + 0.0  # turns -0.0 into 0.0
         if not math.isfinite(decimal):
             raise InvalidValue(f"{quote(digits)} is too large", "a decimal number below 1.8e308")
         return Literal(Kind.DECIMAL, decimal)
@@ -165,24 +165,24 @@ def escaping(text: str) -> str:
 
 
 def pattern(text: str, escape: str) -> Literal:
-    """A pattern with a backslash as its escape, whichever the person chose."""
+    """Rewrite a pattern to escape with a backslash, whichever character the person chose."""
     if len(text) > _LONGEST_PATTERN:
         raise InvalidValue(f"a pattern of {len(text)} characters", f"at most {_LONGEST_PATTERN}")
-    made, rest = "", iter(text)
+    escaped, rest = "", iter(text)
     for char in rest:
         if char != escape:
-            made += BACKSLASH * 2 if char == BACKSLASH else char
+            escaped += BACKSLASH * 2 if char == BACKSLASH else char
             continue
         char = next(rest, "")
         if char not in ("%", "_", escape):
             what = f"{quote(escape + char)} in the pattern escapes nothing"
             raise InvalidValue(what, f"%, _ or {escape} after {escape}", f"Write {escape}{escape} for a plain {escape}.")
-        made += verbatim(char)
-    return Literal(Kind.TEXT, made)
+        escaped += verbatim(char)
+    return Literal(Kind.TEXT, escaped)
 
 
 def verbatim(text: str) -> str:
-    """A text as a pattern that matches just itself."""
+    """Escape a text to a pattern that matches just this text."""
     return "".join(BACKSLASH + char if char in "%_\\" else char for char in text)
 
 
@@ -201,7 +201,7 @@ CASTS = {
     Kind.INSTANT: (Kind.INSTANT, Kind.INTEGER),  # whole seconds since 1970
     Kind.TRUTH: (Kind.TRUTH,),
 }
-# Function of one argument: what it takes, and what it yields; none is the kind that it was given.
+# function of one argument: the kinds it takes, and the kind it returns (None: that of its argument)
 PLAIN: dict[str, tuple[tuple[Kind, ...], Kind | None]] = {
     "lower": ((Kind.TEXT,), Kind.TEXT),
     "upper": ((Kind.TEXT,), Kind.TEXT),
@@ -225,7 +225,7 @@ class Phrase(NamedTuple):
     term: Term
     depth: int = 1
     nodes: int = 1
-    inside: int = 0  # of how many parentheses, NOTs and minuses at most, counted from its innermost part
+    inside: int = 0  # deepest nesting of parentheses, NOTs and minuses
     words: str = ""
     start_pos: int = 0
     end_pos: int = 0
@@ -260,7 +260,7 @@ def applied(op: str, kind: Kind, phrases: Sequence[Phrase]) -> Phrase:
 
 
 def joined(op: str, phrases: Sequence[Phrase]) -> Phrase:
-    """Conditions under one `and` or `or`, however they were bracketed."""
+    """Join conditions by `and` or `or` into one flat term, however they were bracketed."""
     terms: list[Term] = []
     parts: list[Phrase] = []
     for phrase in phrases:
@@ -288,7 +288,7 @@ def _too_deep() -> NoReturn:
     raise InvalidValue("is nested too deep", f"at most {DEEPEST} levels")
 
 
-# --- Whether their kinds fit -----------------------------------------------------------------------------------------
+# --- Kinds -----------------------------------------------------------------------------------------------------------
 
 
 def need_kind(phrase: Phrase, kinds: Sequence[Kind], where: str) -> None:
@@ -313,7 +313,7 @@ def need_plain(phrases: Sequence[Phrase]) -> None:
 
 
 def need_known(phrases: Sequence[Phrase]) -> None:
-    """Refuse a type or a status that does not exist, and a text that no attribute is: it is a typo."""
+    """Refuse a type, a status or a text of an attribute that cannot occur: it is a typo."""
     terms = [phrase.term for phrase in phrases]
     if any(isinstance(term, Attribute) for term in terms):
         for text in (term.value for term in terms if isinstance(term, Literal) and term.value in _NO_ATTRIBUTES):
@@ -360,7 +360,7 @@ def _as_instant(phrase: Phrase) -> Phrase:
 
 
 def as_decimal(phrase: Phrase) -> Phrase:
-    """An integer beside a decimal becomes one in the tree itself, so that nobody evaluates a mixture."""
+    """Cast an integer in the tree itself, so that no evaluator meets mixed numbers."""
     if phrase.kind is Kind.DECIMAL:
         return phrase
     if isinstance(phrase.term, Literal):

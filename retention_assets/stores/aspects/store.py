@@ -164,7 +164,7 @@ class AspectsStore(DatabaseStore[AspectsSettings]):
             return [SweptTarget(one.transaction, Outcome.FAILED, error=str(fault)) for one in targets]
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """In an empty table the state is unknown."""
+        """Compare with the rows that are there; in an empty table every state is unknown."""
         entity, aspect = key_of(self.name, dataset)
         rows = {one.transaction: row for one in targets if (row := row_of(one.transaction, entity)) is not None}
         with self.database.reading() as connection:

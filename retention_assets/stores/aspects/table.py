@@ -190,8 +190,8 @@ class AspectsTable:
 
     def of_urns(self, urns: Sequence[str], aspect: str) -> ColumnElement[bool]:
         # one parameter, however many urns, where a database takes an array
-        mine = self.urn == any_(cast(list(urns), ARRAY(Text))) if self.dialect == "postgresql" else self.urn.in_(urns)
-        return and_(self.aspect == aspect, mine)
+        is_of_urns = self.urn == any_(cast(list(urns), ARRAY(Text))) if self.dialect == "postgresql" else self.urn.in_(urns)
+        return and_(self.aspect == aspect, is_of_urns)
 
     def read_versions(self, connection: Connection, urns: Sequence[str], aspect: str) -> dict[str, UrnRows]:
         versions_by_urn: dict[str, dict[int, tuple[int | str, int]]] = {}
@@ -203,15 +203,15 @@ class AspectsTable:
         return {urn: UrnRows(versions) for urn, versions in versions_by_urn.items()}
 
     def among(self, keys: Iterable[Key]) -> ColumnElement[bool]:
-        """Match the rows of these entities and aspects, and perhaps others, by ranges of the key where the database can walk
-        one.
-        """
+        """Match the rows of these entities and aspects, and perhaps others; by ranges of the key where the database can."""
         aspects: dict[str, list[str]] = {}
         for entity, aspect in keys:
             aspects.setdefault(entity, []).append(aspect)
         if "" in aspects or len(aspects) > _MOST_ENTITIES:
-            return self.aspect.in_(sorted({one for some in aspects.values() for one in some})) if aspects else true()
-        return or_(*(and_(self._of_entity(entity), self.aspect.in_(sorted(some))) for entity, some in sorted(aspects.items())))
+            return self.aspect.in_(sorted({one for names in aspects.values() for one in names})) if aspects else true()
+        return or_(
+            *(and_(self._of_entity(entity), self.aspect.in_(sorted(names))) for entity, names in sorted(aspects.items()))
+        )
 
     def _of_entity(self, entity: str) -> ColumnElement[bool]:
         first = f"{PREFIX}{entity}:"

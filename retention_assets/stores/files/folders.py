@@ -68,12 +68,14 @@ class FolderLayout:
         _check("transaction", transaction, transaction)
         if "/" in transaction:
             raise Refused(f"The transaction {quote(transaction)} holds a /, so its folder would be another's. {_REMEDY}")
-        found = tuple("/".join(self.segments).format(dataset=name, transaction=transaction).split("/"))
-        if found[0] == IDENTITY:
-            raise Refused(f"The folder {quote('/'.join(found))} has the name of the file by which the root is known. {_REMEDY}")
-        if not {"", ".", ".."}.isdisjoint(found):
-            raise Refused(f"The folder {quote('/'.join(found))} does not lie plainly below the root. {_REMEDY}")
-        return found
+        folder = tuple("/".join(self.segments).format(dataset=name, transaction=transaction).split("/"))
+        if folder[0] == IDENTITY:
+            raise Refused(
+                f"The folder {quote('/'.join(folder))} has the name of the file by which the root is known. {_REMEDY}"
+            )
+        if not {"", ".", ".."}.isdisjoint(folder):
+            raise Refused(f"The folder {quote('/'.join(folder))} does not lie plainly below the root. {_REMEDY}")
+        return folder
 
     def parent(self, dataset: str) -> Folder:
         """Return the segments of the folder above a dataset's transactions; empty where that is the root."""

@@ -100,9 +100,7 @@ class FilesLog:
         return joined_lines(lines_of_all(holding))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Group datasets that share files, directly or through others, so that each file is read once. Small groups are merged,
-        because every question lists all files.
-        """
+        """Group datasets that share files, also through others, so that each file is read once; merge small groups."""
         first = {dataset: dataset for dataset in datasets}
 
         def root(dataset: str) -> str:

@@ -239,16 +239,16 @@ class _SliceCache:
             return kept
         key = file, whole
         stays = is_settled(file)
-        made = make()
-        if stays and made.bytes <= _KEPT_BYTES:
+        slice_ = make()
+        if stays and slice_.bytes <= _KEPT_BYTES:
             with self._lock:
                 # another thread may have added it meanwhile
                 if key not in self._slices:
-                    self._slices[key] = made
-                    self._room -= made.bytes
+                    self._slices[key] = slice_
+                    self._room -= slice_.bytes
                 while self._room < 0:
                     self._room += self._slices.popitem(last=False)[1].bytes
-        return made
+        return slice_
 
 
 _cache = _SliceCache(_KEPT_BYTES)

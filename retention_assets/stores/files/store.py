@@ -75,7 +75,7 @@ class FilesStore:
         return self.log.datasets()
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
-        """Keep datasets of the same files together."""
+        """Group datasets of the same files."""
         return self.log.shares(datasets)
 
     def read(self, datasets: Sequence[str], only: Only | None = None) -> pa.Table:  # noqa: ARG002 - it is read whole
@@ -86,9 +86,7 @@ class FilesStore:
         return pa.concat_tables([lines, pa.Table.from_pylist(faults, LINES)]) if faults else lines
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
-        """Hash the files that mention each dataset. The token changes when `versions` is set to delete, so that what was hidden
-        is marked.
-        """
+        """Hash the files that mention each dataset, and `versions: delete`, by which hidden transactions are marked again."""
         tokens = self.log.tokens(datasets)
         return {name: f"{token}+versions" for name, token in tokens.items()} if self.settings.deletes_versions else tokens
 

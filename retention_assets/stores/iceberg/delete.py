@@ -67,8 +67,8 @@ class ExactFileIO(FileIO):
     def _of(self, location: str) -> FileIO:
         scheme = location.partition(":")[0] if ":" in location else ""
         if scheme not in self._by_scheme:
-            found = load_file_io(self._plain, location)
-            self._by_scheme[scheme] = LiteralFileIO(self._plain) if type(found) is PyArrowFileIO else found
+            io = load_file_io(self._plain, location)
+            self._by_scheme[scheme] = LiteralFileIO(self._plain) if type(io) is PyArrowFileIO else io
         return self._by_scheme[scheme]
 
 
@@ -109,7 +109,7 @@ class RemovedFiles:
 
 @dataclass(frozen=True)
 class Border:
-    """Limits of a table's own files: its fence, and files inside of it that other tables have, with their names."""
+    """Decides which files are a table's own: those inside its fence that no other table claims. `claims` has the claimants."""
 
     io: FileIO
     fence: TableFence

@@ -65,6 +65,6 @@ class IcebergSettings(StoreSettings):
         named = [self.catalog[key] for key in ("uri", "warehouse", "s3.endpoint") if key in self.catalog]
         if "s3.endpoint" in self.catalog:
             # buckets are where their server is
-            named = [one for one in named if not one.lower().startswith(("s3:", "s3a:"))]
+            named = [address for address in named if not address.lower().startswith(("s3:", "s3a:"))]
         # a server's name for a warehouse is no address; its endpoint is
-        return tuple(one for one in named if one.startswith(("/", "sqlite")) or has_scheme(one))
+        return tuple(address for address in named if address.startswith(("/", "sqlite")) or has_scheme(address))

@@ -76,9 +76,9 @@ def open_file_system(place: str) -> tuple[FileSystem, str]:
         except InvalidValue as unknown:
             raise Refused(f"The place {mask_secrets(place)} {unknown.what}. {unknown.remedy}") from None
         # some drivers connect in their constructor and raise anything
-        [said, *_] = str(fault).splitlines() or [""]
+        [line, *_] = str(fault).splitlines() or [""]
         raise Refused(
-            f"The file system of {mask_secrets(place)} cannot be opened: {type(fault).__name__}: {mask_text(said)}."
+            f"The file system of {mask_secrets(place)} cannot be opened: {type(fault).__name__}: {mask_text(line)}."
             " Is it reachable, and is what its driver needs installed here?"
         ) from fault
     if is_s3(fs):
@@ -109,8 +109,8 @@ def parse_time(value: Any) -> datetime:
             pass
     from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
-    found: datetime = parse_timestamp(value)
-    return found
+    time: datetime = parse_timestamp(value)
+    return time
 
 
 def _bound_waiting(fs: FileSystem) -> None:

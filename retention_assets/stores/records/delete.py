@@ -195,7 +195,7 @@ class UnitRun(GuardedDelete[Target, str]):
         return or_(condition(rows, going) if going else false(), false() if orphans is None or not gone else orphans)
 
     def _check_done(self, connection: Connection, undone: Sequence[tuple[TableRows, ColumnElement[bool]]]) -> None:
-        """Raise WriteFailed where a trigger, or anything else, left rows unchanged."""
+        # A trigger, or anything else, may have left rows unchanged.
         if self.action.undone is None:
             looks = (partial(has_rows, connection, rows.table, condition) for rows, condition in undone)
             self.cascades.check_gone(connection, *looks)
@@ -279,10 +279,10 @@ def postpone_expiry(tables: RecordTables, within: datetime, until: datetime) -> 
     """Postpone what would expire by `within` to `until`. No time becomes earlier."""
 
     def earlier(rows: TableRows, ids: Sequence[str], until: datetime = until) -> ColumnElement[bool]:
-        time, mine = _Time.of(rows), rows.key.exactly(ids)
+        time, matches = _Time.of(rows), rows.key.exactly(ids)
         if rows is tables.root:
-            return and_(mine, time.value <= time.bound(within), time.value < time.bound(until))
-        return and_(mine, or_(time.column.is_(None), time.value < time.bound(until)))
+            return and_(matches, time.value <= time.bound(within), time.value < time.bound(until))
+        return and_(matches, or_(time.column.is_(None), time.value < time.bound(until)))
 
     def statement(rows: TableRows, ids: Sequence[str]) -> Update:
         return _Time.of(rows).becomes(until).where(earlier(rows, ids))

@@ -176,7 +176,7 @@ def _lines_of_rows(rows: pa.Table, datasets: pa.Array) -> pa.Table:
     # each column is one array, so that it is not copied
     size, given = len(rows), {name: join_chunks(rows[name]) for name in rows.column_names}
     del rows
-    made = {
+    columns = {
         "dataset": datasets,
         "transaction": given["transaction"],
         "parent_given": pa.repeat(True, size),
@@ -185,9 +185,9 @@ def _lines_of_rows(rows: pa.Table, datasets: pa.Array) -> pa.Table:
         **{name: given[name] for name in TIMES if name in given},
     }
     if names := [name for name in ATTRIBUTE_COLUMNS if name in given]:
-        made["attributes"] = attribute_map({name: given[name] for name in names})
-    nothing = {field.type: pa.nulls(size, field.type) for field in LINES if field.name not in made}
-    return pa.table([made.get(field.name, nothing.get(field.type)) for field in LINES], schema=LINES)
+        columns["attributes"] = attribute_map({name: given[name] for name in names})
+    nothing = {field.type: pa.nulls(size, field.type) for field in LINES if field.name not in columns}
+    return pa.table([columns.get(field.name, nothing.get(field.type)) for field in LINES], schema=LINES)
 
 
 def _fault_lines(datasets: Collection[str], fault: str) -> pa.Table:

@@ -143,7 +143,7 @@ class RecordsStore(DatabaseStore[RecordsSettings]):
     def find_postponable(
         self, dataset: str, within: datetime, archived_types: Collection[str], is_held: Callable[[str], bool] | None
     ) -> Iterator[list[Target]]:
-        """Yield a thousand at a time."""
+        """Yield them by the thousand."""
         if not self._has(dataset):
             return
         query = select_expiring(self.tables, self._realm_of(dataset), within, archived_types, all_=is_held is not None)
@@ -168,7 +168,7 @@ class RecordsStore(DatabaseStore[RecordsSettings]):
         return [ExpiryCount(kind, count, int(unfinished), int(other)) for kind, count, unfinished, other in rows if count]
 
     def remains(self, dataset: str, targets: Sequence[Target]) -> Mapping[str, Remains]:
-        """The root goes last."""
+        """Go by the root, which is deleted last."""
         if not self._has(dataset):
             return {}
         names = [one.transaction for one in targets]

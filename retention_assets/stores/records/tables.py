@@ -173,8 +173,8 @@ class Key:
 
     @property
     def _element(self) -> TypeEngine[Any]:
-        found = next((element for known, _, element in _TYPES if isinstance(self.column.type, known)), None)
-        return found if found is not None else self.column.type
+        element_type = next((element for known, _, element in _TYPES if isinstance(self.column.type, known)), None)
+        return element_type if element_type is not None else self.column.type
 
     @property
     def _read(self) -> Callable[[str], Any]:
@@ -333,11 +333,11 @@ class _Inspection:
         Rows of a root that is its own child would be deleted with another root, and nobody would check them.
         """
         with self.database.reading() as connection:
-            mine, *places = places_on(connection, [root.table, *(rows.table for rows in children)])
+            root_place, *places = places_on(connection, [root.table, *(rows.table for rows in children)])
         seen = set[tuple[Place, str]]()
         for place, rows in zip(places, children, strict=True):
             key = rows.key.column.name
-            if place == mine:
+            if place == root_place:
                 raise Refused(
                     f"The table {rows.table.fullname} among the children of the store {self.settings.name} is the root's table"
                     f" {root.table.fullname} itself, and rows of other units of work would be deleted from it. Name tables"
