@@ -133,7 +133,7 @@ def _kept(folder: Path, settings: Settings, console: Console, rescued: Mapping[s
     with open_ledger(settings.ledger) as ledger:
         spared = ledger.marks.table(statuses=["SPARED"]).select(["dataset", "transaction", "why"]).to_pylist()
     rows = [(row["dataset"], row["transaction"], row["why"]) for row in spared]
-    console.print(table("Marked, and needed again when the sweep looked", ("dataset", "transaction", "why"), rows))
+    console.print(table("Marked, but still needed", ("dataset", "transaction", "why"), rows))
     now = ice.rows_of(folder)
     orphans = ice.orphans_left(folder)
     lost = {name for name, count in read_back.items() if now.get(name) != count}

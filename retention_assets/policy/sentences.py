@@ -169,7 +169,8 @@ def _after(policy: Policy) -> str:
     wait = f"Marks are swept {policy.grace.words()} later" if policy.grace else "Marks are swept at once, without grace"
     if sweep.mode == "ttl":
         return f"{wait}, by handing expiry to the store."
-    return f"{wait}, {sweep.batch} at a time over {sweep.parallelism} at once, every {sweep.every.words()}."
+    pause = f", {sweep.every.words()} apart" if sweep.every else ""
+    return f"{wait}, in batches of {sweep.batch}, {sweep.parallelism} in parallel{pause}."
 
 
 def _listed(words: Sequence[str], joint: str = "and") -> str:

@@ -172,7 +172,7 @@ def test_numbers_agree_with_their_nouns(number: int, words: str) -> None:
     assert words in sentence(policy_of({"select": {"beyond": {"views": number}}}))
 
 
-TAIL = "500 at a time over 8 at once, every 1 second."
+TAIL = "in batches of 500, 8 in parallel, 1 second apart."
 GOLDEN = {
     "aborted": "Marks aborted transactions of the datasets lake/*, when they closed (unfinished ones: were opened) more than 1 day ago. "
     f"Latest views are never touched. Marks are swept 1 day later, {TAIL}",
