@@ -137,22 +137,25 @@ class GuardedDelete(ABC, Generic[Item, State]):
             swept = {target.transaction: target for done in threads.map(self._part, parts) for target in done}
         if blocked := [name for part in parts for name in part if name in self._blocked]:
             sleep(_PAUSE)
-            swept |= {target.transaction: target for target in self._once_more(blocked)}
+            # among them may be one that fails for good, which must not keep the others
+            again = self._once_more(blocked) or self._by_halves(blocked, self._try(blocked, Attempt.PIECE))
+            swept |= {target.transaction: target for target in again}
         return [*swept.values()]
 
     def _part(self, names: Sequence[str]) -> list[SweptTarget]:
         done = self._try(names, Attempt.FIRST)
-        if isinstance(done, RowsLocked):
-            # skipping locked rows may need a right that the user lacks: then go on in pieces
-            done = self._once_more(names) or done
-        return self._halve(names, done, _LockWaits(self.most_waits)) if isinstance(done, WriteFailed) else done
+        # skipping locked rows may need a right that the user lacks: then go on in pieces
+        if isinstance(done, RowsLocked) and (again := self._once_more(names)):
+            return again
+        return self._by_halves(names, done)
 
     def _once_more(self, names: Sequence[str]) -> list[SweptTarget]:
         # empty if it fails for another reason than concurrent transactions
         done = self._try(names, Attempt.SKIPPING)
-        if not isinstance(done, WriteFailed):
-            return done
-        return self._halve(names, done, _LockWaits(self.most_waits)) if _is_contention(done) else []
+        return [] if isinstance(done, WriteFailed) and not _is_contention(done) else self._by_halves(names, done)
+
+    def _by_halves(self, names: Sequence[str], done: list[SweptTarget] | WriteFailed) -> list[SweptTarget]:
+        return self._halve(names, done, _LockWaits(self.most_waits)) if isinstance(done, WriteFailed) else done
 
     def _halve(self, names: Sequence[str], fault: WriteFailed, waits: "_LockWaits") -> list[SweptTarget]:
         waits.left = max(0, waits.left - isinstance(fault, RowsLocked))
