@@ -182,6 +182,21 @@ class ForeignDatabase:
                 " settings, and that it is up."
             ) from error
 
+    def column(self, table: Table, name: str, remedy: str = "Name one of them in the settings.") -> Column[Any]:
+        """Return a column of a table. Raises Refused if there is none of that name."""
+        if name not in table.columns:
+            raise Refused(
+                f"The table {table.fullname} of the store {self.store} has no column {name}. It has"
+                f" {', '.join(table.columns.keys())}. {remedy}"
+            )
+        return table.columns[name]
+
+    def wrong_type(self, column: Column[Any], what: str, expected: str) -> Refused:
+        return Refused(
+            f"The column {column.name} of the table {column.table.fullname} of the store {self.store} {what}; expected"
+            f" {expected}. Name another column in the settings."
+        )
+
     def message(self, error: Exception) -> str:
         remedy = " Or write `row_security: mine` in the store, if its policies say which rows are the store's."
         return driver_message(error) + (remedy if self.row_security and hides_rows(error) else "")

@@ -289,7 +289,7 @@ def tables_of(database: ForeignDatabase, settings: RecordsSettings) -> RecordTab
     log_columns = {name: inspection.column(root.table, column) for name, column in columns.items() if column is not None}
     for name in TIMES:
         if name in log_columns:
-            inspection.check_time(root.table, log_columns[name])
+            inspection.check_time(log_columns[name])
     inspection.check_children(root, children)
     return RecordTables(database.dialect, root, tuple(children), log_columns)
 
@@ -305,9 +305,9 @@ class _Inspection:
         expires = None
         if self.settings.ttl:
             expires = self.column(table, self.settings.ttl.column)
-            self.check_time(table, expires)
+            self.check_time(expires)
             if _is_day(expires):
-                raise self._refusal(table, expires, "is a day, and what expires does so at an instant", "a timestamp")
+                raise self.database.wrong_type(expires, "is a day, and what expires does so at an instant", "a timestamp")
             if not expires.nullable:
                 # a time could be set and never cleared; MariaDB may even turn null into the present
                 raise Refused(
@@ -316,16 +316,12 @@ class _Inspection:
                 )
         owner = self.column(table, key)
         if self.database.dialect != "sqlite" and isinstance(owner.type, NullType):
-            raise self._refusal(table, owner, "is of a type that is not known here", "a text, a number or a UUID as the key")
+            expected = "a text, a number or a UUID as the key"
+            raise self.database.wrong_type(owner, "is of a type that is not known here", expected)
         return TableRows(table, Key(owner, self.database.dialect), expires)
 
     def column(self, table: Table, name: str) -> Column[Any]:
-        if name not in table.columns:
-            raise Refused(
-                f"The table {table.fullname} of the store {self.settings.name} has no column {name}. It has"
-                f" {', '.join(table.columns.keys())}. Name one of them in the settings, or add it to the table."
-            )
-        return table.columns[name]
+        return self.database.column(table, name, "Name one of them in the settings, or add it to the table.")
 
     def check_children(self, root: TableRows, children: Sequence[TableRows]) -> None:
         """Refuse the root among its own children, and a child twice, however the settings spell them.
@@ -350,16 +346,10 @@ class _Inspection:
                 )
             seen.add((place, key))
 
-    def check_time(self, table: Table, column: Column[Any]) -> None:
+    def check_time(self, column: Column[Any]) -> None:
         """Refuse a column that holds no times. On SQLite this only shows when it is read."""
         if self.database.dialect != "sqlite" and not isinstance(column.type, DateTime | Date):
-            raise self._refusal(table, column, f"is of the type {column.type}", "a timestamp")
-
-    def _refusal(self, table: Table, column: Column[Any], what: str, expected: str) -> Refused:
-        return Refused(
-            f"The column {column.name} of the table {table.fullname} of the store {self.settings.name} {what}; expected"
-            f" {expected}. Name another column in the settings."
-        )
+            raise self.database.wrong_type(column, f"is of the type {column.type}", "a timestamp")
 
 
 def missing_indexes(database: ForeignDatabase, tables: RecordTables) -> Iterator[str]:

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 from sqlalchemy import (
     BigInteger,
-    Column,
     ColumnElement,
     Connection,
     DateTime,
@@ -179,19 +178,20 @@ class DatabaseObjects:
     def columns(self) -> ObjectColumns:
         """Reflect the table. Raises Refused if it, or a column, is not there or of another type."""
         table, dialect = table_of(self.database, self.table.table), self.database.dialect
-        column, created = self._column(table, self.table.key), self._column(table, self.table.created_at)
+        column = self.database.column(table, self.table.key)
+        created = self.database.column(table, self.table.created_at)
         if dialect != "sqlite":
             if isinstance(column.type, NullType):
-                raise self._refusal(column, "is of a type that is not known here", "a text, a number or a UUID")
+                raise self.database.wrong_type(column, "is of a type that is not known here", "a text, a number or a UUID")
             if not isinstance(created.type, DateTime):
-                raise self._refusal(created, f"is of the type {created.type}", "a timestamp")
+                raise self.database.wrong_type(created, f"is of the type {created.type}", "a timestamp")
         key = Key(column, dialect)
         # Same reading of times as in the `records` store.
         time = RecordTables(dialect, TableRows(table, key), (), {"created_at": created}).time("created_at")
-        texts = {role: attribute_text(self._column(table, name), dialect) for role, name in self.derived}
+        texts = {role: attribute_text(self.database.column(table, name), dialect) for role, name in self.derived}
         columns = {"key": key.text, "created_at": time, **texts}
         if self.table.size is not None:
-            size = self._column(table, self.table.size)
+            size = self.database.column(table, self.table.size)
             columns["size"] = size if dialect == "sqlite" else cast(size, BigInteger)
         schema = pa.schema([OBJECTS.field(name).with_nullable(True) for name in columns])
         query = select(*(given.label(name) for name, given in columns.items())).where(column.is_not(None))
@@ -214,20 +214,6 @@ class DatabaseObjects:
             bounds = connection.execute(query, {"schema": schema, "name": name, "key": key}).scalar() or []
         inner = bounds[1:-1]
         return list(dict.fromkeys(inner[len(inner) * number // wanted] for number in range(1, wanted))) if inner else []
-
-    def _column(self, table: Table, name: str) -> Column[Any]:
-        if name not in table.columns:
-            raise Refused(
-                f"The table {table.fullname} of the store {self.database.store} has no column {name}. It has"
-                f" {', '.join(table.columns.keys())}. Name one of them in the settings."
-            )
-        return table.columns[name]
-
-    def _refusal(self, column: Column[Any], what: str, expected: str) -> Refused:
-        return Refused(
-            f"The column {column.name} of the table {self.table.table} of the store {self.database.store} {what}; expected"
-            f" {expected}. Name another column in the settings."
-        )
 
     def _batches(self, query: Select[Any], rows: ObjectColumns) -> Iterator[pa.RecordBatch]:
         for batch in self._refusing(self.database.batches(query, rows.schema)):
