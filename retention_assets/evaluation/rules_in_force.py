@@ -259,7 +259,7 @@ def load_rulebook(
     entries = [as_loaded(item) for item in items_of(files)]
     present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
     decisions = ledger.policy_book.load(
-        entries, actor, settings.overwrite_user_policies, _aspects(settings), present, _names_of_files(settings)
+        entries, actor, settings.overwrite_user_policies, aspects_stores(settings), present, _names_of_files(settings)
     )
     ledger.holds.note_files(files.holds, actor, folders)
     return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record, files, folders))
@@ -274,9 +274,8 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
     files = read_policies(settings)
     if unaccepted := _unaccepted_rulebook(ledger, ledger, files, settings):
         return unaccepted
-    entries = [as_loaded(item) for item in items_of(files)]
     newest = ledger.policy_book.newest()
-    decisions = compare(newest, entries, settings.overwrite_user_policies, _aspects(settings))
+    decisions = compare_with_files(newest, files, settings, settings.overwrite_user_policies)
     written = (decision.written("", as_of) for decision in decisions if decision.outcome is LoadOutcome.WRITTEN)
     book = {entry.name: entry for entry in (*newest, *written)}
     removed = {decision.name for decision in decisions if decision.revokes}
@@ -287,7 +286,7 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
 
 def rulebook_of_files(ledger: Ledger, settings: Settings, files: Policies, as_of: datetime) -> Rulebook:
     """Foresee the book if these files were all of it."""
-    decisions = compare(ledger.policy_book.newest(), [as_loaded(item) for item in items_of(files)], True, _aspects(settings))
+    decisions = compare_with_files(ledger.policy_book.newest(), files, settings, overwrite=True)
     book = (
         decision.written("", as_of) if decision.outcome is LoadOutcome.WRITTEN else decision.stored
         for decision in decisions
@@ -300,7 +299,12 @@ def read_policies(settings: Settings) -> Policies:
     return load_policies(settings.policies, settings.branches, settings.needing_grace, settings.branches)
 
 
-def _aspects(settings: Settings) -> list[str]:
+def compare_with_files(newest: Sequence[Stored], files: Policies, settings: Settings, overwrite: bool) -> list[BookDecision]:
+    """Decide what loading the files would do to the book."""
+    return compare(newest, [as_loaded(item) for item in items_of(files)], overwrite, aspects_stores(settings))
+
+
+def aspects_stores(settings: Settings) -> list[str]:
     return [store.name for store in settings.stores if isinstance(store, AspectsSettings)]
 
 
@@ -371,7 +375,7 @@ def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) 
 
 def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], environment: Environment) -> list[str]:
     """Warn of entries whose entity or aspect occurs in no row of the `aspects` stores: it is probably misspelt."""
-    stores = {store.name for store in environment.settings.stores if isinstance(store, AspectsSettings)}
+    stores = aspects_stores(environment.settings)
     names = [name.partition("/")[2] for store, own in by_store(datasets).items() if store in stores for name in own]
     known = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
     if not names:

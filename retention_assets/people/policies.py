@@ -19,6 +19,8 @@ from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.preview import as_json
 from retention_assets.evaluation.rules_in_force import (
     RulesInForce,
+    aspects_stores,
+    compare_with_files,
     items_of,
     load_rulebook,
     read_policies,
@@ -47,7 +49,7 @@ from retention_assets.people.operation import (
 )
 from retention_assets.people.output import echo
 from retention_assets.policy import datahub
-from retention_assets.policy.book import BookDecision, Stored, as_loaded, compare, item_of, sentence_of
+from retention_assets.policy.book import BookDecision, Stored, item_of, sentence_of
 from retention_assets.policy.language import Policies, load_policies, may_be_about, policy_schema
 from retention_assets.policy.model import INDEPENDENT, visibility_sentence
 from retention_assets.policy.sentences import count, hold_sentence, sentence
@@ -199,14 +201,10 @@ def _without_branches(policies: Policies, settings: Settings) -> list[tuple[str,
 
 
 def _entry_notes(policies: Policies, environment: Environment) -> list[tuple[str, str]]:
-    if not policies.entries or not (aspects := _aspects(environment.settings)):
+    if not policies.entries or not (aspects := aspects_stores(environment.settings)):
         return []
     names = list_datasets(environment).names
     return [(" and ".join(aspects), text) for text in warn_of_unknown(policies.entries, names, environment)]
-
-
-def _aspects(settings: Settings) -> list[str]:
-    return [store.name for store in settings.stores if store.kind == "aspects"]
 
 
 @examples("retention schema > policies/schema.json")
@@ -276,11 +274,8 @@ def show_book(request: Request, environment: Environment) -> Result:
         stored = ledger.policy_book.newest() if ledger else []
         orphaned = ledger.policy_book.orphaned() if ledger else []
         notes = what_is_missing(environment, ledger, policies=True)
-    decisions: list[BookDecision] = []
     # Without a book there is nothing that files could differ from.
-    if ledger and files:
-        loaded, aspects = [as_loaded(item) for item in items_of(files)], _aspects(settings)
-        decisions = compare(stored, loaded, settings.overwrite_user_policies, aspects)
+    decisions = compare_with_files(stored, files, settings, settings.overwrite_user_policies) if ledger and files else []
     rows = _book_rows(stored, decisions, orphaned)
     return Result(
         data={"entries": rows, "orphaned": [vars(each) for each in orphaned]},
