@@ -126,12 +126,27 @@ def write_past_ledger(ledger: Ledger, statement: str | Update) -> int:
         return connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
 
 
+EXPIRED = "UPDATE leases SET expires_at = taken_at"
+
+
 def change_leases(ledger: Ledger, statement: str | Update) -> int:
     """Leases as they would be later, or somebody else's: changed and sealed, so that the record is as it was written."""
     with ledger.database.engine.execution_options(ledger_writes=True).begin() as connection:
         rows = connection.execute(text(statement) if isinstance(statement, str) else statement).rowcount
         seal_rows(connection, LEASE_PARTS if "lease_parts" in str(statement) else LEASES)
         return rows
+
+
+def lose_lease(ledger: Ledger, lease: Lease, loss: str) -> str:
+    """Give up a lease, let it expire, or let another take it then. Returns what is said of who has it."""
+    if loss == "given up":
+        ledger.leases.give_up([lease])
+    else:
+        change_leases(ledger, EXPIRED)
+    if loss != "taken":
+        return "nobody has taken it since"
+    take_lease(ledger, lease.dataset, "second")
+    return "second has taken it since"
 
 
 # What nothing is other after.

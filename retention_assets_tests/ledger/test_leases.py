@@ -29,17 +29,19 @@ from retention_assets.ledger.schema import LEASE_PARTS, LEASES, TASK_PROGRESS
 from retention_assets.policy.model import Hold
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (
+    EXPIRED,
     LATER,
     T0,
     candidates,
     change_leases,
     ids,
+    lose_lease,
     plan_of,
     statuses,
     take_lease,
     write_past_ledger,
 )
-from retention_assets_tests.ledger.test_sweeps import EXPIRED, Write, begins, finishes, plans, settles, spares
+from retention_assets_tests.ledger.test_sweeps import Write, begins, finishes, plans, settles, spares
 
 NAMES = [f"T{number}" for number in range(1, 7)]
 LONG = 60.0
@@ -105,13 +107,8 @@ def test_a_part_writes_nothing_without_the_lease_of_its_dataset(marked: Ledger, 
     plan, batch = begun(marked, joined)
     if loss == "given up":
         assert marked.parts.leave(joined.lease)
-        marked.leases.give_up([part.lease])
-    else:
-        change_leases(marked, EXPIRED)
-    if loss == "taken":
-        take_lease(marked, "lake/d", "second")
+    taken = lose_lease(marked, part.lease, loss)
     before = (marked.marks.table(), marked.verify().head)
-    taken = "second has taken it since" if loss == "taken" else "nobody has taken it since"
     assert taken in write(marked, joined.lease, plan, batch)["lake/d"]
     with pytest.raises(LeaseLost):
         marked.parts.join(part)

@@ -16,12 +16,14 @@ from retention_assets.ledger import Lease, Ledger, OpenedReport, Plan, Planned, 
 from retention_assets.ledger.schema import PLANS
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.ledger.states import (
+    EXPIRED,
     FIRST_LIFE,
     LATER,
     T0,
     candidates,
     change_leases,
     ids,
+    lose_lease,
     marks_of,
     plan_of,
     planned,
@@ -34,7 +36,6 @@ from retention_assets_tests.ledger.states import (
 TODAY = date(2026, 1, 8)
 TOMORROW = date(2026, 1, 9)
 DAY = timedelta(days=1)
-EXPIRED = "UPDATE leases SET expires_at = taken_at"
 
 
 @pytest.fixture
@@ -248,14 +249,8 @@ def finishes(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapp
 def test_who_lost_the_lease_writes_nothing(marked: Ledger, write: Write, loss: str) -> None:
     lease, plan, batch = planned(marked, holder="first")
     marked.sweeps.begin([lease], [plan], batch[:1])
-    if loss == "given up":
-        marked.leases.give_up([lease])
-    else:
-        change_leases(marked, EXPIRED)
-    if loss == "taken":
-        take_lease(marked, "lake/d", "second")
+    taken = lose_lease(marked, lease, loss)
     before = (marked.marks.table(), marked.verify().head)
-    taken = "second has taken it since" if loss == "taken" else "nobody has taken it since"
     assert taken in write(marked, lease, plan, batch)["lake/d"]
     assert (marked.marks.table(), marked.verify().head) == before
 

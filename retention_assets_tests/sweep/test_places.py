@@ -4,10 +4,7 @@ Mounts are made by a program of its own, in namespaces of its own; its cases sha
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
 from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.engine import Sweeper
 from retention_assets_tests.ledger.states import change_leases
+from retention_assets_tests.stores.places.mounts import run_with_mounts
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 from retention_assets_tests.sweep.test_lease import ASKS
 
@@ -349,22 +347,7 @@ print(json.dumps(answers))
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    command = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount in a namespace of his own (unshare --user --mount)")
-    program = [
-        *command,
-        sys.executable,
-        "-c",
-        PROGRAM,
-        str(tmp_path_factory.mktemp("mounts")),
-        json.dumps([AT_ODDS, ON_ITS_WAY]),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    found: Mapping[str, Any] = json.loads(done.stdout)
-    return found
+    return run_with_mounts(PROGRAM, tmp_path_factory.mktemp("mounts"), [AT_ODDS, ON_ITS_WAY])
 
 
 @pytest.mark.parametrize("case", AT_ODDS)

@@ -3,12 +3,8 @@
 A program of its own, in namespaces of its own, mounts and sweeps; the cases share it, for it takes long to begin.
 """
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +13,7 @@ from retention_assets.stores.places import local
 from retention_assets.stores.places.local import Mount, keeps_numbers, mount_of
 from retention_assets_tests.stores.files.environments import LocalFiles
 from retention_assets_tests.stores.files.sweeps import refusal, swept
+from retention_assets_tests.stores.places.mounts import run_with_mounts
 
 # Each case: what is mounted at which place of the lake; a source that is none is a file system in memory.
 CASES = {
@@ -70,16 +67,7 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     """What became of each case."""
-    command = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*command, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody mount in a namespace of his own (unshare --user --mount)")
-    folder = tmp_path_factory.mktemp("mounts")
-    program = [*command, sys.executable, "-c", SWEEP, str(folder), json.dumps(CASES)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    found: Mapping[str, Any] = json.loads(done.stdout)
-    return found
+    return run_with_mounts(SWEEP, tmp_path_factory.mktemp("mounts"), CASES)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.startswith(("a file,", "a disk"))])

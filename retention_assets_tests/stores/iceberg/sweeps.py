@@ -26,8 +26,11 @@ DATASET = "ice/db.t"
 
 def sweep(store: Store, *snapshots: int, dataset: str = DATASET, parallelism: int = 2) -> dict[int, SweptTarget]:
     """As the engine does it."""
-    prepared = store.prepare(dataset, [str(one) for one in snapshots])
-    return swept(store, [Target(one.transaction, one.note) for one in prepared], dataset, parallelism)
+    return swept(store, planned(store, *snapshots, dataset=dataset), dataset, parallelism)
+
+
+def planned(store: Store, *snapshots: int, dataset: str = DATASET) -> list[Target]:
+    return [Target(one.transaction, one.note) for one in store.prepare(dataset, [str(one) for one in snapshots])]
 
 
 def swept(store: Store, targets: Sequence[Target], dataset: str = DATASET, parallelism: int = 2) -> dict[int, SweptTarget]:

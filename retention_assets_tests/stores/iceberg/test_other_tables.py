@@ -14,9 +14,9 @@ from retention_assets.stores.iceberg import other_tables
 from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.stores.protocol import SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, planned, snapshots, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     SCHEMA,
     Warehouse,
@@ -439,7 +439,7 @@ def test_a_twin_that_is_registered_before_the_last_look_is_seen(
 ) -> None:
     table = warehouse.table()
     one, _ = replace(table, 1), replace(table, 2)
-    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    targets = planned(store, one)
     files, commit = own_files(table, one), SqlCatalog.commit_table
 
     def commits_and_is_registered(self: SqlCatalog, *asked: Any) -> Any:
@@ -472,7 +472,7 @@ def test_a_catalog_that_goes_away_before_twins_are_looked_for_fails_the_targets(
 ) -> None:
     table = warehouse.table()
     one, _ = replace(table, 1), replace(table, 2)
-    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    targets = planned(store, one)
 
     def loads_a_last_time(catalog: SqlCatalog, *asked: Any) -> Table:
         found = catalog_module.load_table(catalog, *asked)

@@ -20,8 +20,7 @@ from retention_assets.stores.iceberg.catalog import CatalogTables, load_table
 from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import ParsedFiles
 from retention_assets.stores.iceberg.store import IcebergStore
-from retention_assets.stores.protocol import Target
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, planned, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import SCHEMA, Warehouse, replace
 
 
@@ -190,7 +189,7 @@ def test_what_is_damaged_after_the_plan_deletes_nothing(
 ) -> None:
     table = warehouse.table()
     one, two = replace(table, 1), replace(table, 2)
-    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    targets = planned(store, one)
     file = own_metadata(table, two, what)
     file.write_bytes(damage(file.read_bytes()))
     there = warehouse.files()
@@ -203,7 +202,7 @@ def test_a_sweep_parses_nothing_that_its_plan_has_parsed(
 ) -> None:
     table = warehouse.table()
     one, _ = replace(table, 1), replace(table, 2)
-    targets = [Target(each.transaction, each.note) for each in store.prepare(DATASET, [str(one)])]
+    targets = planned(store, one)
     parse, parsed = manifests._blocks, list[int]()
 
     def blocks(data: bytes, wanted: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.forked import forking
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, planned, snapshots, sweep, swept
 from retention_assets_tests.stores.iceberg.tables import (
     KeptWarehouse,
     Warehouse,
@@ -113,7 +113,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
     with kept.opened() as warehouse, closing(warehouse.store()) as store:
         table = warehouse.load()
         chosen = set(kept.made) - {one.snapshot_id for one in table.refs().values()}
-        targets = [Target(one.transaction, one.note) for one in store.prepare(DATASET, [str(one) for one in chosen])]
+        targets = planned(store, *chosen)
         there = warehouse.files().keys()
         sweeper = sweepers.Process(target=sweeps_until, args=(kept.folder, targets, last))
         sweeper.start()
