@@ -306,9 +306,9 @@ def _pages_of_views(run: Step, ledger: Ledger, _: Metadata) -> Iterator[DatasetP
     for row in sorted(ends, key=lambda row: (-row["transactions"], row["branch"])):
         branches.setdefault(row["dataset"], []).append(row)
     for name in shown:
-        mine = branches.get(name, [])
-        numbers = {"branches": len(mine), "in_latest_views": sum(row["transactions"] for row in mine)}
-        yield DatasetPage(name, branches_summary(mine), numbers)
+        rows = branches.get(name, [])
+        numbers = {"branches": len(rows), "in_latest_views": sum(row["transactions"] for row in rows)}
+        yield DatasetPage(name, branches_summary(rows), numbers)
 
 
 @retention_asset(kinds={"pyspark", "parquet"}, deps=["transaction_log"], pages=_pages_of_views)
@@ -360,8 +360,8 @@ def _pages_of_verdicts(run: Step, ledger: Ledger, _: Metadata) -> Iterator[Datas
         examples.setdefault(row["dataset"], []).append(row)
     for name, state in shown.items():
         if name not in faults:
-            words = judged_summary(state, examples.get(name, ()), run.as_of, marked.get(name, ""))
-            yield DatasetPage(name, words, state_numbers(state))
+            summary = judged_summary(state, examples.get(name, ()), run.as_of, marked.get(name, ""))
+            yield DatasetPage(name, summary, state_numbers(state))
 
 
 def _marked(mark: Mapping[str, Any], fates: Fates) -> str:
@@ -400,8 +400,8 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
     rules = rulebook.rules(names, run.as_of)
     again = run.retention.settings.hidden_again
     realms = counted_realms(ledger)
-    known = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
-    verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, known, realms)
+    already = write_already_marked(ledger, rules.policies, datasets, run.folder, again, realms)
+    verdicts = Verdicts(rules.policies, rules.holds, rules.versions, run.as_of, already, realms)
     columns = sorted({*columns_for(rules.policies, datasets), "bytes", *TIMES})
     with candidate_table(ledger.database) as staging:
         sinks = {MARKS: staging} if staging else {}

@@ -257,11 +257,11 @@ def _operation_job(operation: Operation[Any], names: Names) -> dg.JobDefinition:
                     metadata["file"] = Path(file)
             context.add_output_metadata({name: _in_dagster(value) for name, value in metadata.items() if value is not None})
         except Exception as fault:
-            words = failure_text(fault)
-            if words is None:
+            sentence = failure_text(fault)
+            if sentence is None:
                 raise
             # The sentence of a refusal is all there is to know.
-            raise dg.Failure(words, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
+            raise dg.Failure(sentence, allow_retries=False) from (None if isinstance(fault, Refused | BadInput) else fault)
 
     @dg.graph(name=names.of(operation.job), description=operation.kind.describe(operation.help))
     def graph() -> None:

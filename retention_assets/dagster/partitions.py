@@ -113,9 +113,12 @@ def _of_store(store: str, pages: Sequence[DatasetPage]) -> DatasetPage:
             if isinstance(value, int):
                 numbers[name] = numbers.get(name, 0) + value
     names = [page.dataset for page in refused]
-    words = [f"{count(len(pages), 'dataset')} of {store} worked on", f"{len(names):,} refused: {named(names)}" if names else ""]
+    sentences = [
+        f"{count(len(pages), 'dataset')} of {store} worked on",
+        f"{len(names):,} refused: {named(names)}" if names else "",
+    ]
     why = refused[0].refused if refused and len(refused) == len(pages) else None
-    return DatasetPage(store, paragraph(words), numbers, why)
+    return DatasetPage(store, paragraph(sentences), numbers, why)
 
 
 def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObservation]:
@@ -141,8 +144,8 @@ def _is_reported(step: Step, page: DatasetPage) -> bool:
     before = records[0].asset_observation.metadata.get("refused") if records and records[0].asset_observation else None
     if before is None or _NUMBER.sub("0", str(before.value)) != _NUMBER.sub("0", _reason(page)):
         return False
-    made = step.instance.fetch_materializations(where, limit=1).records
-    return not made or made[0].timestamp < records[0].timestamp
+    materialized = step.instance.fetch_materializations(where, limit=1).records
+    return not materialized or materialized[0].timestamp < records[0].timestamp
 
 
 def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
@@ -154,9 +157,9 @@ def _failed_run(step: Step, pages: Sequence[DatasetPage]) -> dg.DagsterRun:
     # Without a start Dagster reports that the run failed to start.
     start = dg.DagsterEvent(dg.DagsterEventType.RUN_START.value, run.job_name)
     step.instance.report_dagster_event(start, run.run_id)
-    words = [f"{page.dataset} was refused: {(page.refused or '')[:_MOST_WORDS]}" for page in pages[:20]]
+    faults = [f"{page.dataset} was refused: {(page.refused or '')[:_MOST_WORDS]}" for page in pages[:20]]
     more = [f"… and {len(pages) - 20:,} more."] if len(pages) > 20 else []
-    step.instance.report_run_failed(run, "\n".join([*words, *more]))
+    step.instance.report_run_failed(run, "\n".join([*faults, *more]))
     return run
 
 

@@ -89,7 +89,7 @@ class SweepConfig(JudgingConfig):
 
 
 class ListConfig(JudgingConfig):
-    """What a job works through, and how much it says on the console."""
+    """The datasets of a job, and how much it says on the console."""
 
     log_level: str = Field(default="INFO", description="DEBUG, INFO, WARNING or ERROR.")
 

@@ -115,8 +115,8 @@ def store_health(context: dg.SensorEvaluationContext, resources: Resources) -> d
         ]
     events = list(_changes(context.instance, resources, states))
     sentences = [f"{row.dataset} has been away since {row.since:%Y-%m-%d %H:%M} UTC: {row.what}." for row in away]
-    words = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
-    return dg.SensorResult(asset_events=events, skip_reason=words)
+    reason = visible(" ".join(sentences)) or f"Each of {len(resources.retention.settings.stores):,} stores answers."
+    return dg.SensorResult(asset_events=events, skip_reason=reason)
 
 
 def _changes(

@@ -85,9 +85,9 @@ def _line(result: SweepResult) -> str:
     has_hidden = result.outcomes[Outcome.HIDDEN]
     shown = (outcome for outcome in _SHOWN if has_hidden or outcome is not Outcome.HIDDEN)
     counts = ", ".join(f"{result.outcomes[outcome]} {outcome.value.lower().replace('_', ' ')}" for outcome in shown)
-    words = f" {result.refused}" if result.refused else ""
+    refusal = f" {result.refused}" if result.refused else ""
     hidden = f", {result.bytes_hidden} bytes hidden" if has_hidden else ""
-    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{words}"
+    return f"{result.dataset}: {counts}, {result.bytes_freed} bytes freed{hidden}.{refusal}"
 
 
 def report_store_warnings(stores: Iterable[Store], log: dg.DagsterLogManager) -> None:
@@ -148,14 +148,14 @@ def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[
     yield from (DatasetPage(name, "", refused=str(row["refused"])) for name, row in rows.items() if row["refused"])
     judged = run.datasets.select(ledger.publications.datasets(run.sibling("candidate_marks").to_user_string()))
     faults = ledger.states.faults(set(judged).difference(rows))
-    others = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
-    names = [*swept, *others]
+    idle = _not_shown_yet(run, [name for name in judged if name not in rows and name not in faults])
+    names = [*swept, *idle]
     states = ledger.states.of(names, run.as_of, Fates.recorded(ledger, run.as_of).pending(ledger, names))
     yield from (DatasetPage(name, "", refused=fault) for name, fault in faults.items())
     for name in swept:
         numbers = {key: rows[name][key] for key in _NUMBERS} | waiting_numbers(states[name].waiting)
         yield DatasetPage(name, swept_summary(states[name]), numbers)
-    for name in others:
+    for name in idle:
         # A dataset with due marks that a stopped sweep did not reach has no page that says it was swept.
         if not states[name].waiting.due:
             yield DatasetPage(name, swept_summary(states[name]), idle=True)

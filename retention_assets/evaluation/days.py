@@ -421,9 +421,9 @@ def _prices(log: pa.Table, terms: WalkTerms) -> tuple[list[Price], Ints]:
     classes: list[str | None] = [None]
     index = np.zeros(len(log), dtype=np.int64)
     if terms.prices.classes:
-        words = attribute_of(log, _CLASS).dictionary_encode()
-        classes = [*words.dictionary.to_pylist(), None]
-        index = integers(words.indices, len(classes) - 1).astype(np.int64)
+        codes = attribute_of(log, _CLASS).dictionary_encode()
+        classes = [*codes.dictionary.to_pylist(), None]
+        index = integers(codes.indices, len(classes) - 1).astype(np.int64)
     by_class = [terms.prices.of(terms.store, name) for name in classes]
     prices: list[Price] = []
     for price in by_class:

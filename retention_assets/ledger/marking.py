@@ -94,7 +94,7 @@ _ARROW = {BigInteger: pa.int64(), Integer: pa.int32(), InstantColumn: _INSTANT, 
 MARK_ROWS = pa.schema(
     [(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns if column.name != "changed_act"]
 )
-# So many new marks make old query plans bad: update the statistics.
+# new marks from which on statistics are updated: old query plans become bad
 _MANY = 10_000
 _KINDS = {pa.int64(): BigInteger, pa.string(): Text}
 _GROUPS: tuple[Column[Any], ...] = (

@@ -342,7 +342,7 @@ SCANS = _decision(
     *_may_be_null(Text, "reason"),
     # JSON: sums for lists, and the full result by realm and kind, which may be long.
     *_may_be_null(Text, "totals", "result"),
-    # Of a braked scan: who accepted it, and when its log was published to be judged.
+    # who accepted a braked scan, and when its log was published to be judged
     *_may_be_null(InstantColumn, "accepted_at"),
     *_may_be_null(Text, "accepted_by", "accept_reason"),
     *_may_be_null(InstantColumn, "used_at"),

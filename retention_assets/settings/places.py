@@ -245,7 +245,7 @@ def _on_disk(real: PurePosixPath) -> list[tuple[object, tuple[str, ...]]]:
     above = [number for number, point in enumerate(points) if real.is_relative_to(point)]
     if not above:
         return []
-    # Of two mounts at one point, the later is visible.
+    # the later of two mounts at one point is visible
     nearest = max(above, key=lambda number: (len(points[number].parts), number))
     device, top, _ = mounts[nearest]
     top = _OCTAL.sub(lambda code: chr(int(code[1], 8)), top)

@@ -141,7 +141,7 @@ def _currency(text: str) -> str:
 
 
 class Price(SettingsPart):
-    """What one store, or one class of storage, costs."""
+    """Prices of one store, or of one class of storage."""
 
     gib_month: Annotated[Amount, Field(description="What a GiB costs for a month.")]
     thousand_deletes: Annotated[Amount, Field(description="What 1,000 requests that delete cost.")] = 0

@@ -303,7 +303,7 @@ class NextTurns:
 def lets_go_at(time: Ints, age: Duration, align: str | None, as_of: datetime) -> Ints:
     """First later instant at which times that are too young are old enough; FOREVER if there is none."""
     time = np.minimum(time, _LAST)
-    # What `as_of`, moved back by the months of the age, has to reach.
+    # instant that `as_of`, moved back by the months of the age, has to reach
     needed = (time // _DAY + 1) * _DAY if align == "day" else time + 1
     needed += age.days * _DAY + age.seconds * 1_000_000
     reached = needed

@@ -179,7 +179,7 @@ class FindReferences:
         runs, names = list[Run](), ReferredNames()
         first, others = pc.ScalarAggregateOptions(skip_nulls=False), [name for name in HITS.names if name not in _SAME]
         for tables in gathered(self._hits(rows, names), _HELD):
-            # Of references that name the same, the first is enough.
+            # the first of references that name the same is enough
             groups = pa.concat_tables(tables).group_by(_SAME, use_threads=False)
             hits = groups.aggregate([(name, "first", first) for name in others])
             hits = hits.rename_columns([name.removesuffix("_first") for name in hits.column_names]).select(HITS.names)

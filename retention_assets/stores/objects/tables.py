@@ -43,7 +43,7 @@ REFERENCES = pa.schema(
     ]
 )
 
-# What retains `from` retains `to`; without a realm, in every realm.
+# `to` is retained with `from`; without a realm, in every realm
 EDGES = pa.schema(
     [
         pa.field("from", pa.string(), nullable=False),
