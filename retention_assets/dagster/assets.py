@@ -115,7 +115,7 @@ def close_purged_realms(
     policies: Sequence[Policy],
     datasets: pa.Table,
     left: Mapping[str, Sequence[LeftOfRealm]],
-    begun: datetime | None,
+    begun: datetime,
 ) -> None:
     """Set realms with nothing left to PURGED, and log what is left of the others. All logs were read since `begun`."""
     status = {name: realm.status for name, realm in ledger.realms.all().items()}
@@ -145,14 +145,14 @@ def close_realms_of_nothing(ledger: Ledger, run: Step) -> None:
                 _close(ledger, run, name, (), run.retention.present())
 
 
-def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], begun: datetime | None) -> None:
+def _close(ledger: Ledger, run: Step, name: str, left: Sequence[LeftOfRealm], begun: datetime) -> None:
     if left:
         for group in left:
             if group.why:
                 run.log.warning(f"Realm {name} stays PURGING: {group.why}: {count(group.transactions, 'transaction')}.")
         return
     last = max(ledger.realms.last_changes(name))
-    if begun is None or begun <= last:
+    if begun <= last:
         since = f"before {text_of(last)}, when it was changed last, or something of it deleted"
         run.log.info(f"Nothing of realm {name} was found, in logs that were read {since}: a later run makes it PURGED.")
         return

@@ -7,7 +7,6 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -237,11 +236,9 @@ def _in_purged_realms(scope: CheckScope) -> Iterator[Violation]:
         purged = kept_realms(connection)
     transactions: Counter[tuple[str, str]] = Counter()
     for source in scope.judged.verdicts if purged else ():
-        # An earlier release counted no realms.
-        with suppress(FileNotFoundError):
-            for row in read_output(source.folder, REALMS, sorted(source.datasets or ())).to_pylist():
-                if row["realm"] in purged:
-                    transactions[row["dataset"], row["realm"]] += row["transactions"]
+        for row in read_output(source.folder, REALMS, sorted(source.datasets or ())).to_pylist():
+            if row["realm"] in purged:
+                transactions[row["dataset"], row["realm"]] += row["transactions"]
     for (dataset, realm), times in sorted(transactions.items()):
         yield Violation(dataset, f"{count(times, 'transaction')} of realm {realm}, which is PURGED", times)
 
@@ -270,9 +267,8 @@ def _deleted_and_there(ledger: Ledger, stores: Mapping[str, Store], log: Sequenc
     there = [MARK_ROWS.empty_table()]
     for batch in ledger.marks.read(names, ["SWEPT"], hidden_again=stores):
         marks = pa.Table.from_batches([batch])
-        if begun is not None:
-            # Transactions that another run has swept since the log was read were still there then.
-            marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
+        # Transactions that another run has swept since the log was read were still there then.
+        marks = marks.filter(pc.less(marks["changed_at"], pa.scalar(begun, marks.schema.field("changed_at").type)))
         for name in marks["dataset"].unique().to_pylist():
             rows = marks.filter(pc.equal(marks["dataset"], name))
             back = pa.array(finders[name](rows["transaction"].to_pylist()), pa.string())

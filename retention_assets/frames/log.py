@@ -138,7 +138,7 @@ TIMES = ("opened_at", "closed_at")
 def is_same_life(marks: pa.Table, rows: pa.Table) -> Bools:
     """For each mark, tell whether the row beside it is the transaction that was marked.
 
-    A mark without any time matches whatever row is there.
+    A mark without any time matches whatever row is there: logs may know no times of what was aborted.
     """
     noted, present = ([as_micros(table[name]) for name in TIMES] for table in (marks, rows))
     unknown: Bools = np.logical_and.reduce([times == NEVER for times in noted])

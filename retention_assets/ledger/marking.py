@@ -464,6 +464,7 @@ def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[F
 
 
 def _knows_no_times(known: FromClause) -> ColumnElement[bool]:
+    # logs may know no times of what was aborted
     return and_(*(known.c[name].is_(None) for name in TIMES))
 
 

@@ -5,7 +5,6 @@ Imports nothing of Dagster or the ledger, because each task's program pays for i
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -133,12 +132,7 @@ def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
 
 def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]:
     """Add up the counts published by each dataset's newest evaluation, from its folder in `folders`."""
-    parts = []
-    for folder, datasets in by_folder(folders).items():
-        # an earlier release counted no realms
-        with suppress(FileNotFoundError):
-            parts.append(read_output(folder, REALMS, datasets))
-    return add_up(parts)
+    return add_up(read_output(folder, REALMS, datasets) for folder, datasets in by_folder(folders).items())
 
 
 @dataclass(frozen=True)
@@ -198,7 +192,7 @@ class NeededMarks:
     allowed: frozenset[tuple[str, int]]
     dropping: frozenset[tuple[str, int]]
     as_of: datetime
-    # present columns of a mark; an earlier release lacks some
+    # of a mark; the ledger has them, which a task does not import
     columns: pa.Schema
 
     def __call__(self, transactions: pa.Table, datasets: pa.Table) -> dict[str, pa.Table]:

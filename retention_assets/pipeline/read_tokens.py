@@ -46,25 +46,20 @@ def write_begun(begun: Mapping[str, datetime], folder: str) -> None:
     write_part(pa.table([list(begun), list(begun.values())], schema=_BEGUN), f"{root}/part.parquet", files)
 
 
-def read_begun(sources: Sequence[Source]) -> datetime | None:
-    """Return the earliest instant of these logs; None if an earlier release wrote one without it."""
-    instants = []
+def read_begun(sources: Sequence[Source]) -> datetime:
+    """Return the earliest instant of these logs."""
+    instants: list[datetime] = []
     for source in sources:
-        try:
-            instants += read_output(source.folder, BEGUN)["begun_at"].to_pylist()
-        except FileNotFoundError:
-            return None
-    return min(instants, default=None)
+        instants += read_output(source.folder, BEGUN)["begun_at"].to_pylist()
+    return min(instants)
 
 
 def read_tokens(sources: Sequence[Source]) -> dict[str, str]:
     """Return the tokens of datasets when they were read, as far as noted."""
     tokens: dict[str, str] = {}
     for source in sources:
-        # a log that an earlier release read has none
-        with suppress(FileNotFoundError):
-            rows = read_output(source.folder, TOKENS, None if source.datasets is None else sorted(source.datasets))
-            tokens.update(zip(rows["dataset"].to_pylist(), rows["token"].to_pylist(), strict=True))
+        rows = read_output(source.folder, TOKENS, None if source.datasets is None else sorted(source.datasets))
+        tokens.update(zip(rows["dataset"].to_pylist(), rows["token"].to_pylist(), strict=True))
     return tokens
 
 

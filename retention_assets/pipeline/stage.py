@@ -21,7 +21,7 @@ from pyspark.errors import PySparkAttributeError
 
 from retention_assets.errors import Refused
 from retention_assets.frames.log import DATASETS, LOG, Log
-from retention_assets.pipeline.file_systems import inside, place_of
+from retention_assets.pipeline.file_systems import inside, place_of, without_query
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -154,6 +154,16 @@ def repeated(name: str, seconds: float, act: Callable[[], object]) -> Iterator[N
         thread.join()
 
 
+class FolderGone(Refused, FileNotFoundError):
+    """A folder of the warehouse is not there any more."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(
+            f"The folder {without_query(folder)[0]} of the warehouse is gone. If a run has just replaced it, try again."
+            " Otherwise somebody removed it: put it back, or have its datasets read and judged anew by `retention run`."
+        )
+
+
 @dataclass(frozen=True)
 class Source:
     """A folder of parts and the chosen datasets in it; all where none are named."""
@@ -282,7 +292,11 @@ def run_stage(
 
 def _parts_of(number: int, source: Source) -> Iterator[tuple[_Part, int]]:
     files, root = place_of(source.folder)
-    for info in files.get_file_info(pafs.FileSelector(f"{root}/transactions")):
+    try:
+        infos = files.get_file_info(pafs.FileSelector(f"{root}/transactions"))
+    except FileNotFoundError:
+        raise FolderGone(source.folder) from None
+    for info in infos:
         if info.base_name.endswith(".parquet") and _has_any(files, f"{root}/datasets/{info.base_name}", source.datasets):
             yield (number, info.base_name), info.size
 
@@ -383,7 +397,10 @@ def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
     import pyarrow.dataset as ds
 
     files, root = place_of(folder)
-    return ds.dataset(root, filesystem=files, format="parquet", schema=schema)
+    try:
+        return ds.dataset(root, filesystem=files, format="parquet", schema=schema)
+    except FileNotFoundError:
+        raise FolderGone(folder) from None
 
 
 def _output_part(number: int, name: str) -> str:

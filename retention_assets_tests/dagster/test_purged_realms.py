@@ -17,6 +17,7 @@ from retention_assets.dagster.assets import close_purged_realms, close_realms_of
 from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.definitions import build_defs
+from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger.evaluations import Publication
@@ -269,13 +270,14 @@ def test_a_run_that_finds_no_dataset_says_so_and_the_realm_is_over(looked: Looke
     assert looked.statuses == {"acme": "PURGED"}
 
 
-def test_the_oldest_reading_counts_and_one_that_nobody_noted_is_none(tmp_path: Path) -> None:
+def test_the_oldest_reading_counts_and_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
     first, second = (datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2))
     sources = [Source(str(tmp_path / name)) for name in ("a", "b")]
     write_begun({"lake": second, "blobs": first}, sources[0].folder)
-    assert read_begun(sources[:1]) == first
-    # An earlier release read the other.
-    assert read_begun(sources) is None
+    gone = f"The folder {tmp_path}/b/begun of the warehouse is gone"
+    with pytest.raises(Refused, match=gone):
+        read_begun(sources)
     write_begun({"lake": second}, sources[1].folder)
     assert (read_begun(sources), read_begun(sources[1:])) == (first, second)
-    assert published_counts({"lake/d": sources[0].folder}) == {}
+    with pytest.raises(Refused, match="put it back, or have its datasets read and judged anew by `retention run`"):
+        published_counts({"lake/d": sources[0].folder})

@@ -307,10 +307,7 @@ def test_marks_of_an_older_folder_are_not_held_against_the_views_of_a_newer_one(
     for run, marks in (("old", {"lake/a": "S3", "lake/b": "S3"}), ("new", {"lake/a": "S1"})):
         (tmp_path / run / "marks").mkdir(parents=True)
         rows = [{**row, "dataset": name, "transaction": mine} for name, mine in marks.items()]
-        table = pa.Table.from_pylist(rows, CANDIDATES)
-        # As an earlier release wrote it.
-        table = table.drop_columns(["opened_at", "closed_at"]) if run == "old" else table
-        pq.write_table(table, tmp_path / run / "marks" / "part.parquet")
+        pq.write_table(pa.Table.from_pylist(rows, CANDIDATES), tmp_path / run / "marks" / "part.parquet")
     sources = (Source(str(tmp_path / "old"), frozenset(["lake/b"])), Source(str(tmp_path / "new"), frozenset(["lake/a"])))
     found = NeededMarks(sources, frozenset(), frozenset(), MARKED, CANDIDATES)(log.transactions, log.datasets)["needed_marks"]
     assert [(row["dataset"], row["transaction"]) for row in found.to_pylist()] == [("lake/b", "S3")]

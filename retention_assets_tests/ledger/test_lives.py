@@ -74,8 +74,8 @@ LIVES = [
     pytest.param(FIRST_LIFE, UNCLOSED, 1, id="not closed"),
     pytest.param(UNOPENED, FIRST_LIFE, 1, id="opened at a time"),
     pytest.param(NO_TIMES, NO_TIMES, 0, id="that says no times"),
-    pytest.param(NO_TIMES, FIRST_LIFE, 0, id="of an older release"),
-    pytest.param(NO_TIMES, UNCLOSED, 0, id="of an older release, not closed"),
+    pytest.param(NO_TIMES, FIRST_LIFE, 0, id="that said no times"),
+    pytest.param(NO_TIMES, UNCLOSED, 0, id="that said no times, not closed"),
 ]
 
 

@@ -97,7 +97,7 @@ def _fails(*_: Any, **__: Any) -> None:
 
 
 def test_a_mark_that_knows_no_times_is_of_whatever_has_its_id(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of an older release; what closed after it was marked is another one all the same."""
+    """What closed after it was marked is another one all the same."""
 
     def knows_no_times(*arguments: Any) -> pa.Table:
         marks = new_marks(*arguments)

@@ -65,21 +65,20 @@ class FolderChanged(Exception):
 
 
 class FolderNote(NamedTuple):
-    """State of a folder with all that is in it. None: the file system doesn't say, or the plan is older than the field."""
+    """State of a folder with all that is in it. None: the file system doesn't say."""
 
     # bytes that removing it frees; a file hard-linked elsewhere frees none
     freed: int
-    files: int | None = None
-    size: int | None = None
+    files: int
+    size: int
     # of its files, in nanoseconds; a folder's own time changes with each removal in it
-    newest: int | None = None
+    newest: int | None
     # inode of the folder itself
     inode: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        values = json.loads(text)
-        return cls(values) if isinstance(values, int) else cls(*values)
+        return cls(*json.loads(text))
 
     @classmethod
     def of_files(cls, freed: int, files: Iterable[tuple[int, int | None]]) -> Self:
