@@ -158,20 +158,20 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
     "settings": 1_630,
-    "policy": 2_740,
-    "frames": 3_520,
+    "policy": 2_780,
+    "frames": 3_540,
     "exchange": 670,
     "sql": 2_330,
     "ledger": 6_430,
     "stores": 1_190,
     "stores.places": 1_960,
     "stores.files": 1_400,
-    "stores.iceberg": 2_280,
-    "stores.aspects": 1_100,
-    "stores.records": 1_270,
+    "stores.iceberg": 2_290,
+    "stores.aspects": 1_110,
+    "stores.records": 1_280,
     "stores.objects": 6_000,
     "evaluation": 2_330,
-    "sweep": 2_660,
+    "sweep": 2_680,
     "pipeline": 2_550,
     "people": 4_940,
     "render": 2_280,
@@ -179,10 +179,10 @@ BUDGETS: Mapping[str, int] = {
     "demo": 740,
     "retention_assets_tests": 61_880,
 }
-# Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of what is no folder's face.
-OPENINGS, ARROWS = 6, 1_219
+# Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
+OPENINGS, ARROWS = 6, 965
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
-_FACES = re.compile(rf"{PACKAGE}(\.(policy|frames|ledger|stores\.\w+|sweep|people|cli|definitions))?")
+_FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 
 
 def import_faults(text: str, module: str) -> list[str]:

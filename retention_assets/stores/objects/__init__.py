@@ -3,4 +3,6 @@
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.registry import StoreKind, opens
 
+__all__ = ["KIND", "ObjectsSettings"]
+
 KIND = StoreKind("objects", ObjectsSettings, opens("retention_assets.stores.objects.store:ObjectsStore"))
