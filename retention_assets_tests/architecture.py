@@ -298,14 +298,12 @@ def clock_faults(text: str, module: str) -> list[str]:
 
 
 def sleep_faults(text: str, module: str) -> list[str]:
-    """A test that sleeps is slow where it works and wrong where the machine is slower."""
     if not module.startswith(TESTS):
         return []
     return [f"{module}:{line} sleeps: {name}" for line, name in mentions(text, module) if name.rpartition(".")[2] == "sleep"]
 
 
 def future_faults(text: str, module: str) -> list[str]:
-    """Annotations as strings break what Dagster reads from them (`context`), so nobody begins with it."""
     return [
         f"{module}:{line} imports annotations from __future__"
         for line, name in imports(text, module)
@@ -314,7 +312,6 @@ def future_faults(text: str, module: str) -> list[str]:
 
 
 def charter_faults(text: str, module: str) -> list[str]:
-    """A module that does not say what belongs in it collects what does not."""
     return [] if ast.get_docstring(tree(text)) else [f"{module} does not open with its charter"]
 
 
@@ -358,7 +355,6 @@ def inner_imports(texts: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def word_faults(text: str, module: str) -> list[str]:
-    """Names of modules, classes and functions, word by word."""
     named = [(1, part) for part in module.split(".")]
     for node in nodes(text):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -393,12 +389,10 @@ def loaded_by(module: str, texts: Mapping[str, str]) -> set[str]:
 
 
 def _inside(module: str) -> str:
-    """A module's name below the package."""
     return module.partition(".")[2] or "__init__"
 
 
 def _place(module: str) -> str | None:
-    """The longest place of the table that a module is in."""
     return _longest(module, IMPORTS)
 
 

@@ -91,7 +91,6 @@ def _start(folder: Path, monitor: int, gateway: int) -> None:
 
 
 def _run(*command: str) -> None:
-    """A program of Ceph. Those that serve go into the background by themselves, once they are ready."""
     subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
 
 

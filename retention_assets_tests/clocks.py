@@ -17,10 +17,8 @@ CLOCK: dict[str, Any] = {"simulated": True}
 
 
 def open_simulated(url: str) -> Ledger:
-    """A ledger whose days pass as a test says; an empty one becomes such a ledger."""
     return open_ledger(url, simulated=True)
 
 
 def set_clock(patch: pytest.MonkeyPatch, at: datetime) -> None:
-    """Put the real clock of this program to an instant, for all who ask it by `clock.now()`."""
     patch.setattr(clock, "now", lambda: at)

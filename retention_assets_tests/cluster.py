@@ -43,14 +43,12 @@ class _Programs:
         self._environ |= {"SPARK_DAEMON_JAVA_OPTS": QUICK_START, "SPARK_DAEMON_MEMORY": "256m"}
 
     def start(self, *words: str, **environ: str) -> subprocess.Popen[str]:
-        """Start a class of Spark."""
         running = subprocess.Popen([str(_CLASS), *words], env={**self._environ, **environ}, stderr=subprocess.PIPE, text=True)
         self._stack.enter_context(running)
         self._stack.callback(_end, running)
         return running
 
     def said(self, running: subprocess.Popen[str], ready: re.Pattern[str]) -> str:
-        """Wait until one says that it is ready, and read on, or a full pipe would stop it."""
         said = []
         assert running.stderr
         for line in running.stderr:
@@ -78,7 +76,6 @@ class Cluster:
             programs.said(worker, re.compile(r"Successfully registered with (master)"))
 
     def executors(self) -> list[int]:
-        """The processes of the executors at this moment."""
         workers = {one.pid for one in self._workers}
         found = []
         for place in Path("/proc").glob("[0-9]*"):
@@ -89,7 +86,6 @@ class Cluster:
         return sorted(found)
 
     def kill_executor(self) -> bool:
-        """End one without a warning, if there is any."""
         for process in self.executors()[:1]:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -99,7 +95,6 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """A cluster for a while."""
     with ExitStack() as stack:
         yield Cluster(folder, stack)
 

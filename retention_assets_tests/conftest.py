@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _own_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of one test hide nothing in the messages of another, and do not say how long it waits."""
     monkeypatch.setattr(silence, "_seconds", 60.0)
     monkeypatch.setattr(secrets, "_known", set())
     monkeypatch.setattr(secrets, "_pattern", None)
@@ -140,7 +139,6 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Some libraries tell of whatever is left at the very end."""
     gc.unfreeze()
 
 
@@ -167,7 +165,6 @@ def new_databases() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_jobs() -> Iterator[None]:
-    """For tests that build definitions by the dozen."""
     with pytest.MonkeyPatch.context() as patch:
         share_jobs(patch)
         yield
@@ -175,7 +172,6 @@ def shared_jobs() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    """The session that the package itself would start, on two cores."""
     from retention_assets.pipeline.spark import spark_session
 
     session = spark_session("local[2]", {"spark.driver.memory": "2g"})

@@ -54,7 +54,6 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where a ledger of this test alone can be."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'ledger.db'}"
         return
@@ -66,7 +65,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of this test alone, as one in which somebody keeps what a store reads."""
     if request.param == "sqlite":
         sqlite3.connect(tmp_path / "store.db").close()
         return f"sqlite:///{tmp_path / 'store.db'}"
@@ -121,7 +119,6 @@ def _connected(uri: str) -> psycopg.Connection:
 
 
 def new_schema(uri: str) -> str:
-    """The URL of an empty schema in a PostgreSQL server."""
     name = f"test_{secrets.token_hex(6)}"
     _connected(uri).execute(f"CREATE SCHEMA {name}".encode())
     return f"{uri}&options={quote(f'-csearch_path={name}')}"
@@ -133,7 +130,6 @@ def give_back(uri: str, url: str) -> bool:
 
 
 def new_database(socket: Path) -> str:
-    """The URL of an empty database in a MariaDB server."""
     with closing(pymysql.connect(unix_socket=str(socket), user="root")) as connection, connection.cursor() as cursor:
         name = f"test_{cursor.execute('SHOW DATABASES')}"
         cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")

@@ -282,7 +282,6 @@ def log_of(drawn: Iterable[History], shuffle: random.Random | None = None) -> Lo
 
 
 def from_lines(lines: Iterable[str], *, as_of: datetime) -> list[History]:
-    """The histories of a sound exchange-format log. For the acceptance cases: it refuses nothing."""
     found: dict[str, History] = {}
     for line in map(json.loads, lines):
         dataset = line.pop("dataset")
@@ -504,7 +503,6 @@ def _own_retention(rng: random.Random, heads: Iterable[str]) -> dict[str, str]:
 
 
 def _random_heads(rng: random.Random, names: list[str], tips: list[str]) -> dict[str, str]:
-    """Branches on most tips, some on inner transactions, some on a head that has one; the tips left over are unreachable."""
     heads: dict[str, str] = {}
     if not names:
         return heads
@@ -523,11 +521,9 @@ def _random_heads(rng: random.Random, names: list[str], tips: list[str]) -> dict
 
 
 def random_histories(rng: random.Random, n: int, *, prefix: str = "", **knobs: Any) -> list[History]:
-    """Histories of `n` datasets with different names, spread over stores and families. The knobs are `random_history`'s."""
     named = (f"{rng.choice(('lake', 'ice'))}/{prefix}{rng.choice(('raw', 'mid', 'gold'))}.{index:05}" for index in range(n))
     return [random_history(rng, name, **knobs) for name in named]
 
 
 def histories(**knobs: Any) -> st.SearchStrategy[History]:
-    """The same construction under Hypothesis, which then shrinks a history that breaks a law."""
     return st.randoms(use_true_random=False).map(lambda rng: random_history(rng, **knobs))

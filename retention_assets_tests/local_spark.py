@@ -16,18 +16,14 @@ import pytest
 
 @dataclass(frozen=True)
 class Tasks:
-    """Numbered tasks, and what becomes of them."""
-
     numbers: range
     work: Any = None
 
     def mapInArrow(self, work: Any, schema: str) -> "Tasks":
-        """The tasks with their work."""
         assert schema
         return Tasks(self.numbers, work)
 
     def collect(self) -> list[dict[str, Any]]:
-        """All of it done."""
         return [row for batch in self.work(self._batches()) for row in batch.to_pylist()]
 
     def _batches(self) -> Iterable[pa.RecordBatch]:
@@ -36,12 +32,9 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Session:
-    """As much of a session as stages use."""
-
     sparkContext: Any = field(default_factory=lambda: SimpleNamespace(defaultParallelism=2))
 
     def range(self, start: int, end: int, step: int, parts: int) -> Tasks:
-        """Numbers for tasks."""
         assert parts > 0
         return Tasks(range(start, end, step))
 
@@ -54,7 +47,6 @@ class LocalSpark:
 
 
 def place_here(patch: pytest.MonkeyPatch) -> None:
-    """Definitions that are made from now on place their work in this Python."""
     from retention_assets.dagster import build
     from retention_assets.dagster.build import resources
 

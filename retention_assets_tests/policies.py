@@ -155,7 +155,6 @@ def _take_from_table(rng: random.Random, policy: Mapping) -> None:
 
 
 def random_policy(rng: random.Random, name: str) -> Mapping:
-    """One policy that the model accepts."""
     datasets: Mapping = {"include": rng.choice(_DATASETS)}
     if _chance(rng, 0.1):
         datasets["exclude"] = rng.choice((["*/gold.*"], ["*[05]"]))
@@ -174,7 +173,6 @@ def random_policy(rng: random.Random, name: str) -> Mapping:
 
 
 def random_limits(rng: random.Random) -> Mapping:
-    """Limits so tight that random histories pass them."""
     large = {"bytes": rng.choice(_BYTES)}
     return rng.choice(
         ({"transactions": 2}, {"transactions": 5}, {"bytes": 20}, {"bytes": 110}, {"fraction": 0.1}, {"fraction": 0.3},
@@ -183,7 +181,6 @@ def random_limits(rng: random.Random) -> Mapping:
 
 
 def random_policies(rng: random.Random, n: int, *, prefix: str = "p") -> list[Mapping]:
-    """`n` policies of different names, in their order of credit."""
     return [random_policy(rng, f"{prefix}{index}") for index in range(n)]
 
 
@@ -233,10 +230,8 @@ def known_table(known: Known) -> pa.Table:
 
 
 def policies(most: int = 4) -> st.SearchStrategy[list[Mapping]]:
-    """The same construction under Hypothesis; smaller draws are plainer policies."""
     return st.randoms(use_true_random=False).map(lambda rng: random_policies(rng, rng.randint(0, most)))
 
 
 def holds(most: int = 2) -> st.SearchStrategy[list[Mapping]]:
-    """The same construction under Hypothesis."""
     return st.randoms(use_true_random=False).map(lambda rng: random_holds(rng, rng.randint(0, most)))

@@ -9,10 +9,8 @@ _TIMES = float(os.environ.get("RETENTION_ROUNDS", "1"))
 
 
 def rounds(number: int) -> int:
-    """How many cases, where the suite has this number."""
     return max(1, round(number * _TIMES))
 
 
 def every(number: int) -> int:
-    """How far one point is from the next, where in the suite it is this far."""
     return max(1, round(number / _TIMES))

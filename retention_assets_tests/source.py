@@ -11,13 +11,11 @@ from functools import cache
 
 @cache
 def tree(text: str) -> ast.Module:
-    """The text, parsed once however many rules look at it."""
     return ast.parse(text)
 
 
 @cache
 def nodes(text: str) -> tuple[ast.AST, ...]:
-    """All that is in the text, found once."""
     return tuple(ast.walk(tree(text)))
 
 

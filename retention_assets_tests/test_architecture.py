@@ -58,7 +58,6 @@ def tree() -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def package(tree: Mapping[str, str]) -> Mapping[str, str]:
-    """The modules of the package alone."""
     return {module: text for module, text in tree.items() if module.startswith("retention_assets.")}
 
 

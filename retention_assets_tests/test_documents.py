@@ -31,7 +31,6 @@ by_page_of_today = pytest.mark.parametrize(
 
 
 def prose_of(page: Path) -> str:
-    """A page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -42,7 +41,6 @@ def anchors_of(page: Path) -> set[str]:
 
 
 def links_of(page: Path) -> Iterator[tuple[str, str]]:
-    """Where the links of a page lead: file and anchor, either of which may be empty."""
     for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(page)):
         if not re.match(r"https?://", target):
             file, _, anchor = target.partition("#")
@@ -92,7 +90,6 @@ def test_the_tree_of_the_architecture_is_the_tree() -> None:
 
 
 def generator() -> Any:
-    """The program that writes the page of commands."""
     spec = importlib.util.spec_from_file_location("generate_commands", DOCS / "generate_commands.py")
     assert spec is not None
     assert spec.loader is not None
@@ -107,7 +104,6 @@ def test_the_page_of_commands_is_that_of_the_command_line() -> None:
 
 
 def keys_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """The keys of some settings, with those below them."""
     for name, field in model.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):

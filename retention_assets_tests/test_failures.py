@@ -118,7 +118,6 @@ def test_a_driver_that_refuses_what_this_program_says_is_no_failure_of_others() 
 
 @pytest.fixture
 def busy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger in which somebody has been writing for longer than anybody waits."""
     monkeypatch.setattr(engines, "BUSY_SECONDS", 0)
     monkeypatch.setattr("retention_assets.ledger.database.RETRY_CONFLICTS", RetryPolicy(lambda _: False))
 

@@ -43,7 +43,6 @@ def modules(folder: str) -> dict[str, str]:
 
 
 def imported(folder: str) -> set[str]:
-    """The distributions that the modules of a folder import, by their normal names."""
     tops = {name.partition(".")[0] for module, text in modules(folder).items() for _, name in imports(text, module)}
     known = packages_distributions()
     # The last is the project of somebody else that the tests embed the assets in.

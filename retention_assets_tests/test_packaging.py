@@ -55,7 +55,6 @@ for line in sys.stdin.read().splitlines():
 
 
 def pip(*arguments: str) -> None:
-    """One call of pip, within the pins."""
     pins = str(ROOT / "constraints.txt")
     environment = {**os.environ, "PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     ran = subprocess.run(
@@ -99,7 +98,6 @@ def shell(script: str, environment: Mapping[str, str], folder: Path) -> str:
 
 
 def said(command: Sequence[str], environment: Mapping[str, str], folder: Path, types: str = "") -> str:
-    """What a program says that has to succeed."""
     ran = subprocess.run(command, cwd=folder, env=environment, input=types, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
     return ran.stdout

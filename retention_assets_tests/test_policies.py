@@ -14,7 +14,6 @@ from retention_assets_tests.oracle.verdicts import verdicts
 
 
 def _keys(value: Any, at: str = "") -> Iterator[str]:
-    """Every key of a policy with its short values, as a path."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield f"{at}{key}"

@@ -199,7 +199,6 @@ def test_a_report_has_the_rules_of_its_datasets(ledger: Ledger) -> None:
 
 
 def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
-    """What failed is to be deleted on the next day again, and is counted on both."""
     sweep(ledger, [Outcome.DELETED, Outcome.DELETED, Outcome.FAILED], TODAY)
     ledger.reports.open(TODAY + DAY, {"lake/d": OpenedReport({"p": 2}, classes={"swept": 2, "due": 1})}, LATER + DAY, "sweeper")
     sweep(ledger, [Outcome.DELETED], TODAY + DAY)
@@ -214,7 +213,6 @@ def test_days_add_up_dataset_by_dataset(ledger: Ledger) -> None:
 
 
 def test_a_bound_that_an_earlier_release_wrote_has_no_period(ledger: Ledger) -> None:
-    """It wrote the bound alone where there now stands a pair."""
     old = {"bounds": '{"p": "2026-01-01T00:00:00Z"}'}
     ledger.database.write(lambda doing: doing.connection.execute(update(REPORTS).values(old)).rowcount)
     total = day_report(ledger, TODAY).total
@@ -238,7 +236,6 @@ def lake(tmp_path: Path, url: str) -> Lake:
 
 
 def money(lake: Lake, at: datetime = DUE, **price: float) -> list[ReportMoney | None]:
-    """What is said of lake/d, of lake/e and of both."""
     prices = Prices.model_validate({"currency": "EUR", "stores": {"lake": {**PRICE, **price}}})
     with lake.opened() as ledger:
         report = day_report(ledger, at.date(), prices=prices)

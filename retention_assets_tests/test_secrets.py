@@ -47,7 +47,6 @@ STORE = {
 
 
 def retention(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """A command in a process of its own, which ends by itself."""
     code = "from retention_assets.cli import main; main()"
     command = [sys.executable, "-c", code, *words]
     env = {**os.environ, "PYTHONPATH": f"{folder}:{os.getcwd()}", **environ}

@@ -146,8 +146,6 @@ def test_a_pipe_among_references_is_refused_at_once(tmp_path: Path) -> None:
 
 
 class Sleeper:
-    """Store of another package that says nothing while it deletes, until it is woken."""
-
     def __init__(self, store: Store) -> None:
         self.store_below, self.woken, self.done, self.swept = store, Event(), Event(), list[SweptTarget]()
 

@@ -42,7 +42,6 @@ class Statements(LRUCache[Any, Any]):
     """
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """One that was compiled for a dialect like this."""
         return super().get(_alike(key), default)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -55,7 +54,6 @@ def _alike(key: Any) -> Any:
 
 
 def keep_warm(patch: pytest.MonkeyPatch) -> None:
-    """For as long as the patch."""
     _share_statements(patch)
     _share_duckdb(patch)
     _share_logs(patch)
@@ -104,8 +102,6 @@ def _share_logs(patch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Unseen:
-    """A path that makes no difference to a cache."""
-
     path: Path
 
     def __eq__(self, other: object) -> bool:

@@ -15,7 +15,6 @@ from retention_assets.exchange import read_log
 
 
 def test_the_environment_is_the_same_each_time(tmp_path: Path) -> None:
-    """It can be built again over itself, and its only unsound log is the one that is meant to be."""
     build_environment(tmp_path / "demo")
     first = (tmp_path / "demo" / "log" / "log.jsonl").read_bytes()
     (tmp_path / "demo" / "data" / "raw.events" / "S1" / "part-0.bin").unlink()
@@ -34,7 +33,6 @@ def test_the_logs_bytes_are_those_of_the_files(tmp_path: Path) -> None:
 
 
 def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
-    """A folder with a person's files is left as it is."""
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="not the demonstration"):
         build_environment(tmp_path)
@@ -44,7 +42,6 @@ def test_it_never_builds_over_something_else(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_the_page_tells_what_happened_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
-    """The whole page on three days: numbers, the refused dataset, who was saved and by what, one explanation, the record."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     said = StringIO()
     demo(tmp_path / "demo", Console(file=said, width=200))

@@ -27,7 +27,6 @@ def read(tmp_path: Path, text: str | bytes, name: str = "log.jsonl") -> Log:
 
 
 def row(tmp_path: Path, **changed: Any) -> dict[str, Any]:
-    """The one transaction of a log of one line."""
     [found] = read(tmp_path, line(**changed)).transactions.to_pylist()
     return dict(found)
 

@@ -19,7 +19,6 @@ TEN = datetime(2026, 1, 31, 10, tzinfo=UTC)
 
 
 def parquet(folder: Path, values: pa.Array) -> Log:
-    """Transactions T0, T1, … with these attributes."""
     size = len(values)
     times = pa.repeat(pa.scalar(TEN, pa.timestamp("us", "UTC")), size)
     columns = {
@@ -32,7 +31,6 @@ def parquet(folder: Path, values: pa.Array) -> Log:
 
 
 def in_both(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """As maps and as structs."""
     return (
         pa.array([[("other", None), ("k", value)] for value in values], pa.map_(pa.string(), kind)),
         pa.array([{"k": value, "other": None} for value in values], pa.struct([("k", kind), ("other", pa.string())])),

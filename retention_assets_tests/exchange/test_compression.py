@@ -146,7 +146,6 @@ def test_gzip_says_how_long_it_is(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_of_a_parquet_log_with_checksums_is_believed(tmp_path: Path) -> None:
-    """Of each byte one bit. A sum doesn't care which."""
     at = parse_instant("2026-01-01T00:00:00Z")
     file = tmp_path / "log.parquet"
     row = {**SOUND, "opened_at": at, "closed_at": at, "heads": ["main"]}

@@ -62,7 +62,6 @@ def added(name: str, parent: str | None, branch: str = "main", **changed: Any) -
 
 
 def heads(tmp_path: Path, *lines: str) -> dict[str, str]:
-    """The branches of a dataset of two transactions, main and dev on the second, and some lines more."""
     refs = [json.dumps({"dataset": "lake/d", "branch": branch, "head": "T2"}) for branch in ("main", "dev")]
     found = read(tmp_path, "\n".join([LINE, line(transaction="T2", parent="T1"), *refs, *lines])).transactions.to_pylist()
     return {branch: one["transaction"] for one in found for branch in one["heads"]}

@@ -78,7 +78,6 @@ def plan_of(ledger: Ledger, lease: Lease, marks: Mapping[int, Planned] | Iterabl
 
 
 def marks_of(ledger: Ledger, plan: Plan) -> list[Mapping[str, Any]]:
-    """The marks of a plan that did not begin."""
     query = select(MARKS.c.id, MARKS.c.transaction, PLANNED.c.bytes, PLANNED.c.note).join(PLANNED, PLANNED.c.mark == MARKS.c.id)
     query = query.where(PLANNED.c.plan == plan.id, MARKS.c.status == "MARKED").order_by(MARKS.c.id)
     return [row._mapping for row in ledger.sweeps.rows(query)]
@@ -99,7 +98,6 @@ def swept(
     day: date | None = None,
     as_of: datetime = LATER,
 ) -> Lease:
-    """Everything that is due of a dataset, swept: deleted, if nothing else is said, with ten bytes each."""
     lease, plan, marks = planned(ledger, dataset, as_of=as_of)
     begun = ledger.sweeps.begin([lease], [plan], marks).marks
     rows = ledger.marks.table([dataset], ["SWEEPING"])

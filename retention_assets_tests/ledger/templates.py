@@ -79,7 +79,6 @@ def make_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _copy(recorded: Recorded, file: Path) -> None:
-    """A file that is whole as soon as it is there: others may make it at the same time."""
     name = secrets.token_hex(16)
     made = file.with_name(f"{file.name}-{name}")
     with open(os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as stream:

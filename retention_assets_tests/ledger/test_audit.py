@@ -34,7 +34,6 @@ def written(ledger: Ledger) -> Ledger:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One for many tests; each undoes what it did."""
     is_file = request.param == "sqlite"
     file = tmp_path_factory.mktemp("written") / "ledger.db"
     with open_ledger(f"sqlite:///{file}" if is_file else new_schema(request.getfixturevalue("server"))) as ledger:

@@ -89,7 +89,6 @@ def test_whoever_runs_once_a_month_says_so(ledger: Ledger) -> None:
 
 
 def test_marks_of_a_wrong_clock_do_not_vouch_for_it(ledger: Ledger) -> None:
-    """Marking goes on by a clock that jumped; that it marked makes the clock no better."""
     ledger.clock.check(T0, None)
     ledger.marks.mark(candidates(["T1"]), T0 + 40 * DAY, "evaluation")
     assert ledger.clock.check(T0 + 40 * DAY, None) is not None
@@ -132,7 +131,6 @@ def test_beside_the_clock_of_a_server_that_of_this_machine_is_a_witness(
 
 
 def test_what_a_person_vouches_for_goes_on_at_the_very_next_run(ledger: Ledger) -> None:
-    """Also seconds later: it is not one instant that is accepted."""
     ledger.clock.check(T0, None)
     assert ledger.clock.check(T0 + QUIET, None) is not None
     ledger.clock.accept(T0 + QUIET, "ann")
@@ -218,7 +216,6 @@ def test_a_reset_by_a_clock_that_is_right_takes_nothing_back(ledger: Ledger) -> 
 
 
 def future(ledger: Ledger) -> datetime:
-    """When a mark that is made now falls due."""
     present = ledger.clock.present()
     ledger.marks.mark(candidates(["T1"]), present, "evaluation")
     return present + WEEK + DAY
@@ -250,7 +247,6 @@ def test_a_bound_is_never_ahead_of_the_present(ledger: Ledger) -> None:
 
 
 def test_the_present_is_the_servers_where_there_is_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also before there is a ledger; asking makes none."""
     is_file = url.startswith("sqlite")
     assert (ledger_time(url) == AHEAD) is is_file
     with open_ledger(url) as ledger:
@@ -284,7 +280,6 @@ def test_a_real_ledger_is_refused_to_a_simulated_clock(url: str) -> None:
 
 
 def test_a_simulated_ledger_is_refused_to_a_real_clock(url: str) -> None:
-    """From the moment at which it was made; whoever does not say which clock they have may look at it."""
     open_simulated(url).close()
     with pytest.raises(Refused, match="made with a simulated clock"):
         open_ledger(url, simulated=False)

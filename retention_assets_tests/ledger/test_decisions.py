@@ -177,7 +177,6 @@ def test_what_appears_in_a_purged_realm_is_held_unless_one_above_it_is_purged(le
 
 
 def test_what_is_said_of_a_realm_is_said_of_no_other(ledger: Ledger) -> None:
-    """And what is not said of it again stays: its grace."""
     days = {"acme": Duration(days=3), "beta": Duration(days=5)}
     for name, grace in days.items():
         ledger.realms.change(name, "PURGING", "ann", "contract over", grace)
@@ -252,7 +251,6 @@ def advances(ledger: Ledger) -> int:
 
 
 def faults(ledger: Ledger) -> list[object]:
-    """What the whole record, the look before a sweep and the checks have to say."""
     with ledger.database.reading() as connection:
         return [*ledger.verify().faults, *rule_faults(connection), *visibility_rises(connection)]
 
@@ -301,7 +299,6 @@ def test_twenty_who_raise_the_same_marks_end_at_the_highest(ledger: Ledger) -> N
 
 
 def test_clocks_that_are_months_wrong_hide_nothing_that_is_current(ledger: Ledger) -> None:
-    """Databend's notes: a marker whose clock is two months ahead; and one that is two months behind."""
     month, newest = Duration(days=30), T0
     right = raise_by(month, T0 + DAY, newest)
     assert right.visible_from == T0 - 29 * DAY

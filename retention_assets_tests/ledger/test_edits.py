@@ -130,7 +130,6 @@ def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def on_server(server: str) -> Iterator[Ledger]:
-    """The same on PostgreSQL; each test undoes what it did."""
     with open_ledger(new_schema(server)) as ledger:
         assert build(ledger).verify().faults == ()
         yield ledger
@@ -225,7 +224,6 @@ def test_an_edit_past_the_ledger_is_named(on_file: Ledger, edit: str) -> None:
 
 
 def another(column: Column[object], kind: str) -> str:
-    """Another value of the type of a column, as a statement has it."""
     name = f'"{column.name}"'
     if (table := column.table) is not None and column.name in ("status", "outcome"):
         other = {"realms": "ACTIVE", "scans": "superseded"}.get(str(table), "UNMARKED" if column.name == "status" else "HIDDEN")
@@ -368,7 +366,6 @@ def test_an_edit_past_the_ledger_is_named_on_postgresql(on_server: Ledger, table
 
 
 def faults_after(ledger: Ledger, statements: list[str] | str, *datasets: str) -> list[str]:
-    """What a sweep would find after somebody wrote past the ledger. Nothing of it stays."""
     with ledger.database.engine.connect() as connection, connection.begin() as transaction:
         for statement in [statements] if isinstance(statements, str) else statements:
             assert connection.exec_driver_sql(statement.replace("%", "%%")).rowcount, statement

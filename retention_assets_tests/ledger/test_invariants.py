@@ -61,7 +61,6 @@ def ask(ledger: Ledger, invariant: Invariant, datasets: list[str] | None = None)
 
 
 def broken(ledger: Ledger, datasets: list[str] | None = None) -> dict[str, list[tuple[str, int]]]:
-    """The invariants that do not hold, each with its datasets and how often."""
     found = {name: ask(ledger, invariant, datasets) for name, invariant in INVARIANTS.items()}
     return {name: [(one.dataset, one.times) for one in violations] for name, violations in found.items() if violations}
 
@@ -142,7 +141,6 @@ def test_runs_look_at_what_was_swept_since_the_last_whole_look_and_once_a_day_at
 
 
 def test_a_mark_that_goes_back_in_time_is_found(lived: Ledger) -> None:
-    """A later act with an earlier time, though each of its marks is in itself in order."""
     week = "604800000000" if lived.database.engine.dialect.name == "sqlite" else "INTERVAL '8 days'"
     later = "WHERE \"transaction\" = 'T5'"
     assert (
@@ -154,7 +152,6 @@ def test_a_mark_that_goes_back_in_time_is_found(lived: Ledger) -> None:
 
 
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:
-    """The audit's own order counts, not that of the instants."""
     assert write_past_ledger(
         lived,
         "UPDATE audit SET detail = '{\"to\": \"2027-01-01T00:00:00Z\"}' WHERE deed = 'ADVANCE' AND position = (SELECT min(position) FROM audit WHERE deed = 'ADVANCE')",

@@ -45,7 +45,6 @@ POINTS = [
 
 
 def works(ledger: Ledger, store: Path) -> None:
-    """Marks, an unmark and a sweep in two batches. Begun again after a kill it goes on where it was."""
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
     with contextlib.suppress(Refused):
         ledger.unmark.transactions("lake/d", NAMES[:2], "ann", "still needed")
@@ -72,7 +71,6 @@ def deletes(mark: int, store: Path) -> Settlement:
 
 
 def works_until(url: str, store: Path, last: int) -> None:
-    """The writer, which kills itself before its so-manyth statement or commit."""
     ledger = open_ledger(url)
     left = iter(range(last))
 
@@ -86,7 +84,6 @@ def works_until(url: str, store: Path, last: int) -> None:
 
 @pytest.fixture(scope="module")
 def writers() -> Any:
-    """Where writers are forked from: a program that has loaded everything and holds no connection."""
     return forking()
 
 
@@ -117,7 +114,6 @@ PER_DATASET = 300
 
 
 def takes_back(ledger: Ledger, number: int, start: Barrier) -> set[str]:
-    """One unmarker: tries every other ten of the transactions of its dataset and says which it got."""
     tens = list(range(number * PER_DATASET, (number + 1) * PER_DATASET, 20))
     random.Random(number).shuffle(tens)
     got: set[str] = set()
@@ -133,7 +129,6 @@ def takes_back(ledger: Ledger, number: int, start: Barrier) -> set[str]:
 
 
 def sweeps(ledger: Ledger, number: int, start: Barrier) -> set[str]:
-    """One sweeper: sweeps its dataset in batches and says what its store was told to delete."""
     lease, plan, marks = planned(ledger, f"lake/d{number}", f"sweeper {number}")
     names = {row["id"]: row["transaction"] for row in marks_of(ledger, plan)}
     deleted: set[str] = set()

@@ -54,12 +54,10 @@ def marked(ledger: Ledger) -> Ledger:
 
 
 def dealt(ledger: Ledger, number: int = 0, seconds: float = 120) -> DatasetPart:
-    """A part, under the lease of whoever deals."""
     return DatasetPart(take_lease(ledger, "lake/d", "run 1", seconds), number, NameRange(end="T4"), 3)
 
 
 def begun(ledger: Ledger, joined: JoinedPart) -> tuple[Plan, list[int]]:
-    """A plan of three marks, one of which has begun."""
     batch = ids(ledger, *NAMES[:3])
     plan = plan_of(ledger, joined.lease, batch)
     assert sorted(ledger.sweeps.begin([joined.lease], [plan], batch[:1]).marks) == batch[:1]

@@ -36,12 +36,10 @@ UNOPENED = (None, FIRST_LIFE[1])
 
 
 def marks(ledger: Ledger, life: Times, *names: str) -> int:
-    """Mark transactions with these times; how many are new."""
     return ledger.marks.mark(candidates(names or ["T"], life=life), T0, "evaluation").new
 
 
 def sweeps(ledger: Ledger) -> None:
-    """Everything that is due, by a sweeper who gives its lease up."""
     ledger.leases.give_up([swept(ledger)])
 
 
@@ -238,7 +236,6 @@ THREE = ["T1", "T2", "T3"]
 
 @pytest.fixture
 def hidden(ledger: Ledger) -> Ledger:
-    """T1 was deleted, T2 and T3 are hidden."""
     ledger.marks.mark(candidates(THREE), T0, "evaluation")
     ledger.reports.open(TODAY, {"lake/d": OpenedReport()}, LATER, "sweeper")
     ledger.leases.give_up([swept(ledger, outcomes=dict.fromkeys(("T2", "T3"), Outcome.HIDDEN), day=TODAY)])

@@ -200,8 +200,6 @@ def test_refusals_say_why(ledger: Ledger) -> None:
 
 
 class Overtaken:
-    """Candidates whose marker is overtaken while they are being staged, by one who marks as of a later time."""
-
     def __init__(self, ledger: Ledger) -> None:
         self.ledger, self.staged = ledger, 0
 
@@ -223,7 +221,6 @@ def test_a_marker_that_was_overtaken_marks_as_of_the_newer_time_and_stages_nothi
 
 
 def test_candidates_in_parts_are_numbered_as_in_one_piece(ledger: Ledger) -> None:
-    """Parts of none, of one policy, and of several that others have as well."""
     tables = [candidates([f"T{n}{p}"], policy=p, grace=f"{n + 1}d") for n in range(3) for p in "pqr"]
     parts = [tables[0], candidates([]), pa.concat_tables(tables[1:6]), pa.concat_tables(tables[6:])]
     done = ledger.marks.mark(parts, T0, "evaluation")
@@ -250,7 +247,6 @@ def left(served: Ledger) -> list[str]:
 
 
 def sent(table: CandidateTable | None) -> CandidateTable:
-    """The table as a task has it, which is another program."""
     assert table
     copy: CandidateTable = pickle.loads(pickle.dumps(table, pickle.HIGHEST_PROTOCOL))
     return copy
@@ -382,7 +378,6 @@ def held(ledger: Ledger) -> list[str]:
 
 @pytest.fixture
 def marked(ledger: Ledger) -> Ledger:
-    """T1, T2 and T3 are marked, and of another dataset T1."""
     ledger.marks.mark(candidates(NAMES), T0, "evaluation")
     ledger.marks.mark(candidates(["T1"], "lake/e"), T0, "evaluation")
     return ledger

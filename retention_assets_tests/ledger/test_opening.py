@@ -68,7 +68,6 @@ def test_a_new_ledger_begins_with_what_its_first_user_does_and_says_which_it_is(
 
 
 def contents(url: str) -> list[tuple[Any, ...]]:
-    """Everything in the database of a ledger: its description, and the rows of all tables."""
     engine = ledger_engine(url)
     with reading(engine) as connection:
         tables = sorted(inspect(connection).get_table_names())
@@ -224,7 +223,6 @@ def test_no_other_test_gets_tables_that_are_not_what_they_were(
 
 @pytest.fixture
 def generous() -> Iterator[None]:
-    """Whatever the user's mask allows."""
     before = os.umask(0)
     yield
     os.umask(before)

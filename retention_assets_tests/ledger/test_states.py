@@ -115,7 +115,6 @@ def test_marks_of_unknown_size_count_and_weigh_nothing(ledger: Ledger) -> None:
 
 
 def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: Ledger) -> None:
-    """T2 fails first: it is in two plans, and was freed by the second one."""
     ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
     lease, plan, marks = planned(ledger)
     first, second = sorted(ledger.sweeps.begin([lease], [plan], marks).marks)
@@ -242,7 +241,6 @@ def evaluated(ledger: Ledger) -> Ledger:
 
 
 def standing(ledger: Ledger) -> list[str]:
-    """The datasets with an evaluation for which it is not time again."""
     rows = ledger.evaluations.all().to_pylist()
     assert all(row["next_look"] in (None, row["looked_at"]) for row in rows)
     return [row["dataset"] for row in rows if row["next_look"] is None]
@@ -275,7 +273,6 @@ def test_a_mark_that_a_sweep_spares_has_its_dataset_evaluated_again(evaluated: L
 def test_of_the_outcomes_of_a_sweep_only_the_spared_one_has_its_dataset_evaluated_again(
     evaluated: Ledger, outcome: Outcome
 ) -> None:
-    """What is deleted or failed is judged no other way for it."""
     swept(evaluated, outcomes={"T1": outcome})
     assert standing(evaluated) == (["lake/e"] if outcome is Outcome.SPARED else ["lake/d", "lake/e"])
 

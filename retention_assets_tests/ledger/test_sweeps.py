@@ -68,7 +68,6 @@ def test_a_mark_is_due_from_its_very_instant_and_says_what_it_is_of_once_it_is_s
 
 
 def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
-    """Neither in one of an earlier sweep nor in one that was made since."""
     earlier = planned(marked, holder="earlier")
     marked.leases.give_up([earlier[0]])
     lease = take_lease(marked)
@@ -86,7 +85,6 @@ def test_what_is_in_another_plan_alone_does_not_begin(marked: Ledger) -> None:
 
 
 def test_what_is_in_a_plan_of_another_dataset_does_not_begin(marked: Ledger) -> None:
-    """Not even with the lease of its own dataset, or the plan of another with this one's."""
     marked.marks.mark(candidates(["T1"], "lake/other"), T0, "evaluation")
     lease, plan, batch = planned(marked)
     other_lease, other_plan, others = planned(marked, "lake/other")
@@ -200,7 +198,6 @@ def test_a_lease_that_was_given_up_is_free_at_once(marked: Ledger) -> None:
 
 
 def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
-    """Two leases with the same number: what becomes of one leaves the other as it is."""
     lease, other = (take_lease(marked, name, "sweeper", 3600) for name in ("lake/d", "lake/e"))
     assert lease.token == other.token
     longer = marked.leases.beat([other], 7200).leases[other.dataset]
@@ -316,7 +313,6 @@ def test_what_is_open_of_a_dataset_keeps_its_own_report_open_alone(marked: Ledge
 
 
 def test_what_people_take_back_is_counted_in_the_newest_report_that_is_not_finished(marked: Ledger) -> None:
-    """Two days are open, of two datasets: each mark counts once, on the later day of its own."""
     marked.marks.mark(candidates(["T1"], "lake/e"), T0, "evaluation")
     for day, at in ((TOMORROW, LATER + DAY), (TODAY, LATER)):
         for name in ("lake/d", "lake/e"):
@@ -372,7 +368,6 @@ def test_a_plan_is_finished_once_and_leaves_others_as_they_are(marked: Ledger) -
 
 
 def test_the_newest_note_of_a_mark_counts(marked: Ledger) -> None:
-    """What failed is planned anew, and what the store then says of it is how it is found; silence takes nothing back."""
     one, two, three = ids(marked)
     lease = take_lease(marked)
     # Which of them is the newest is told by their times, in whatever order the database keeps them.

@@ -16,7 +16,6 @@ Rows = dict[tuple[str, str], dict[str, object]]
 def agreed(
     drawn: History, rules: Sequence[Policy], held: Sequence[Hold] = (), known: Collection[str] = ()
 ) -> dict[str, Verdict]:
-    """What the oracle says of a history, and the kernel as well."""
     before = {drawn.dataset: frozenset(known)}
     rows = judged(log_of([drawn]), rules, held, drawn.as_of, before)
     assert (different := disagreement(rows, drawn, rules, held, before)) is None, different

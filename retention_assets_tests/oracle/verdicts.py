@@ -30,7 +30,6 @@ class Verdict:
 
 
 def _chosen(datasets: Datasets, history: History) -> bool:
-    """Whether a policy or a hold is about a dataset, by its name and its attributes."""
     return (
         matches(history.dataset, datasets.include)
         and not matches(history.dataset, datasets.exclude)
@@ -70,7 +69,6 @@ def _clock(older_than: OlderThan, facts: Facts, one: Transaction, branches: Coll
 
 
 def _agrees(lines: Selection | Window, facts: Facts, one: Transaction, branches: Collection[str], as_of: datetime) -> bool:
-    """Whether the three lines that a window can replace hold, on the branches given: all of them hold the transaction."""
     viewing = [branch for branch in branches if facts.view_of(branch, one) is not None]
     if lines.older_than is not None:
         bound = _bound(lines.older_than, as_of)
@@ -98,7 +96,6 @@ def _agrees(lines: Selection | Window, facts: Facts, one: Transaction, branches:
 
 
 def _own_number(text: str | None) -> int | None:
-    """A whole number above zero in plain digits, as large as Iceberg can write it; nothing else is read."""
     if text is None or not text or any(sign not in "0123456789" for sign in text) or len(text) > 19:
         return None
     return int(text) if 0 < int(text) < 2**63 else None
@@ -163,13 +160,11 @@ def remaining_refs(facts: Facts, as_of: datetime) -> Facts:
 
 
 def _protection(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> tuple[list[str], list[str]]:
-    """The branches that have it in their latest view and the tags that pin it, as a policy sees them."""
     seen = remaining_refs(facts, as_of) if policy.select.expired_refs == "drop" else facts
     return seen.latest_views_of(seen.log[one.name]), seen.tags_of(seen.log[one.name])
 
 
 def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) -> bool:
-    """Whether the policy selects it, whatever protects it."""
     select, scope = policy.select, policy.branches
     if select.where is not None:
         raise NotImplementedError(f"{policy.name}: `where` has no oracle")
@@ -238,7 +233,6 @@ def _selects(policy: Policy, facts: Facts, one: Transaction, as_of: datetime) ->
 
 
 def _asks_for_branches(policy: Policy) -> bool:
-    """Whether any line of it needs views or branches: such a line selects nothing where there are none."""
     select, scope = policy.select, policy.branches
     return bool(
         "*" not in scope.include
@@ -316,7 +310,6 @@ def _selects_on_line(select: Selection, facts: Facts, one: Transaction, as_of: d
 
 
 def _holds_on(holds: Sequence[Hold], history: History, one: Transaction, as_of: datetime) -> list[str]:
-    """The names of the live holds on it. A reserved realm is held by its name."""
     reserved = ["reserved realm"] if _is_reserved(history.attributes.get("realm", "")) else []
     return reserved + [
         hold.name or ""
@@ -338,7 +331,6 @@ def _commits(history: History) -> bool:
 
 
 def _is_closed(history: History) -> bool:
-    """Nothing of the dataset can go, whoever asks."""
     return _forbids(history) or not _commits(history)
 
 
@@ -348,7 +340,6 @@ def _is_referenced(one: Transaction) -> bool:
 
 
 def _over_limit(policy: Policy, facts: Facts, holds: Sequence[Hold], as_of: datetime, known: Collection[str]) -> bool:
-    """Whether what the policy alone would newly mark is strictly over one of its limits."""
     if policy.limits is None:
         return False
     count = size = 0

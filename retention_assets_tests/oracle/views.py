@@ -29,8 +29,6 @@ class ViewRow:
 
 @dataclass(frozen=True)
 class Transaction:
-    """A row of the log with its times read."""
-
     name: str
     ordinal: int
     parent: str | None
@@ -83,7 +81,6 @@ class Facts:
         return path
 
     def holds(self, branch: str, one: Transaction) -> bool:
-        """Whether the transaction counts as being on the branch."""
         if one.independent:
             return False
         if one.status == "COMMITTED":
@@ -101,7 +98,6 @@ class Facts:
         return any(self.branches_of(one) for one in self.log.values())
 
     def branches_of(self, one: Transaction) -> list[str]:
-        """The live branches that hold it; none is `unreachable`."""
         return [branch for branch in self.history.branches if self.holds(branch, one)]
 
     def view_of(self, branch: str, one: Transaction) -> int | None:
@@ -112,15 +108,12 @@ class Facts:
         return None
 
     def latest_views_of(self, one: Transaction) -> list[str]:
-        """The live branches whose latest view it is in."""
         return [branch for branch in self.history.branches if self.view_of(branch, one) == 0]
 
     def tags_of(self, one: Transaction) -> list[str]:
-        """The live tags that pin a view with it."""
         return [tag for tag, view in self.pinned.items() if one in view]
 
     def newer(self, branch: str, one: Transaction) -> int:
-        """How many data transactions (COMMITTED, not DELETE) follow it on the branch."""
         later = self.path[branch][self.path[branch].index(one) + 1 :]
         return len([after for after in later if after.in_views and after.type != "DELETE"])
 

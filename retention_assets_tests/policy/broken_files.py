@@ -15,32 +15,26 @@ HEAD = "policies:\n  - name: p\n    datasets: {include: [lake/d]}\n"
 
 
 def policy(body: str) -> str:
-    """A file with one policy, whose lines are those given, from line 4 on."""
     return HEAD + "".join(f"    {line}\n" for line in body.splitlines())
 
 
 def select(lines: str) -> str:
-    """A file with one policy, about its `select`."""
     return policy(f"select: {lines}")
 
 
 def datasets(value: str) -> str:
-    """A file with one policy, about its `datasets` (on line 3)."""
     return f"policies:\n  - name: p\n    datasets: {value}\n    select: all\n"
 
 
 def branches(value: str) -> str:
-    """A file with one policy, about its `branches` (on line 4)."""
     return policy(f"branches: {value}\nselect: {{older_than: 30d}}")
 
 
 def hold(body: str) -> str:
-    """A file with one hold, whose lines are those given, from line 3 on."""
     return "holds:\n  - name: h\n" + "".join(f"    {line}\n" for line in body.splitlines())
 
 
 def datahub(retention: str, rest: str = "") -> str:
-    """A file in DataHub's format with one entry."""
     return f"- entity: dataset\n  aspect: status\n  config: {{retention: {retention}}}\n{rest}"
 
 
@@ -51,7 +45,6 @@ WHOLE = "a whole number"
 
 
 def case(id_: str, text: str, line: int | None, key: str | None, words: str, of: str | None = "p") -> Any:
-    """A broken file, with the place and the words of the problem that it has to give."""
     return pytest.param(text, line, of, key, words, id=id_)
 
 

@@ -48,7 +48,6 @@ def stored(item: Item, system: bool = True, version: int = 3, revoked: bool = Fa
 
 
 def decide(book: Item | None, file: Item | None, overwrite: bool = False, **how: bool) -> BookDecision:
-    """The one decision about one entry."""
     (decision,) = compare([stored(book, **how)] if book else [], [as_loaded(file)] if file else [], overwrite)
     return decision
 
@@ -135,7 +134,6 @@ def test_the_loaded_entries_come_in_their_order_and_then_those_of_the_book_alone
 
 
 def test_entries_do_not_speak_for_each_other() -> None:
-    """One that a person changed keeps no other from being written, and one that is forced forces no other."""
     book = [stored(policy("a"), system=False), stored(policy("b"), system=False), stored(policy("c"))]
     files = [policy("a", "60d", force_overwrite=True), policy("b", "60d"), policy("c", "60d")]
     decisions = compare(book, [as_loaded(item) for item in files])
@@ -294,7 +292,6 @@ FILES = st.lists(ITEMS.map(as_loaded), max_size=6, unique_by=lambda one: one.nam
 
 
 def after(book: list[Stored], decisions: list[BookDecision]) -> list[Stored]:
-    """The book once the decisions are carried out."""
     versions = {entry.name: entry for entry in book}
     versions |= {found.name: found.written("loader", NOW) for found in decisions if found.outcome is LoadOutcome.WRITTEN}
     return list(versions.values())

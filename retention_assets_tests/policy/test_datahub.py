@@ -51,7 +51,6 @@ EXACT, ASPECT, ENTITY, ALL = ("dataset", "status"), ("*", "status"), ("dataset",
 
 
 def winner_of(entries: list[AspectEntry], dataset: str) -> str | None:
-    """The entry that a dataset's policy is named by."""
     return next((policy.name.removeprefix("datahub:") for policy in policies_for(entries, [f"meta/{dataset}"])), None)
 
 

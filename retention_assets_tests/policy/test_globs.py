@@ -81,7 +81,6 @@ def test_stars_and_question_marks_mean_what_they_mean_everywhere(glob: str, name
 
 
 def chosen(names: list[str], scope: Datasets) -> list[bool]:
-    """Which of some datasets a scope is about, as whole batches are asked."""
     log = pa.table({"dataset": pa.array(names, pa.string()).dictionary_encode()})
     found = datasets_chosen_by(log, bounds_of(log), DATASETS.empty_table(), [scope])
     return [bool(is_chosen) for is_chosen in found[:, 0]]

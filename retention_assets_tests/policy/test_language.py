@@ -15,7 +15,6 @@ from retention_assets_tests.policy.broken_files import WIDE, datasets, hold, pol
 
 
 def one(tmp_path: Path, text: str) -> Policy:
-    """The policy of a file that holds one."""
     (tmp_path / "p.yaml").write_text(text)
     [found] = load_policies([tmp_path]).policies
     return found

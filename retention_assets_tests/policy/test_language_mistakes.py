@@ -16,7 +16,6 @@ from retention_assets_tests.policy.broken_files import BROKEN, WIDE, datahub, da
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """The exit code of the console script, in this Python."""
     monkeypatch.setattr("sys.argv", ["retention", *arguments])
     with pytest.raises(SystemExit) as left:
         main()

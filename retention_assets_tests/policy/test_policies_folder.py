@@ -43,7 +43,6 @@ DAY = 24 * 60 * 60 * 1000
 
 
 def own(days: int, snapshots: int) -> dict[str, str]:
-    """What a table says about its own history."""
     return {"history.expire.max-snapshot-age-ms": str(days * DAY), "history.expire.min-snapshots-to-keep": str(snapshots)}
 
 
@@ -204,7 +203,6 @@ def test_the_schema_in_the_folder_is_that_of_the_model() -> None:
 
 
 def keys_of(schema: dict[str, Any]) -> Iterator[str]:
-    """Every key that the schema knows, at any depth."""
     for part in [schema, *schema["$defs"].values()]:
         yield from part.get("properties", {})
 

@@ -24,7 +24,6 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
 def accepts(data: Any) -> bool:
-    """Whether an editor shows the document without a mark."""
     return bool(VALIDATOR.is_valid(data))
 
 
@@ -48,7 +47,6 @@ BEYOND_A_SCHEMA = {
 
 
 def parsed() -> list[Any]:
-    """The broken files that are YAML, as data."""
     found = []
     for case in BROKEN:
         text, name = case.values[0], case.id

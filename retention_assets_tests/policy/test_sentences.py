@@ -91,7 +91,6 @@ UNSAID = {(Policy, "name"), (Policy, "description"), (Policy, "force_overwrite")
 
 
 def parts(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """A model and every model that its fields are made of."""
     yield model
     for field in model.model_fields.values():
         for found in _models(field.annotation):

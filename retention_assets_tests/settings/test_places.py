@@ -142,7 +142,6 @@ def test_nothing_lies_where_somebody_else_deletes(folder: Path, case: str) -> No
 
 
 def test_places_beside_each_other_are_taken(folder: Path) -> None:
-    """A store's own log may lie in its data; stores of one catalog share its tables; a name is no place."""
     text = lake(
         "data", log="data/logs",
         other=RAW.format("logs", "data2") + ICE.format("ice.db", "ice") + ICE.format("ice.db", "ice").replace("ice,", "more,")

@@ -60,7 +60,6 @@ def test_the_documents_show_a_store_of_each_built_in_kind() -> None:
     ],
 )
 def test_a_mistake_is_named_with_its_place(validator: Any, text: str, place: str, said: str) -> None:
-    """Each by itself, and not as a whole that fits none of many forms."""
     found = {
         (".".join(map(str, error.absolute_path)), error.message)
         for error in validator.iter_errors(parse_document(text, "f").data)

@@ -86,7 +86,6 @@ def test_a_fault_of_the_statement_is_not_tried_again(database: ForeignDatabase) 
 
 
 def test_a_deadlock_is_tried_again(database: ForeignDatabase) -> None:
-    """Two transactions that lock the same two rows in opposite order: the database undoes one, which then succeeds."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite has one writer at a time, so that no two can wait for each other")
     both, tries = threading.Barrier(2), [0, 0]
@@ -133,7 +132,6 @@ def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> 
 
 
 def test_a_lost_connection_is_made_anew(database: ForeignDatabase) -> None:
-    """The server ends the connection in the middle of the transaction: nothing of it is done, and it is done once again."""
     if database.dialect == "sqlite":
         pytest.skip("SQLite is in this program")
     tries = []

@@ -22,8 +22,6 @@ def is_busy(error: Exception) -> bool:
 
 
 class Work:
-    """Work that fails in some ways, one after the other, and then succeeds."""
-
     def __init__(self, *failures: BaseException) -> None:
         self.failures, self.times = failures, 0
 

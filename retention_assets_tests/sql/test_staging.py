@@ -31,7 +31,6 @@ TEXTS = [
 
 
 def test_rows_are_appended_as_they_are(url: str) -> None:
-    """Columns of one kind and of several, with and without anything that means something else in COPY."""
     engine = ledger_engine(url)
     parts: list[Sequence[tuple[int, str | None, int | None]]] = [
         [(number, f"note {number}", 2**62 + number) for number in range(600)],

@@ -96,8 +96,6 @@ class Environment(ABC):
 
 @pytest.mark.usefixtures("ids")
 class Contract:
-    """Promises of every store."""
-
     @pytest.fixture
     def ids(self, environment: Environment) -> dict[str, str]:
         return write_chains(environment)

@@ -122,7 +122,6 @@ def hub(table: Table, tmp_path: Path) -> DataHub:
 def counted(
     monkeypatch: pytest.MonkeyPatch, kind: type[Any], name: str, happens: Callable[[int], None] = lambda _: None
 ) -> list[int]:
-    """How often a method of a store is called; what happens right before each call."""
     real, calls = getattr(kind, name), list[int]()
 
     def call(store: Any, *given: Any, **named: Any) -> Any:

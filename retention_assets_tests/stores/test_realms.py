@@ -135,7 +135,6 @@ def test_rows_that_name_no_realm_refuse_the_dataset_without_one(units: Units) ->
 
 
 def test_a_row_that_moves_to_another_realm_is_not_swept_with_the_first(units: Units) -> None:
-    """Neither if it moved before the sweep was planned, nor after."""
     units.has("a", kind="acme").has("b", kind="acme")
     store = with_realms(units)
     dataset = f"{units.dataset}/acme"
@@ -150,8 +149,6 @@ def test_a_row_that_moves_to_another_realm_is_not_swept_with_the_first(units: Un
 
 
 class Logged:
-    """A store of which only tokens are asked, with the settings of a kind."""
-
     def __init__(self, settings: StoreSettings) -> None:
         self.name, self.settings = settings.name, settings
 
@@ -219,8 +216,6 @@ def test_a_realm_that_cannot_be_is_refused(kind: type[Any], keys: dict[str, Any]
 
 def test_a_kind_that_keeps_no_settings_takes_no_realm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(ToyStore):
-        """Its settings are elsewhere."""
-
         def __init__(self, settings: ToySettings) -> None:
             super().__init__(settings.model_copy())
 

@@ -39,8 +39,6 @@ LAKE = 'stores: [{name: lake, kind: files, log: log, data: "data/{dataset}/{tran
 
 
 class Site:
-    """A folder of installed packages, as pip would leave it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -157,7 +155,6 @@ def test_a_built_in_kind_answers_to_its_own_name(kind: str) -> None:
 
 
 def test_a_kind_is_imported_when_it_is_named_and_its_driver_when_a_store_is_opened() -> None:
-    """Reading settings stays quick, and needs no driver of a kind that they do not name."""
     script = """
 import subprocess
 import sys

@@ -43,7 +43,6 @@ def schema(server: str) -> str:
 
 
 def secured(engine: Engine, url: str, table: str, using: str) -> str:
-    """The URL of a role to which a policy shows a part of a table."""
     parsed = make_url(url)
     schema = str(parsed.query["options"]).partition("=")[2]
     with engine.begin() as connection:

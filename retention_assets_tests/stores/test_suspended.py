@@ -215,7 +215,6 @@ def killed_at_last() -> Iterator[list[Any]]:
 def goes_on_after_another(
     stoppable: Stoppable, url: str, sweepers: Any, programs: list[Any], ask: int, seconds: float, jumps: float
 ) -> tuple[str, dict[str, str]]:
-    """The story; what the stopped sweeper says in the end, and the reasons for which marks were spared, by transaction."""
     with open_simulated(url) as ledger:
         dataset = stoppable.marks(ledger)
         full = stoppable.look()

@@ -34,8 +34,6 @@ def read(folder: Path, *stores: str) -> Settings:
 
 
 class Toys(Environment):
-    """Three datasets in one box."""
-
     datasets = ("box/a", "box/b", "box/c")
 
     def __init__(self, settings: Settings) -> None:

@@ -22,8 +22,6 @@ from retention_assets.stores.settings import LazyStore, StoreSettings
 
 
 class ToySettings(StoreSettings):
-    """The keys of kind `toy`."""
-
     kind: Literal["toy"] = "toy"
     root: LocalPath
 
@@ -33,8 +31,6 @@ class ToySettings(StoreSettings):
 
 
 class ToyStore(LazyStore[ToySettings]):
-    """A store of kind `toy`."""
-
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities()

@@ -29,7 +29,6 @@ def at(text: str) -> datetime:
 
 
 def held(text: str, rows: pa.Table) -> list[str]:
-    """The transactions that a condition holds for."""
     bits = evaluate(parse_condition(text), rows)
     assert bits.dtype == np.bool_
     return [name for name, bit in zip(rows["transaction"].to_pylist(), bits.tolist(), strict=True) if bit]

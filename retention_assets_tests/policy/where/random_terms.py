@@ -124,7 +124,6 @@ def quoted(text: str) -> str:
 
 
 def as_condition(term: Term) -> str:
-    """The term in our language, with every parenthesis."""
     match term:
         case Literal(Kind.TEXT, value):
             return quoted(str(value).replace("\\", "\\\\"))
@@ -141,7 +140,6 @@ def as_condition(term: Term) -> str:
 
 
 def operation(op: str, parts: list[str], term: Apply) -> str:
-    """What both languages write the same way."""
     first, *others = parts
     match op:
         case "not":

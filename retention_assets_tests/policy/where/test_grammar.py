@@ -178,7 +178,6 @@ def test_what_is_written_out_is_read_back(tree: Term) -> None:
 
 
 def _names_a_value_that_is_none(tree: Term) -> bool:
-    """Whether type or status is compared with what it can never be, which is refused."""
     compared = [term.terms for term in terms_of(tree) if isinstance(term, Apply) and term.op in ("=", "<>", "in")]
     return any(
         isinstance(one, Column) and one.name in VALUES and isinstance(other, Literal) and other.value not in VALUES[one.name]

@@ -16,8 +16,6 @@ from retention_assets_tests.sweep.lakes import Lake
 
 
 class DataHub(Lake):
-    """A lake whose stores are tables of aspects, by the names of the stores."""
-
     def __init__(self, folder: Path, tables: Mapping[str, Table], ledger_url: str = "", **settings: Mapping[str, Any]) -> None:
         super().__init__(folder, ledger_url, policies="")
         self.tables = tables

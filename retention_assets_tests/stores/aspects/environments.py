@@ -27,8 +27,6 @@ _TIME = {"sqlite": "datetime", "postgresql": "timestamp(6)", "mysql": "datetime(
 
 
 class Table:
-    """DataHub's table, as its own installation makes it."""
-
     def __init__(self, url: str, name: str = TABLE) -> None:
         self.database, self.url, self.name = ForeignDatabase(Url(url), STORE), url, name
         kind, time = _TEXT[self.database.dialect], _TIME[self.database.dialect]
@@ -67,7 +65,6 @@ class Table:
         self.add_all([(urn, aspect, version, AS_OF - timedelta(days=age), f"{urn} {version}") for version, age in ages.items()])
 
     def mistime(self, urn: str, aspect: str, version: int, literal: str) -> None:
-        """Something else stands where a version has its time, as SQL writes it."""
         # MariaDB takes a day 0 from those who ask for it.
         lenient = "SET STATEMENT sql_mode = '' FOR " if self.database.dialect == "mysql" else ""
         self.do(

@@ -30,7 +30,6 @@ STATUS = f"{STORE}/dataset.status"
 
 @pytest.fixture
 def postgresql(server: str) -> Iterator[Table]:
-    """DataHub's table in PostgreSQL, empty."""
     table = Table(new_schema(server))
     yield table
     table.database.close()
@@ -112,7 +111,6 @@ def test_versions_that_come_again_after_retention_are_marked_and_swept_with_a_gr
 
 @pytest.mark.parametrize("store_url", ["mariadb"], indirect=True)
 def test_a_version_that_was_written_anew_in_the_grace_is_spared(datahub: DataHub, table: Table) -> None:
-    """By its time it is as old as could be."""
     table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
     datahub.marks(MARKED)
     table.do(f"DELETE FROM {table.name} WHERE version = 1")

@@ -91,7 +91,6 @@ KEPT = {
 
 @pytest.mark.parametrize("first", KEPT)
 def test_each_type_of_policy_at_each_level(first: str, datahub: DataHub, table: Table) -> None:
-    """Each level has another type, the global one the `first`: in four cycles each type is at each level."""
     types = [*KEPT.values()]
     turned = [*types, *types][[*KEPT].index(first) :]
     levels = {
@@ -108,7 +107,6 @@ def test_each_type_of_policy_at_each_level(first: str, datahub: DataHub, table: 
 
 
 def test_policies_are_searched_in_the_order_of_the_page(datahub: DataHub, table: Table) -> None:
-    """Each dataset is named by one entry less than the one before, and obeys the first that is left."""
     order = [("dataset", "status"), ("*", "status"), ("dataset", "*"), ("chart", "*"), ("*", "*")]
     obeyed = {("dataset", "status"): 1, ("chart", "status"): 2, ("dataset", "ownership"): 3, ("tag", "ownership"): 5}
     datahub.retains("p", [entry(*key, f"v{number}") for number, key in enumerate(order, 1)])

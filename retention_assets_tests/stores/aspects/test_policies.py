@@ -31,8 +31,6 @@ def urn_of(entity: str, aspect: str) -> str:
 
 
 class Policies:
-    """DataHub's table, with what people and its own system say of retention in it."""
-
     def __init__(self, table: Table, folder: Path, **settings: Any) -> None:
         self.table = table
         self.datahub = DataHub(folder / "hub", {STORE: table}, "", **{STORE: {"datahub_policies": "read", **settings}})
@@ -66,7 +64,6 @@ class Policies:
             return {one.name.removeprefix("datahub:"): one for one in ledger.policy_book.in_force()}
 
     def left_after_a_cycle(self) -> dict[str, set[int]]:
-        """The history versions of each aspect that are left."""
         assert not self.loads()[1]
         self.datahub.marks()
         results = self.datahub.sweeps(DUE, wait=lambda *_: None)
@@ -81,7 +78,6 @@ def policies(table: Table, tmp_path: Path) -> Policies:
 
 @pytest.fixture
 def postgresql(server: str, tmp_path: Path) -> Iterator[Policies]:
-    """In PostgreSQL alone."""
     table = Table(new_schema(server))
     yield Policies(table, tmp_path)
     table.database.close()

@@ -29,8 +29,6 @@ STATUS = f"{STORE}/dataset.status"
 
 
 class TestAspectsStore(Contract):
-    """Promises of every store."""
-
     @pytest.fixture
     def environment(self, store_url: str) -> Iterator[Environment]:
         environment = Aspects(store_url)

@@ -32,8 +32,6 @@ _ACCOUNT = "123456789012"
 
 
 class S3:
-    """A server with one bucket."""
-
     bucket = "lake"
 
     def __init__(self) -> None:
@@ -55,7 +53,6 @@ class S3:
         self._server.stop()
 
     def empty(self) -> None:
-        """Leave nothing in the bucket."""
         self.faults.clear()
         for key in self.objects():
             self.take(key)
@@ -116,7 +113,6 @@ class Files(Environment):
         return FilesStore(self.settings)
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
-        """The history as a file of the log, and two files for each transaction."""
         drawn = history(drawing, dataset=dataset)
         self.put_log(f"{self.datasets.index(dataset)}.jsonl", "".join(f"{line}\n" for line in to_lines([drawn])))
         for number, row in enumerate(drawn.transactions):
@@ -126,7 +122,6 @@ class Files(Environment):
         return {row["transaction"]: row["transaction"] for row in drawn.transactions}
 
     def commit(self, dataset: str) -> str:
-        """One more SNAPSHOT, and the branch moved to it."""
         name = f"{self.datasets.index(dataset)}.jsonl"
         lines = [json.loads(line) for line in self.get_log(name).splitlines()]
         last = next(line["head"] for line in lines if "branch" in line)
@@ -136,7 +131,6 @@ class Files(Environment):
         return "T99"
 
     def owned(self, dataset: str, transaction: str) -> set[str]:
-        """What begins with its folder."""
         begin = self.folder(dataset, transaction) + "/"
         return {place for place in self.data() if place.startswith(begin)}
 
@@ -160,21 +154,17 @@ class Files(Environment):
 
 
 class LocalFiles(Files):
-    """A folder of this machine."""
-
     def __init__(self, root: Path, log: str = "log", data: str = "data/{dataset}/{transaction}") -> None:
         self.root = root
         (root / "data").mkdir()
         self.settings = FilesSettings.model_validate({"name": "lake", "log": log, "data": data}, context={"folder": str(root)})
 
     def put_place(self, place: str, content: bytes) -> None:
-        """A file below the folder."""
         path = self.root / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
     def everything(self) -> dict[str, bytes]:
-        """All files, those behind symlinks left out."""
         return {
             str(path.relative_to(self.root)): path.read_bytes()
             for path in self.root.rglob("*")
@@ -198,8 +188,6 @@ class LocalFiles(Files):
 
 
 class S3Files(Files):
-    """A bucket."""
-
     has_clock = True
 
     def __init__(self, s3: S3) -> None:
@@ -215,7 +203,6 @@ class S3Files(Files):
 
     @contextmanager
     def broken(self, dataset: str, transaction: str) -> Iterator[None]:
-        """Deletions of its keys are denied."""
         place = f"{self.folder(dataset, transaction)}/".encode()
 
         def denied(method: str, query: str, body: bytes) -> tuple[str, str] | None:

@@ -26,7 +26,6 @@ def swept(store: Store, dataset: str, *transactions: str, seen: bool = False) ->
 
 
 def refusal(store: Store, dataset: str, transaction: str) -> str:
-    """Why nothing of a transaction was deleted."""
     [found] = swept(store, dataset, transaction)
     assert (found.outcome, found.bytes) == (Outcome.FAILED, 0)
     assert found.error
@@ -42,14 +41,12 @@ def line(**changed: Any) -> str:
 
 
 def head(store: Store, branch: str = "main") -> dict[str, Any]:
-    """The transaction on which a reader finds a branch."""
     rows = sound_log(store.read(["lake/a"])).transactions.to_pylist()
     [row] = [row for row in rows if branch in row["heads"]]
     return {"all": len(rows), **row, "attributes": dict(row["attributes"] or ())}
 
 
 def seen(environment: Some, drawing: str, name: str = "a.jsonl") -> Some:
-    """A dataset with that history, whose transactions have bytes."""
     drawn = history(drawing, dataset="lake/a")
     text = "".join(f"{line}\n" for line in to_lines([drawn]))
     environment.put_place(name, text.encode()) if name == "log.jsonl" else environment.put_log(name, text)

@@ -133,7 +133,6 @@ def test_a_file_with_another_name_elsewhere_frees_nothing(lake: LocalFiles) -> N
 
 
 def sweeps_until(store: FilesStore, last: int) -> None:
-    """A sweep that kills itself before its so-manyth deletion of a file or a folder."""
     left, unlink, rmdir = iter(range(last)), os.unlink, os.rmdir
 
     def counted(remove: Callable[..., None]) -> Callable[..., None]:

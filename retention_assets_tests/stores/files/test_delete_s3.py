@@ -40,7 +40,6 @@ class Bucket:
         self.client.put_object(Bucket=self.name, Key=key, Body=content)
 
     def versions(self, prefix: str = "data/a/T1/") -> list[int]:
-        """The sizes of what can still be read."""
         pages = self.client.get_paginator("list_object_versions").paginate(Bucket=self.name, Prefix=prefix)
         return sorted(one["Size"] for page in pages for one in page.get("Versions", ()))
 
@@ -257,7 +256,6 @@ AGAIN = DUE + timedelta(days=1)
 
 
 def says(lake: Lake, **store: Any) -> None:
-    """Settings of the store from now on."""
     file = lake.folder / "retention.yaml"
     settings = json.loads(file.read_text())
     settings["stores"][0].update(store)

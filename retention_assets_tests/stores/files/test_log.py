@@ -65,7 +65,6 @@ class Terse(MemoryFileSystem):  # type: ignore[misc]
 
 @pytest.fixture
 def terse(monkeypatch: pytest.MonkeyPatch) -> Iterator[FilesStore]:
-    """A store whose log is there."""
     fsspec.register_implementation("terse", Terse, clobber=True)
     Terse().pipe_file("/log/a.jsonl", line().encode())
     yield FilesStore(
@@ -135,7 +134,6 @@ MANY = [f"lake/{number:03}" for number in range(100)]
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were read, one entry for each reading; everything was written long ago."""
     found, real, real_ids = list[Path](), read_file, ids_in
 
     def reads(path: Path, datasets: Any = None) -> pa.Table:
@@ -153,7 +151,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def used(store: FilesStore, dataset: str) -> list[str]:
-    """What a sweep of a dataset asks; the outcomes of its two transactions."""
     store.tokens([dataset])
     assert ids(store, dataset) == ["T1", "T2"]
     return [str(one.outcome) for one in store.sweep(dataset, [Target("T1"), Target("T2")], 1)]

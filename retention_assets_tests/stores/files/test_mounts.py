@@ -66,7 +66,6 @@ print(json.dumps(told))
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    """What became of each case."""
     return run_with_mounts(SWEEP, tmp_path_factory.mktemp("mounts"), CASES)
 
 

@@ -37,8 +37,6 @@ DROP = KEEP.replace("from_table: true", "from_table: true, expired_refs: drop")
 
 
 class Cycle:
-    """Policies, a ledger and settings beside a warehouse."""
-
     def __init__(self, warehouse: Warehouse, model: str = "states") -> None:
         self.folder = warehouse.folder
         (self.folder / "policies").mkdir()

@@ -21,8 +21,6 @@ _SEPARATOR = "\x1f"
 
 
 class RestServer:
-    """A server over a catalog."""
-
     def __init__(self, catalog: SqlCatalog) -> None:
         self.catalog = catalog
         self.faults: list[Fault] = []
@@ -30,8 +28,6 @@ class RestServer:
         server = self
 
         class Answers(BaseHTTPRequestHandler):
-            """One request."""
-
             def do_GET(self) -> None:
                 self._answer("GET")
 
@@ -71,7 +67,6 @@ class RestServer:
         return {"type": "rest", "uri": f"http://127.0.0.1:{self._server.server_address[1]}"}
 
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
-        """A status and what is said with it."""
         for fault in self.faults:
             if status := fault(method, path):
                 return _error(status, "told to")

@@ -25,7 +25,6 @@ DATASET = "ice/db.t"
 
 
 def sweep(store: Store, *snapshots: int, dataset: str = DATASET, parallelism: int = 2) -> dict[int, SweptTarget]:
-    """As the engine does it."""
     return swept(store, planned(store, *snapshots, dataset=dataset), dataset, parallelism)
 
 
@@ -46,7 +45,6 @@ def snapshots(table: Table) -> list[int]:
 
 
 def storied(warehouse: Warehouse, **properties: str) -> Table:
-    """A table on which everything has happened once: see the comments."""
     table = warehouse.table(**properties)
     append(table, 1, 2, 3)
     append(table, 4, 5)

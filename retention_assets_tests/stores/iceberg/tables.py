@@ -66,7 +66,6 @@ class Warehouse:
         return IcebergStore(IcebergSettings(name=STORE, catalog=self.properties, **settings))
 
     def table(self, name: str = "t", namespace: str = "db", **properties: str) -> Table:
-        """An empty table."""
         self.catalog.create_namespace_if_not_exists(namespace)
         return self.catalog.create_table(f"{namespace}.{name}", SCHEMA, properties=properties)
 
@@ -98,7 +97,6 @@ class KeptWarehouse(Generic[Made]):
 
     @cached_property
     def made(self) -> Made:
-        """What was said when it was written."""
         self.folder.mkdir()
         with Warehouse(self.folder) as warehouse:
             made = self.write(warehouse)
@@ -111,7 +109,6 @@ class KeptWarehouse(Generic[Made]):
 
     @contextmanager
     def opened(self) -> Iterator[Warehouse]:
-        """As it was written."""
         assert self.made is not None
         shutil.copytree(self.above / "kept", self.folder)
         try:
@@ -130,20 +127,17 @@ def place(location: str) -> str:
 
 
 def head(table: Table) -> int:
-    """The newest snapshot of the main branch."""
     current = table.refresh().current_snapshot()
     assert current is not None
     return current.snapshot_id
 
 
 def append(table: Table, *values: int, branch: str = "main") -> int:
-    """One snapshot more."""
     table.append(rows(*values), branch=branch)
     return table.refresh().refs()[branch].snapshot_id
 
 
 def written(table: Table, *values: int) -> DataFile:
-    """A data file that no snapshot names yet."""
     [file] = _dataframe_to_data_files(table.metadata, rows(*values), table.io)
     file.spec_id = table.spec().spec_id
     return file
@@ -160,7 +154,6 @@ def change(table: Table, adding: Sequence[DataFile] = (), removing: Sequence[Dat
 
 
 def files_of(table: Table) -> list[DataFile]:
-    """The data files of the newest snapshot, newest first."""
     current = table.refresh().current_snapshot()
     held = [] if current is None else [m.fetch_manifest_entry(table.io) for m in current.manifests(table.io)]
     # Not `is`: in the first format, which had only data files, PyIceberg answers with the number.
@@ -181,7 +174,6 @@ def live(table: Table, snapshot: Snapshot) -> set[str]:
 
 
 def reaches(table: Table, snapshot: Snapshot) -> set[str]:
-    """All files that a snapshot needs."""
     manifests = {place(manifest.manifest_path) for manifest in snapshot.manifests(table.io)}
     statistics = [*table.metadata.statistics, *table.metadata.partition_statistics]
     kept = {place(one.statistics_path) for one in statistics if one.snapshot_id == snapshot.snapshot_id}
@@ -189,7 +181,6 @@ def reaches(table: Table, snapshot: Snapshot) -> set[str]:
 
 
 def own_files(table: Table, snapshot: int) -> set[str]:
-    """What no other snapshot of the table needs."""
     found = {one.snapshot_id: reaches(table, one) for one in table.refresh().metadata.snapshots}
     return found.pop(snapshot).difference(*found.values())
 

@@ -317,7 +317,6 @@ def test_the_current_snapshot_is_named_even_if_no_ref_says_so(warehouse: Warehou
 def test_where_nobody_can_say_whether_a_ref_was_dropped_all_that_the_snapshot_holds_stays(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also from one that was expired before, and of which an earlier sweep left the files."""
     table = warehouse.table()
     earlier, two, _ = append(table, 1), append(table, 2), replace(table, 3)
     needed = reaches(table, table.metadata.snapshots[1])

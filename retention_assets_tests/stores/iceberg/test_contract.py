@@ -14,8 +14,6 @@ from retention_assets_tests.stores.iceberg.tables import KeptWarehouse, Warehous
 
 
 class IcebergTables(Environment):
-    """Tables of one warehouse, on which each drawn SNAPSHOT replaces all there was."""
-
     datasets = ("ice/db.t1", "ice/db.t2", "ice/db.t3")
 
     def __init__(self, warehouse: Warehouse) -> None:

@@ -35,7 +35,6 @@ def cycle(warehouse: Warehouse) -> Cycle:
 
 
 def tagged(warehouse: Warehouse, **ages: Any) -> tuple[Table, list[int]]:
-    """Three snapshots, the first of them tagged."""
     table = warehouse.table(**SHORT)
     made = [replace(table, number) for number in range(3)]
     table.manage_snapshots().create_tag(made[0], "v1", **ages).commit()
@@ -119,7 +118,6 @@ def test_a_hold_keeps_the_snapshot_and_the_ref(warehouse: Warehouse, cycle: Cycl
 
 
 def branched(warehouse: Warehouse, **ages: int) -> tuple[Table, list[int], list[int]]:
-    """Two snapshots on main, and two more on a branch from the first."""
     table = warehouse.table(**SHORT)
     first = replace(table, 0)
     table.manage_snapshots().create_branch(first, "dev").commit()
@@ -207,7 +205,6 @@ def test_an_explanation_names_the_ref(warehouse: Warehouse, cycle: Cycle) -> Non
 
 
 def dropping(store: IcebergStore, *transactions: int, refs: tuple[str, ...] = ("v1",)) -> list[Target]:
-    """Targets as the engine plans them."""
     prepared = store.prepare(DATASET, [str(one) for one in transactions])
     return [Target(one.transaction, one.note, ended_refs=refs) for one in prepared]
 

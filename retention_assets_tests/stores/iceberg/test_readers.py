@@ -54,12 +54,10 @@ class BusyTable:
         self.deleted = 0
 
     def writes(self) -> None:
-        """One state more."""
         value = len(self.written)
         self.written[str(replace(self.table, value))] = value
 
     def retains(self) -> None:
-        """One evaluation and one sweep, by the real clock."""
         settings = self.environment.settings
         stores = self.environment.stores()
         with open_ledger(settings.ledger) as ledger:
@@ -84,7 +82,6 @@ class BusyTable:
         return readable(self.environment, DATASET, at, lasting=lasting)
 
     def reads(self, catalog: SqlCatalog, snapshot: str) -> list[int]:
-        """What a reader finds, with eyes of its own."""
         found: list[int] = catalog.load_table("db.t").scan(snapshot_id=int(snapshot)).to_arrow()["id"].to_pylist()
         return found
 

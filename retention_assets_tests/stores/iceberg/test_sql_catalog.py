@@ -26,7 +26,6 @@ from retention_assets_tests.stores.iceberg.tables import SCHEMA, Warehouse, repl
 
 @contextmanager
 def statements(store: IcebergStore) -> Iterator[list[tuple[str, bool]]]:
-    """What the catalog is asked from here on, and whether it is asked for all of its tables."""
     said = list[tuple[str, bool]]()
     engine = store._catalog().engine  # type: ignore[attr-defined]
 
@@ -41,7 +40,6 @@ def statements(store: IcebergStore) -> Iterator[list[tuple[str, bool]]]:
 
 
 def asked_by_a_sweep(folder: Path, tables: int) -> tuple[int, int]:
-    """Of how many statements a sweep of one of so many tables needs, those for all tables and those for fewer."""
     folder.mkdir()
     with Warehouse(folder) as warehouse:
         table = warehouse.table()
@@ -119,8 +117,6 @@ ROWS = st.dictionaries(
 
 
 class _Listed:
-    """A catalog of some rows."""
-
     def __init__(self, rows: dict[tuple[str, str], str | None]) -> None:
         self.rows = rows
 

@@ -68,7 +68,6 @@ def test_a_file_that_cant_be_deleted_keeps_the_way_to_it(warehouse: Warehouse, s
 
 
 def sweeps_until(folder: Path, targets: list[Target], last: int) -> None:
-    """A sweep that kills itself at its so-manyth act: before and after the commit, and before each deletion."""
     acts = iter(range(last))
 
     def counts() -> None:

@@ -43,7 +43,6 @@ def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
 
 
 def read(warehouse: Warehouse, **settings: Any) -> Log:
-    """The table as the store reads it."""
     store = warehouse.store(**settings)
     try:
         return sound_log(store.read([DATASET]))
@@ -52,7 +51,6 @@ def read(warehouse: Warehouse, **settings: Any) -> Log:
 
 
 def judged(log: Log, policy: Policy = OWN) -> Mapping[int, tuple[str, list[str]]]:
-    """The verdict of every snapshot and the codes of its reasons."""
     marks: pa.Table = candidate_marks(log.transactions, log.datasets, [policy], [], AS_OF)
     return {
         int(row["transaction"]): (row["verdict"], [reason["code"] for reason in row["reasons"]]) for row in marks.to_pylist()
@@ -112,7 +110,6 @@ def snapshot(number: int, parent: Snapshot | None, made_at: int, operation: Oper
 
 
 def ref(name: str, one: Snapshot, type_: SnapshotRefType = SnapshotRefType.BRANCH, **numbers: int) -> SetSnapshotRefUpdate:
-    """A branch or a tag on a snapshot, with what it says about its retention."""
     said = {key.replace("_", "-"): number for key, number in numbers.items()}
     return SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": type_, "snapshot-id": one.snapshot_id, **said})
 
@@ -176,7 +173,6 @@ def test_the_random_tables_lose_and_keep_for_every_reason(tmp_path: Path) -> Non
 
 
 def attributes(warehouse: Warehouse) -> dict[str, str]:
-    """What the dataset says about its own history."""
     pairs = read(warehouse).datasets["attributes"][0].as_py()
     return {name: value for name, value in pairs if name.startswith("history.expire.")}
 

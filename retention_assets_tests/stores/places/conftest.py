@@ -11,7 +11,6 @@ from retention_assets_tests.stores.places.roots import LocalRoot, MemoryRoot, Ro
 
 @pytest.fixture(params=["local", "s3", "memory"])
 def root(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Root]:
-    """An empty root of each kind."""
     if request.param == "memory":
         memory = MemoryRoot()
         monkeypatch.setattr(fsspec, "open_file_system", lambda location: (memory.fs, location.removeprefix("memory:/")))

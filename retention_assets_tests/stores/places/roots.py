@@ -18,8 +18,6 @@ def accepts(_: FolderNote) -> None:
 
 
 class Root(ABC):
-    """Everything below one location."""
-
     location: str
 
     @property
@@ -79,8 +77,6 @@ class S3Root(Root):
 
 
 class Resolving(MemoryFileSystem):  # type: ignore[misc]
-    """A file system that resolves dots, as that of another machine does."""
-
     def info(self, path: str, **more: Any) -> Any:
         return super().info(posixpath.normpath(path), **more)
 

@@ -23,7 +23,6 @@ def filled(root: Root) -> Root:
 
 
 def permitted(times: int) -> Callable[[], None]:
-    """A permit that is refused after so many acts."""
     left = iter(range(times))
 
     def permit() -> None:

@@ -22,8 +22,6 @@ from retention_assets_tests.sweep.datasets import evaluate
 
 
 class UnitsDatabase(Protocol):
-    """Where units of work are."""
-
     url: str
 
     @property

@@ -160,7 +160,6 @@ class Units:
             return sorted(str(one) for one in connection.execute(select(column)).scalars())
 
     def whole(self, *units: Any) -> bool:
-        """Whether exactly these have all of their rows, and nothing else has any."""
         twice = sorted(str(unit) for unit in units for _ in range(2))
         return self.there() == sorted(map(str, units)) and all(self.there(name) == twice for name in self.children)
 

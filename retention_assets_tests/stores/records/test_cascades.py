@@ -217,7 +217,6 @@ def test_nothing_goes_where_more_would_than_is_named_until_that_is_accepted_and_
 
 
 def what_is_accepted_goes_and_is_named(units: Units, attack: Attack) -> None:
-    """Each path is named once, with its effect on the table at its end."""
     store = store_of(units, *attack.children, cascades="accepted")
     assert isinstance(store, CascadingStore)
     assert store.datasets() == [units.dataset]
@@ -288,7 +287,6 @@ def test_rows_of_the_unit_itself_may_go_with_it(units: Units, how: str) -> None:
 
 
 def test_what_goes_with_other_units_is_named_as_well(units: Units) -> None:
-    """The child is the unit's own as long as no other unit goes."""
     units.do(table("detail", f"unit {KEY}", key("detail_of_unit", "unit", "unit_of_work (id)")))
     is_attacked(units, "other units that name it their parent")
     sentence = str(store_of(units, {"table": "detail", "key": "unit"}, cascades="accepted").accepted_cascades())

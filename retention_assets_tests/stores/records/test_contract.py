@@ -9,8 +9,6 @@ from retention_assets_tests.stores.records.environments import Records
 
 
 class TestRecordsStore(Contract):
-    """On SQLite, PostgreSQL, and MariaDB where one is installed."""
-
     @pytest.fixture
     def environment(self, store_url: str) -> Iterator[Records]:
         environment = Records(store_url, pooled=True)

@@ -164,7 +164,6 @@ def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: C
 
 
 def test_what_a_killed_sweep_left_is_finished_by_the_next(cycle: Cycle, units: Units) -> None:
-    """Children are gone and the root is not: the next sweep finds it by its root, as it finds what has all of its rows."""
     units.has("a", "b")
     cycle.says(policy()).marks(AS_OF)
     with units.broken("a", units.root):

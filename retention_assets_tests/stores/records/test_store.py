@@ -294,7 +294,6 @@ def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_ur
 
 
 def test_a_child_that_fails_keeps_its_root_and_everything_else_of_it(units: Units) -> None:
-    """One of two hundred: the others go, and what was kept is whole, so that nobody finds half of a unit of work."""
     names = [f"u{number:03}" for number in range(200)]
     units.has(*names)
     planned = targets(units, *names)
