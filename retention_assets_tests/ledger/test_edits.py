@@ -6,6 +6,7 @@ chain itself is in test_audit.py as well; what a sweep refuses is in sweep tests
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date, timedelta
 
 import pyarrow as pa
@@ -119,20 +120,30 @@ def build(ledger: Ledger) -> Ledger:
     return ledger
 
 
-@pytest.fixture(scope="session")
-def on_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """A SQLite file that has everything; each test undoes what it did. Whoever writes past the ledger minds no foreign keys."""
-    with open_ledger(f"sqlite:///{tmp_path_factory.mktemp('built') / 'ledger.db'}") as ledger:
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """A ledger that has everything. Each test undoes what it did."""
+    is_file = request.param == "sqlite"
+    file = tmp_path_factory.mktemp("built") / "ledger.db"
+    with open_ledger(f"sqlite:///{file}" if is_file else new_schema(request.getfixturevalue("server"))) as ledger:
         assert build(ledger).verify().faults == ()
-        event.listen(ledger.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA foreign_keys = OFF"))
+        if is_file:
+            event.listen(ledger.database.engine, "checkout", lambda driver, *_: driver.execute("PRAGMA foreign_keys = OFF"))
         yield ledger
 
 
-@pytest.fixture(scope="session")
-def on_server(server: str) -> Iterator[Ledger]:
-    with open_ledger(new_schema(server)) as ledger:
-        assert build(ledger).verify().faults == ()
-        yield ledger
+IN_A_FILE = pytest.mark.parametrize("built", ["sqlite"], indirect=True)
+ON_A_SERVER = pytest.mark.parametrize("built", ["postgresql"], indirect=True)
+
+
+@contextmanager
+def undone(ledger: Ledger) -> Iterator[Connection]:
+    """A connection of somebody who writes past the ledger and minds no foreign keys. Nothing of it stays."""
+    with ledger.database.engine.connect() as connection, connection.begin() as transaction:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        yield connection
+        transaction.rollback()
 
 
 def same(table: str, where: str, *values: str) -> str:
@@ -207,20 +218,17 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
 
 
 def named(ledger: Ledger, statements: list[str] | str, sentence: str) -> None:
-    """Somebody writes past the ledger: a fault names the row. Nothing of it stays."""
-    engine = ledger.database.engine
-    with engine.connect() as connection:
-        with connection.begin() as transaction:
-            for statement in [statements] if isinstance(statements, str) else statements:
-                assert connection.execute(text(statement)).rowcount or statement.split()[0] in DEFINES, statement
-            faults = verify(connection).faults
-            transaction.rollback()
-        assert [fault for fault in faults if sentence in fault], faults
+    """Somebody writes past the ledger: a fault names the row."""
+    with undone(ledger) as connection:
+        for statement in [statements] if isinstance(statements, str) else statements:
+            assert connection.execute(text(statement)).rowcount or statement.split()[0] in DEFINES, statement
+        faults = verify(connection).faults
+    assert [fault for fault in faults if sentence in fault], faults
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_past_the_ledger_is_named(on_file: Ledger, edit: str) -> None:
-    named(on_file, *EDITS[edit])
+def test_an_edit_past_the_ledger_is_named(built: Ledger, edit: str) -> None:
+    named(built, *EDITS[edit])
 
 
 def another(column: Column[object], kind: str) -> str:
@@ -290,26 +298,18 @@ def missed(connection: Connection, table: Table, values: Mapping[str, Sequence[s
 
 
 @pytest.mark.parametrize("table", METADATA.sorted_tables, ids=str)
-def test_any_row_of_any_table_that_is_changed_in_any_column_removed_or_added_is_found(on_file: Ledger, table: Table) -> None:
-    with on_file.database.engine.connect() as connection, connection.begin() as transaction:
-        connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
-        columns = [column for column in table.columns if (table.name, column.name) not in UNCHANGED]
-        values = {column.name: [another(column, "sqlite")] for column in columns}
-        # A file takes a value of any type; a whole number alone is a row id.
-        for column in columns:
-            if not (column.primary_key and len(table.primary_key) == 1):
-                values[column.name] += ODD
+def test_any_row_of_any_table_that_is_changed_in_any_column_removed_or_added_is_found(built: Ledger, table: Table) -> None:
+    kind = built.database.engine.dialect.name
+    columns = [column for column in table.columns if (table.name, column.name) not in UNCHANGED]
+    values = {column.name: [another(column, kind)] for column in columns}
+    with undone(built) as connection:
+        if kind == "sqlite":
+            connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+            # A file takes a value of any type; a whole number alone is a row id.
+            for column in columns:
+                if not (column.primary_key and len(table.primary_key) == 1):
+                    values[column.name] += ODD
         assert missed(connection, table, values) == []
-        transaction.rollback()
-
-
-@pytest.mark.parametrize("table", METADATA.sorted_tables, ids=str)
-def test_any_edit_of_any_row_is_found_on_postgresql(on_server: Ledger, table: Table) -> None:
-    with on_server.database.engine.connect() as connection, connection.begin() as transaction:
-        connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-        columns = [column for column in table.columns if (table.name, column.name) not in UNCHANGED]
-        assert missed(connection, table, {column.name: [another(column, "postgresql")] for column in columns}) == []
-        transaction.rollback()
 
 
 FOREIGN = {
@@ -321,9 +321,10 @@ FOREIGN = {
 }
 
 
+@IN_A_FILE
 @pytest.mark.parametrize("statement", FOREIGN)
-def test_what_is_in_a_file_and_is_not_the_ledgers_is_named(on_file: Ledger, statement: str) -> None:
-    named(on_file, statement, FOREIGN[statement])
+def test_what_is_in_a_file_and_is_not_the_ledgers_is_named(built: Ledger, statement: str) -> None:
+    named(built, statement, FOREIGN[statement])
 
 
 FUNCTION = "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"
@@ -335,50 +336,36 @@ ON_SERVER = {
 }
 
 
+@ON_A_SERVER
 @pytest.mark.parametrize("statement", ON_SERVER)
-def test_what_acts_on_the_ledgers_tables_on_a_server_is_named_and_sweeps_nothing(on_server: Ledger, statement: str) -> None:
-    with on_server.database.engine.connect() as connection, connection.begin() as transaction:
+def test_what_acts_on_the_ledgers_tables_on_a_server_is_named_and_sweeps_nothing(built: Ledger, statement: str) -> None:
+    with undone(built) as connection:
         connection.execute(text(FUNCTION))
         connection.execute(text(statement))
         assert [words for _, words in rule_faults(connection) if ON_SERVER[statement] in words]
-        transaction.rollback()
-    named(on_server, [FUNCTION, statement], ON_SERVER[statement])
+    named(built, [FUNCTION, statement], ON_SERVER[statement])
 
 
-def test_another_table_in_the_schema_of_a_server_is_a_remark(on_server: Ledger) -> None:
-    with on_server.database.engine.connect() as connection, connection.begin() as transaction:
+@ON_A_SERVER
+def test_another_table_in_the_schema_of_a_server_is_a_remark(built: Ledger) -> None:
+    with undone(built) as connection:
         connection.execute(text("CREATE TABLE runs (id INTEGER)"))
         result = verify(connection)
-        transaction.rollback()
     assert (result.faults, result.remarks) == ((), ("The table runs in the ledger's schema is not the ledger's.",))
 
 
-# Where PostgreSQL's foreign keys stand in the way, the edit can't be made.
-GUARDED = {"marks: swapped"}
-
-
-@pytest.mark.parametrize("table", sorted({edit.partition(":")[0] for edit in EDITS}))
-def test_an_edit_past_the_ledger_is_named_on_postgresql(on_server: Ledger, table: str) -> None:
-    for edit, (statements, sentence) in EDITS.items():
-        if edit.partition(":")[0] == table and edit not in GUARDED:
-            named(on_server, statements, sentence)
-    assert on_server.verify().faults == ()
-
-
 def faults_after(ledger: Ledger, statements: list[str] | str, *datasets: str) -> list[str]:
-    with ledger.database.engine.connect() as connection, connection.begin() as transaction:
+    with undone(ledger) as connection:
         for statement in [statements] if isinstance(statements, str) else statements:
             assert connection.exec_driver_sql(statement.replace("%", "%%")).rowcount, statement
-        found = [*rule_faults(connection), *due_mark_faults(connection, datasets or ["lake/d"], LATER)]
-        transaction.rollback()
-    return [sentence for _, sentence in found]
+        faults = [*rule_faults(connection), *due_mark_faults(connection, datasets or ["lake/d"], LATER)]
+    return [sentence for _, sentence in faults]
 
 
 @pytest.mark.parametrize("edit", [edit for edit in EDITS if edit.partition(":")[0] in RULES])
-def test_a_sweep_names_every_row_of_the_rules_that_was_changed(on_file: Ledger, on_server: Ledger, edit: str) -> None:
+def test_a_sweep_names_every_row_of_the_rules_that_was_changed(built: Ledger, edit: str) -> None:
     statements, sentence = EDITS[edit]
-    for ledger in (on_file, on_server):
-        assert [fault for fault in faults_after(ledger, statements) if sentence in fault]
+    assert [fault for fault in faults_after(built, statements) if sentence in fault]
 
 
 MARKS = {
@@ -401,16 +388,15 @@ MARKS = {
 
 
 @pytest.mark.parametrize("edit", MARKS)
-def test_a_sweep_names_every_due_mark_that_was_changed(on_file: Ledger, on_server: Ledger, edit: str) -> None:
+def test_a_sweep_names_every_due_mark_that_was_changed(built: Ledger, edit: str) -> None:
     statement, sentence = MARKS[edit]
-    for ledger in (on_file, on_server):
-        found = faults_after(ledger, statement)
-        assert [fault for fault in found if sentence in fault], found
+    faults = faults_after(built, statement)
+    assert [fault for fault in faults if sentence in fault], faults
 
 
-def test_marks_beyond_those_that_act_reserved_are_named(on_file: Ledger) -> None:
+def test_marks_beyond_those_that_act_reserved_are_named(built: Ledger) -> None:
     """Sealed as the ledger seals: only the ids say that no act has made it."""
-    row = on_file.marks.table(["lake/d"], ["MARKED"]).slice(0, 1)
+    row = built.marks.table(["lake/d"], ["MARKED"]).slice(0, 1)
     forged = row.set_column(0, "id", pa.array([99])).set_column(2, "transaction", pa.array(["LIVE"]))
     (seal,) = mark_seals(forged)
     names = ", ".join(f'"{name}"' for name in row.column_names if name not in ("id", "transaction", "seal"))
@@ -418,16 +404,12 @@ def test_marks_beyond_those_that_act_reserved_are_named(on_file: Ledger) -> None
         f'INSERT INTO marks (id, "transaction", seal, {names}, changed_act)'
         f" SELECT 99, 'LIVE', '{seal}', {names}, changed_act FROM marks WHERE id = {row['id'][0].as_py()}"
     )
-    assert "Marks 4 to 99 (lake/d among others) were added past the ledger: no act made them." in faults_after(
-        on_file, statement
-    )
+    assert "Marks 4 to 99 (lake/d among others) were added past the ledger: no act made them." in faults_after(built, statement)
 
 
-def test_marks_that_are_not_due_and_other_datasets_stop_nobody(on_file: Ledger) -> None:
-    earlier = "UPDATE marks SET due_at = marked_at WHERE id = 4"
-    assert faults_after(on_file, earlier, "lake/other") == []
-    with on_file.database.engine.connect() as connection:
-        assert [*rule_faults(connection), *due_mark_faults(connection, ["lake/d", "lake/e"], LATER)] == []
+def test_marks_that_are_not_due_and_other_datasets_stop_nobody(built: Ledger) -> None:
+    assert faults_after(built, "UPDATE marks SET due_at = marked_at WHERE id = 4", "lake/other") == []
+    assert faults_after(built, [], "lake/d", "lake/e") == []
 
 
 # --- nobody seals what somebody else has changed ---
