@@ -4,15 +4,12 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given, settings
 
 from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.histories import AS_OF, History, draw, from_lines, histories, history, random_histories, to_lines
-from retention_assets_tests.oracle.drawings import DEMONSTRATION
 from retention_assets_tests.oracle.views import branch_views
 
 # --- drawings and lines -----------------------------------------------------------------------------------------------
@@ -49,36 +46,22 @@ def test_a_drawing_becomes_rows_in_the_exchange_format() -> None:
     ("drawing", "fault"),
     [
         ("main T1:APPEND@1d", "neither a path"),
-        ("main: ", "neither a path"),
         ("main: T1:APPEND", "not a step"),
-        ("main: T1:APPEND@1d -- T2:APPEND@1d", "not a step"),
         ("main: T1:COPY@1d", "not a type"),
         ("main: T1:APPEND@soon", "not a duration"),
-        ("main: T1:APPEND@2026-01-01T00:00:00", "no zone"),
         ("main: T1", "no type and no time"),
         ("main: T1:APPEND@2d - T1:APPEND@1d", "T1 is drawn twice"),
-        ("main: T1:APPEND@2d | dev: T2:APPEND@1d - T1", "T1 follows None"),
         ("main: T1:APPEND@2d | main: T1", "'main' is drawn twice"),
-        ("main,: T1:APPEND@2d", "has no name"),
         ("main: T1:APPEND@1d..2d", "closed before opened"),
         ("main: T1:APPEND@1d..", "time of closing"),
-        ("main: T1:APPEND?@1d..2d", "closed before opened"),
         ("main: T1:APPEND@2d{derived}", "not an attribute"),
         ("main: T1:APPEND@2d | #v1=T2", "T2, which is not drawn"),
-        ("main: T1:APPEND@2d | #v1=T1 | #v1=T1", "a tag drawn twice"),
         ("main: T1:APPEND@2d | > T1 T2", "not of the drawn"),
-        ("main: T1:APPEND@2d | > T1 | > T1", "order of the log is drawn twice"),
     ],
 )
 def test_a_drawing_that_says_two_things_or_nothing_is_an_error(drawing: str, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         history(drawing)
-
-
-def test_the_drawing_prints_when_a_test_fails() -> None:
-    drawn = history(DEMONSTRATION)
-    assert DEMONSTRATION in repr(drawn)
-    assert "xyz: T1:APPEND@9d" in repr(replace(history("xyz: T1:APPEND@9d"), drawn=None))
 
 
 @given(histories())
@@ -93,11 +76,6 @@ def test_random_histories_are_read_back_from_their_lines() -> None:
 
 
 # --- the random material ----------------------------------------------------------------------------------------------
-
-
-def test_a_seed_is_a_history() -> None:
-    assert random_histories(random.Random(9), 50) == random_histories(random.Random(9), 50)
-    assert random_histories(random.Random(9), 50) != random_histories(random.Random(10), 50)
 
 
 def _shapes(one: History) -> Iterator[str]:
@@ -179,8 +157,3 @@ def test_random_histories_have_every_shape_and_are_sound() -> None:
         *(f"OPEN and closed {type_}" for type_ in ("APPEND", "SNAPSHOT", "RECORD", "OBJECT")),
     ]  # fmt: skip
     assert {shape: seen[shape] for shape in wanted if seen[shape] < 10} == {}
-
-
-def test_as_of_is_where_the_material_expects_it() -> None:
-    # `align: day` and calendar months decide nothing on random material unless it is noon at the end of a long month.
-    assert datetime(2026, 3, 31, 12, tzinfo=UTC) == AS_OF

@@ -154,19 +154,6 @@ def test_a_line_holds_all_that_its_hash_is_over(written: Ledger) -> None:
     assert [line["position"] for line in map(json.loads, written.audit_lines(after=4))] == [5, 6]
 
 
-def test_the_chain_holds_under_writers_at_once(ledger: Ledger) -> None:
-    ledger.marks.mark(many(400, 50), T0, "evaluation")
-
-    def takes_back(number: int) -> None:
-        for row in range(number * 20, number * 20 + 20, 2):
-            ledger.unmark.transactions(f"lake/d{row // 50}", [f"T{row}", f"T{row + 1}"], f"writer {number}", "race")
-
-    with ThreadPoolExecutor(20) as pool:
-        list(pool.map(takes_back, range(20)))
-    verdict = ledger.verify()
-    assert (verdict.rows, verdict.members, verdict.faults) == (1 + 200, 400 + 400, ())
-
-
 def test_markers_at_once_mark_everything_once_and_times_rise(ledger: Ledger) -> None:
     table = many(500, 100)
 

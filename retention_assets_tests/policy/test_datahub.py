@@ -77,24 +77,6 @@ def test_an_entry_is_in_force_for_its_own_names_only(dataset: str, winner: tuple
     assert winner_of([entry(*key) for key in (EXACT, ASPECT, ENTITY, ALL)], dataset) == ".".join(winner)
 
 
-@pytest.mark.parametrize(
-    ("winner", "general", "age", "count"),
-    [
-        pytest.param(entry(*EXACT, versions=5), entry(*ALL, seconds=60), None, 6, id="versions do not take the general age"),
-        pytest.param(
-            entry(*EXACT, seconds=60), entry(*ALL, versions=5), "1m", None, id="an age does not take the general count"
-        ),
-        pytest.param(entry(*EXACT, versions=9), entry(*ALL, versions=1), None, 10, id="a looser one loosens"),
-        pytest.param(entry(*EXACT, versions=1), entry(*ALL, versions=9), None, 2, id="a tighter one tightens"),
-    ],
-)
-def test_the_winner_wins_whole(winner: AspectEntry, general: AspectEntry, age: str | None, count: int | None) -> None:
-    (policy,) = policies_for([winner, general], ["meta/dataset.status"])
-    older, beyond = policy.select.older_than, policy.select.beyond
-    assert (str(older.age) if older else None) == age
-    assert (beyond.transactions if beyond else None) == count
-
-
 def test_an_indefinite_winner_sets_its_aspect_free() -> None:
     """Merged with the general rule it would lose versions that its author promised to keep."""
     (policy,) = policies_for([entry(*EXACT), entry(*ALL, versions=1)], ["meta/dataset.status"])
@@ -115,23 +97,6 @@ def test_the_last_file_wins_per_key_whole_with_its_force_and_the_others_stay() -
 
 # --- what an entry keeps ---
 
-# A history as DataHub numbers it: 0 is the current version, the others count upwards in time. Ages in days.
-HISTORY = {0: 0, 1: 40, 2: 30, 3: 20, 4: 10}
-
-KEPT = [
-    ("versions beside the current one", entry(*ALL, versions=1), HISTORY, False, {0, 4}),
-    ("more than there are", entry(*ALL, versions=20), HISTORY, False, {0, 1, 2, 3, 4}),
-    ("gaps: versions are counted, not numbered", entry(*ALL, versions=2), {0: 0, 1: 9, 5: 8, 9: 7}, False, {0, 5, 9}),
-    ("a store may count the current version", entry(*ALL, versions=2), HISTORY, True, {0, 4}),
-    ("exactly 30 days old is not too old", entry(*ALL, seconds=30 * DAY), HISTORY, False, {0, 2, 3, 4}),
-    ("a second less", entry(*ALL, seconds=30 * DAY - 1), HISTORY, False, {0, 3, 4}),
-    ("the current version however old", entry(*ALL, seconds=1), {0: 900}, False, {0}),
-    # both: a version goes only if each lets it go
-    ("the age keeps one more", entry(*ALL, versions=1, seconds=25 * DAY), HISTORY, False, {0, 3, 4}),
-    ("fewer than the count exist, so all stay", entry(*ALL, versions=9, seconds=1), HISTORY, False, {0, 1, 2, 3, 4}),
-    ("indefinite, current counted", entry(*ALL), HISTORY, True, {0, 1, 2, 3, 4}),
-]
-
 
 def policy_of(rule: AspectEntry, current_counts: bool = False) -> Policy:
     (policy,) = policies_for([rule], ["meta/dataset.status"], current_counts)
@@ -151,11 +116,6 @@ def left(policy: Policy, history: dict[int, int]) -> set[int]:
         if outside and old and version != 0:
             gone.add(version)
     return set(newest_first) - gone
-
-
-@pytest.mark.parametrize(("rule", "history", "current_counts", "kept"), [row[1:] for row in KEPT], ids=[row[0] for row in KEPT])
-def test_what_is_kept(rule: AspectEntry, history: dict[int, int], current_counts: bool, kept: set[int]) -> None:
-    assert left(policy_of(rule, current_counts), history) == kept
 
 
 @given(st.integers(1, 6) | st.none(), st.integers(1, 50) | st.none(), st.lists(st.integers(0, 60), max_size=8), st.booleans())

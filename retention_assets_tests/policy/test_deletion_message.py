@@ -38,9 +38,5 @@ def test_the_message_is_followed_by_when_by_whom_and_what_to_do(
 
 @pytest.mark.parametrize(("status", "hidden"), [("UNMARKED", False), ("SPARED", False), ("SWEPT", True)])
 def test_of_what_stays_nothing_is_said(status: str, hidden: bool) -> None:
-    assert (
-        deletion_message(
-            status, dataset="d/a", transaction="T", policy="p@1", due_at=DUE, changed_at=CHANGED, as_of=DUE, hidden=hidden
-        )
-        is None
-    )
+    times = {"due_at": DUE, "changed_at": CHANGED, "as_of": DUE}
+    assert deletion_message(status, dataset="d/a", transaction="T", policy="p@1", hidden=hidden, **times) is None

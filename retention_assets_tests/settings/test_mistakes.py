@@ -212,12 +212,6 @@ def test_every_mistake_of_a_file_is_reported_at_once_in_the_order_of_its_lines(t
     ]
 
 
-def test_two_stores_of_one_name_are_refused_where_the_second_stands(tmp_path: Path) -> None:
-    text = "stores:\n- {name: a, kind: aspects, url: sqlite:///a}\n- {name: a, kind: aspects, url: sqlite:///b}\n"
-    (problem,) = problems(tmp_path, text)
-    assert (problem.line, problem.key, problem.value) == (3, "stores[1].name", "'a'")
-
-
 def test_settings_with_two_stores_of_one_name_cannot_be_built_in_code_either() -> None:
     store = AspectsSettings(name="a", url="sqlite:///a")
     with pytest.raises(ValidationError, match="two stores named a"):

@@ -1,7 +1,7 @@
-"""DataHub's own page about retention, sentence by sentence, on its table in PostgreSQL; and what is done otherwise here.
+"""DataHub's own page about retention: the file that it shows, on its table in PostgreSQL, and what is done otherwise here.
 
 What DataHub does is written down beside it as SQL, from its sources: so a case of docs/stores/datahub.md is one that both were
-asked.
+asked. Which versions each kind of entry keeps is test_cases.py's.
 """
 
 from collections.abc import Iterator
@@ -78,52 +78,6 @@ def test_the_file_of_the_page_is_obeyed_as_it_is(datahub: DataHub, table: Table)
     # Outside the newest 20, and more than 30 days old: 1 to 5 are 40 to 36 days old.
     assert table.versions(DATASET, "datasetProperties") == {0, *range(6, 26)}
     assert table.versions(REQUEST, "dataHubExecutionRequestResult") == {0, 3}
-
-
-# What is kept, and the versions that are left of four.
-KEPT = {
-    "indefinite: all versions": ("-", {1, 2, 3, 4}),
-    "version-based: latest N": ("v2", {3, 4}),
-    "time-based: the last N seconds": ("t25d", {3, 4}),
-    "the latest is never deleted": ("v1", {4}),
-}
-
-
-@pytest.mark.parametrize("first", KEPT)
-def test_each_type_of_policy_at_each_level(first: str, datahub: DataHub, table: Table) -> None:
-    types = [*KEPT.values()]
-    turned = [*types, *types][[*KEPT].index(first) :]
-    levels = {
-        ("*", "*"): ("tag", "ownership"),
-        ("chart", "*"): ("chart", "ownership"),
-        ("dataset", "status"): ("dataset", "status"),
-    }
-    datahub.retains("p", [entry(*level, kept) for level, (kept, _) in zip(levels, turned, strict=False)])
-    for entity, aspect in levels.values():
-        table.chain(f"urn:li:{entity}:a", aspect, ages(10, 1, 2, 3, 4))
-    swept(datahub)
-    found = {entity: table.versions(f"urn:li:{entity}:a", aspect) for entity, aspect in levels.values()}
-    assert found == {entity: {0, *left} for (entity, _), (_, left) in zip(levels.values(), turned, strict=False)}
-
-
-def test_policies_are_searched_in_the_order_of_the_page(datahub: DataHub, table: Table) -> None:
-    order = [("dataset", "status"), ("*", "status"), ("dataset", "*"), ("chart", "*"), ("*", "*")]
-    obeyed = {("dataset", "status"): 1, ("chart", "status"): 2, ("dataset", "ownership"): 3, ("tag", "ownership"): 5}
-    datahub.retains("p", [entry(*key, f"v{number}") for number, key in enumerate(order, 1)])
-    for entity, aspect in obeyed:
-        table.chain(f"urn:li:{entity}:a", aspect, ages(10, *range(1, 9)))
-    swept(datahub)
-    for (entity, aspect), number in obeyed.items():
-        assert table.versions(f"urn:li:{entity}:a", aspect) == {0, *range(9 - number, 9)}, (entity, aspect)
-
-
-def test_a_plugin_file_lies_over_the_bundled_one(datahub: DataHub, table: Table) -> None:
-    datahub.retains("a-bundled", [entry("*", "*", "v3"), entry("dataset", "status", "v1")])
-    datahub.retains("b-plugin", [entry("dataset", "status", "v2")])
-    for aspect in ("status", "ownership"):
-        table.chain(DATASET, aspect, ages(10, 1, 2, 3, 4))
-    swept(datahub)
-    assert (table.versions(DATASET, "status"), table.versions(DATASET, "ownership")) == ({0, 3, 4}, {0, 2, 3, 4})
 
 
 # --- what is done otherwise -------------------------------------------------------------------------------------------

@@ -508,31 +508,6 @@ def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, mo
     assert racing.whole("a", "stays")
 
 
-LOSES = """
-CREATE SEQUENCE losses;
-CREATE FUNCTION loses() RETURNS trigger AS $$ BEGIN
-    IF nextval('losses') = {nth} THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
-    RETURN OLD;
-END $$ LANGUAGE plpgsql;
-CREATE TRIGGER loses BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION loses()
-"""
-
-
-@pytest.mark.parametrize("table", ["summary", "unit_of_work"])
-@pytest.mark.parametrize("nth", [1, 40])
-def test_a_connection_that_is_lost_in_the_middle_of_a_batch_loses_nothing(postgresql: Units, table: str, nth: int) -> None:
-    names = [f"u{number:03}" for number in range(100)]
-    postgresql.has(*names, "stays")
-    planned = targets(postgresql, *names)
-    with postgresql.engine.begin() as connection:
-        for statement in LOSES.format(table=table, nth=nth).replace("$$ BEGIN", "$$ BEGIN ").split(";\nCREATE"):
-            connection.exec_driver_sql(statement if statement.strip().startswith("CREATE") else f"CREATE{statement}")
-    assert set(outcomes(postgresql, planned).values()) == {DELETED}
-    with postgresql.engine.connect() as connection:
-        assert connection.execute(text("SELECT last_value FROM losses")).scalar_one() > nth
-    assert postgresql.whole("stays")
-
-
 def test_writers_go_on_during_a_sweep_and_nothing_of_theirs_is_lost(postgresql: Units) -> None:
     old, live = [f"old{number:03}" for number in range(400)], [f"live{number:02}" for number in range(20)]
     postgresql.has(*old).has(*live, closed=None)
