@@ -1,7 +1,4 @@
-"""A Ceph of one node with its S3 gateway: a real object store, where one is installed.
-
-Belongs here: starting it for a session, and ending it. Everything of it is in memory.
-"""
+"""A Ceph of one node with its S3 gateway: a real object store, where one is installed."""
 
 import os
 import shutil

@@ -1,7 +1,4 @@
-"""A standalone Spark of a master and two workers on this machine, and a Spark Connect server, from PySpark's own files.
-
-Belongs here: starting and ending them, and finding the executors that workers have started, to end one of them.
-"""
+"""A standalone Spark of a master and two workers on this machine, and a Spark Connect server, from PySpark's own files."""
 
 import os
 import re

@@ -1,8 +1,5 @@
 """The databases of the tests: a SQLite file, and a schema of its own in one PostgreSQL server per session, for the ledger and
-for stores; for stores also a database of its own in one MariaDB server per session, where one is installed.
-
-Belongs here: fixtures, which the root conftest gives to all tests.
-"""
+for stores; for stores also a database of its own in one MariaDB server per session, where one is installed."""
 
 import secrets
 import shutil

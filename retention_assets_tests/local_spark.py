@@ -1,8 +1,4 @@
-"""A session that is no Spark: what stages ask of one is done here, in this Python, one task after the other.
-
-Belongs here: the few calls that stages make. For tests about what a run leaves behind, in programs that would each have to start
-a Spark; what placement does is tested with a real one.
-"""
+"""A session that is no Spark: what stages ask of one is done here, in this Python, one task after the other."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

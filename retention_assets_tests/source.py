@@ -1,8 +1,4 @@
-"""What the text of a module says, read with `ast`: what it imports, what it mentions, the strings in it.
-
-Belongs here: reading, with every alias resolved to where it comes from.
-Does not belong here: what is allowed (architecture.py).
-"""
+"""What the text of a module says, read with `ast`: what it imports, what it mentions, the strings in it."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,4 @@
-"""The whole tree against the rules of the house, and each rule against sources that break it.
-
-Belongs here: walking the tree, and the smallest source that each rule must refuse or must let through: a rule that has never
-refused anything holds nothing.
-"""
+"""The whole tree against the rules of the house, and each rule against sources that break it."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""The benchmarks at a tiny size: what they measure must be the same job on both sides, or their ratios say nothing.
-
-Belongs here: agreement, the table and the file that come of a run, and the environments. No assertion is about time.
-"""
+"""The benchmarks at a tiny size: what they measure must be the same job on both sides, or their ratios say nothing."""
 
 import json
 import os

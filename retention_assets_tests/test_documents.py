@@ -1,8 +1,4 @@
-"""The documents against the code: links, anchors, paths, commands and settings that a page names are there.
-
-Belongs here: what a page says that a program can check. The page about policies is held to the model in
-policy/test_policies_folder.py, the commands of README.md are run in test_packaging.py.
-"""
+"""The documents against the code: links, anchors, paths, commands and settings that a page names are there."""
 
 import importlib.util
 import re

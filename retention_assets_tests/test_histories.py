@@ -12,8 +12,6 @@ from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.histories import AS_OF, History, draw, from_lines, histories, history, random_histories, to_lines
 from retention_assets_tests.oracle.views import branch_views
 
-# --- drawings and lines -----------------------------------------------------------------------------------------------
-
 
 def test_a_drawing_becomes_rows_in_the_exchange_format() -> None:
     drawn = history(
@@ -73,9 +71,6 @@ def test_a_random_history_is_drawn_and_read_back(one: History) -> None:
 def test_random_histories_are_read_back_from_their_lines() -> None:
     found = [one for one in random_histories(random.Random(8), 300) if one.transactions]
     assert from_lines(to_lines(found), as_of=AS_OF) == found
-
-
-# --- the random material ----------------------------------------------------------------------------------------------
 
 
 def _shapes(one: History) -> Iterator[str]:

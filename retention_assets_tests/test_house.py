@@ -1,7 +1,4 @@
-"""The files around the code agree with each other: dependencies, pins, targets.
-
-Belongs here: what would otherwise show only in a fresh clone, or on somebody else's machine.
-"""
+"""The files around the code agree with each other: dependencies, pins, targets."""
 
 import ast
 import importlib

@@ -1,8 +1,4 @@
-"""What people install: the wheel alone does its work, the archives hold no tests, and a missing extra is named in one sentence.
-
-Belongs here: building, what is in the archives, the first five minutes of README.md with the wheel and nothing of the checkout, and
-drivers that are not installed.
-"""
+"""What people install: the wheel does its work alone, the archives hold no tests, and a missing extra is named."""
 
 import os
 import re

@@ -142,9 +142,6 @@ def test_the_classes_have_words_in_the_order_in_which_the_sweep_counts_them() ->
     assert tuple(CLASSES) == opening.CLASSES
 
 
-# --- from a ledger ---
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """T1, T2 and T3 of lake/d and O of ods/o are due, and the day's report of both is open."""
@@ -218,8 +215,6 @@ def test_a_bound_that_an_earlier_release_wrote_has_no_period(ledger: Ledger) -> 
     total = day_report(ledger, TODAY).total
     assert (total.bounds, total.periods) == ({"p": ("2026-01-01T00:00:00Z",)}, {})
 
-
-# --- money ---
 
 # A byte costs one a month.
 PRICE = {"gib_month": GIB, "thousand_deletes": 500}

@@ -1,7 +1,4 @@
-"""Secrets of the settings: wherever a text leaves the program they are masked, and no command line has one.
-
-Belongs here: whole commands, and everything that they leave behind.
-"""
+"""Secrets of the settings: wherever a text leaves the program they are masked, and no command line has one."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Silence is bounded: who accepts and says nothing is named after `timeout`, and the other stores go on.
-
-Belongs here: whole commands against each kind of silent server, plugins, and files that are none.
-"""
+"""Silence is bounded: who accepts and says nothing is named after `timeout`, and the other stores go on."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""How `.ci/java` finds a Java that Spark runs on, installs one, or says what to do.
-
-On a machine of our own: whatever Java the real one has is out of sight, and no real package is installed.
-"""
+"""How `.ci/java` finds a Java that Spark runs on, installs one, or says what to do."""
 
 from pathlib import Path
 

@@ -21,8 +21,6 @@ from retention_assets.frames.log import LOG
 from retention_assets.policy.durations import parse_instant
 from retention_assets_tests.exchange.lines import LINE, SOUND, line, read, refusal, row
 
-# --- what refuses the whole file ---
-
 
 @pytest.mark.parametrize(
     ("text", "number", "what"),
@@ -95,9 +93,6 @@ def test_a_line_that_is_no_json_stops_the_command_with_its_file_and_number(
     assert said.out == ""
 
 
-# --- what refuses one dataset ---
-
-
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
@@ -138,9 +133,6 @@ def test_an_attribute_that_stands_twice_refuses_its_dataset(tmp_path: Path) -> N
 def test_a_tag_that_expires_at_no_time_refuses_its_dataset(tmp_path: Path) -> None:
     [found] = read(tmp_path, f'{LINE}\n{{"dataset":"lake/d","tag":"v1","head":"T1","expires_at":"soon"}}').datasets.to_pylist()
     assert found["fault"] == "expires_at is not a time: soon"
-
-
-# --- what lines mean ---
 
 
 @pytest.mark.parametrize(
@@ -228,9 +220,6 @@ def test_every_key_of_the_design_is_read(tmp_path: Path) -> None:
     assert dict(dataset["attributes"]) == {"tier": "bronze", "realm": "acme"}
 
 
-# --- any line at all ---
-
-
 ANY_LINE = st.one_of(
     st.sampled_from((LINE, line(transaction="T2", parent="T1"), "", "{}", "[]", "5", "{")), st.text(max_size=30)
 )
@@ -245,9 +234,6 @@ def test_a_log_is_read_or_refused_and_nothing_else_happens(texts: list[str]) -> 
         except BadInput:
             return
         assert schema == LOG
-
-
-# --- ids alone ---
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ from retention_assets.exchange import KEYS, datasets_in, read_file, read_log
 from retention_assets_tests.exchange.lines import LINE, line, read
 from retention_assets_tests.exchange.test_parquet import exchange_table
 
-# --- files and folders ---
-
 
 def test_a_folder_is_read_in_the_order_of_its_file_names(tmp_path: Path) -> None:
     # `parent` left out follows the line before, and so the last line of the file before.
@@ -51,9 +49,6 @@ def test_the_name_of_a_file_is_a_name_and_no_pattern(name: str, tmp_path: Path) 
 
 def test_a_single_file_is_read_whatever_its_name_ends_in(tmp_path: Path) -> None:
     assert len(read(tmp_path, LINE, "log.txt").transactions) == 1
-
-
-# --- DELETE transactions that sweeps added ---
 
 
 def added(name: str, parent: str | None, branch: str = "main", **changed: Any) -> str:
@@ -107,9 +102,6 @@ def test_in_a_folder_what_sweeps_added_is_no_parent_of_what_leaves_its_parent_ou
     assert [(one["transaction"], one["parent"], one["heads"]) for one in found] == [
         ("T1", None, []), ("T2", "T1", []), ("D1", "T2", ["main"]),
     ]  # fmt: skip
-
-
-# --- some datasets of a file ---
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "log.parquet"])

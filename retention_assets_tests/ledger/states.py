@@ -1,7 +1,4 @@
-"""Ledgers in the states that tests need: with candidates, with a plan, swept, changed past the ledger.
-
-Belongs here: the shortest way to each. Not a second implementation of anything.
-"""
+"""Ledgers in the states that tests need: with candidates, with a plan, swept, changed past the ledger."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta

@@ -42,9 +42,6 @@ def violations(ledger: Ledger) -> list[str]:
         return [one.what for one in mark_times(connection)]
 
 
-# --- a jump ahead -----------------------------------------------------------------------------------------------------
-
-
 TICK = timedelta(microseconds=1)
 # Steps: when a run asks, the newest time in the logs by then, and whether it may sweep.
 RUNS: dict[str, list[tuple[timedelta, timedelta | None, bool]]] = {
@@ -144,9 +141,6 @@ def test_what_a_person_vouches_for_goes_on_at_the_very_next_run(ledger: Ledger) 
     ]  # fmt: skip
 
 
-# --- a clock that went back -------------------------------------------------------------------------------------------
-
-
 def test_a_clock_behind_the_newest_mark_is_refused_and_names_the_way_back(ledger: Ledger) -> None:
     ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
     ledger.clock.check(T0 - 5 * MINUTE, None)
@@ -212,9 +206,6 @@ def test_a_reset_by_a_clock_that_is_right_takes_nothing_back(ledger: Ledger) -> 
     assert violations(ledger) == []
 
 
-# --- due --------------------------------------------------------------------------------------------------------------
-
-
 def future(ledger: Ledger) -> datetime:
     present = ledger.clock.present()
     ledger.marks.mark(candidates(["T1"]), present, "evaluation")
@@ -254,9 +245,6 @@ def test_the_present_is_the_servers_where_there_is_one(url: str, monkeypatch: py
         monkeypatch.undo()
         assert abs(ledger.clock.present() - clock.now()) < 5 * MINUTE
         assert abs(ledger_time(url) - clock.now()) < 5 * MINUTE
-
-
-# --- simulated clocks -------------------------------------------------------------------------------------------------
 
 
 def test_in_a_simulated_ledger_the_present_is_what_a_run_says(url: str) -> None:

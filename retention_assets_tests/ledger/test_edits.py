@@ -1,8 +1,4 @@
-"""Every kind of edit past the ledger, in every table that decides anything: verifying names the row.
-
-Belongs here: one ledger with a row of each kind, and what somebody with a database's prompt might do to it. What is done to the
-chain itself is in test_audit.py as well; what a sweep refuses is in sweep tests.
-"""
+"""Every kind of edit past the ledger, in every table that decides anything: verifying names the row."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

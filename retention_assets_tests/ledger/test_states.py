@@ -230,9 +230,6 @@ def test_an_evaluation_leaves_nothing_in_the_audit(ledger: Ledger) -> None:
     assert ledger.verify().faults == ()
 
 
-# --- what takes a mark away has its dataset evaluated again ---
-
-
 @pytest.fixture
 def evaluated(ledger: Ledger) -> Ledger:
     for name in ("lake/d", "lake/e"):

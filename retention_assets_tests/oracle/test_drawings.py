@@ -16,8 +16,6 @@ from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, FILES
 
 CASES = Path(__file__).parents[1] / "cases"
 
-# --- the acceptance cases ---------------------------------------------------------------------------------------------
-
 
 def _acceptance() -> Iterator[Any]:
     for file in ("main", "ods"):
@@ -36,9 +34,6 @@ def test_the_published_cases_get_the_published_verdicts(
     given_history: History, book: list[Policy], answer: dict[str, str]
 ) -> None:
     assert {name: one.verdict for name, one in agreed(given_history, book).items()} == answer
-
-
-# --- drawings with their answers --------------------------------------------------------------------------------------
 
 
 # Lines of a policy that ask for views or branches: (what, select, branches).

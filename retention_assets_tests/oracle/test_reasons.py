@@ -17,9 +17,6 @@ def days(ago: float) -> datetime:
     return AS_OF - timedelta(days=ago)
 
 
-# --- reasons, credit, limits ------------------------------------------------------------------------------------------
-
-
 def _spare(*spared_by: tuple[str, str], name: str = "p", also: tuple[str, ...] = ()) -> Verdict:
     return Verdict("spare", name, also, frozenset(spared_by))
 
@@ -153,9 +150,6 @@ def test_a_branch_can_make_what_was_unreachable_a_matter_for_a_policy_on_live_br
 def test_a_policy_with_an_opaque_line_is_refused_and_not_skipped() -> None:
     with pytest.raises(NotImplementedError, match="where"):
         verdicts(history("-: O1:OBJECT@9d"), [policy({"where": "bytes > 1"})], [], AS_OF)
-
-
-# --- branch_views -----------------------------------------------------------------------------------------------------
 
 
 TABLE = history(

@@ -1,7 +1,4 @@
-"""The naive oracle, sections 3 and 4 of DESIGN.md, sentence by sentence: branches, views, and what protects.
-
-Belongs here: what the log of one dataset says before any policy is looked at.
-"""
+"""The naive oracle, sections 3 and 4 of DESIGN.md, sentence by sentence: branches, views, and what protects."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Policy files of the tests: how to write one about one of its keys, and every mistake with the place and words of its problem.
-
-Belongs here: the table that the reader, the command line and the schema for editors are held against.
-"""
+"""Policy files of the tests: one about each key, and every mistake with the place and words of its problem."""
 
 from pathlib import Path
 from typing import Any

@@ -52,8 +52,6 @@ def decide(book: Item | None, file: Item | None, overwrite: bool = False, **how:
     return decision
 
 
-# --- one entry ---
-
 OLD, NEW, FORCED = policy(age="30d"), policy(age="60d"), policy(age="60d", force_overwrite=True)
 OLD_FORCED = policy(age="30d", force_overwrite=True)
 USER = False  # whether the last writer was the system
@@ -122,9 +120,6 @@ def test_what_is_not_written_has_no_next_version(book: Policy, file: Policy | No
         decide(book, file, system=False).written("loader", NOW)
 
 
-# --- many entries ---
-
-
 def test_the_loaded_entries_come_in_their_order_and_then_those_of_the_book_alone_by_name() -> None:
     book = [stored(policy("z")), stored(policy("b")), stored(policy("k")), stored(policy("a"))]
     decisions = compare(book, [as_loaded(policy("k")), as_loaded(policy("c"))])
@@ -156,8 +151,6 @@ def test_a_policy_cannot_take_the_name_of_a_datahub_entry() -> None:
     with pytest.raises(BadInput, match=r"'datahub:\*\.\*': name: has a name that begins with datahub:"):
         as_loaded(policy("datahub:*.*"))
 
-
-# --- canonical content ---
 
 CONTENTS = [
     # (what, one select, another, whether they mean the same)
@@ -229,8 +222,6 @@ def test_defaults_are_part_of_the_content() -> None:
     assert json.loads(canonical(OLD))["grace"] == "1w"
 
 
-# --- which datasets ---
-
 NOT_UNDERSTOOD = replace(stored(OLD), content='{"name": "p", "rule": "of another release"}', digest="other")
 
 
@@ -277,8 +268,6 @@ def test_a_policys_exceptions_are_part_of_its_scope() -> None:
     item = Policy.model_validate(WHOLE)
     assert scope_of(item.name, canonical(item)) == item.datasets
 
-
-# --- laws, on random books and files ---
 
 ITEMS = st.builds(
     policy, name=st.sampled_from("abcd"), age=st.sampled_from(["1d", "2d", "P1D"]), include=st.sampled_from(["lake/*", "a/*"]),

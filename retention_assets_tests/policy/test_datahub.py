@@ -45,8 +45,6 @@ def problems(text: str) -> tuple[Problem, ...]:
     return caught.value.problems
 
 
-# --- which entry is in force ---
-
 EXACT, ASPECT, ENTITY, ALL = ("dataset", "status"), ("*", "status"), ("dataset", "*"), ("*", "*")
 
 
@@ -85,17 +83,11 @@ def test_an_indefinite_winner_sets_its_aspect_free() -> None:
     assert sentence_of_policy(policy) == "Keeps every version of aspect status of entity dataset."
 
 
-# --- files over each other ---
-
-
 def test_the_last_file_wins_per_key_whole_with_its_force_and_the_others_stay() -> None:
     shipped = [entry(*EXACT, versions=1, force=True), entry(*ALL, versions=20, force=True)]
     own = [entry(*ASPECT, seconds=60), entry(*ALL, seconds=3)]
     assert overlay([shipped, [], own]) == [shipped[0], own[1], own[0]]
     assert overlay([]) == []
-
-
-# --- what an entry keeps ---
 
 
 def policy_of(rule: AspectEntry, current_counts: bool = False) -> Policy:
@@ -145,8 +137,6 @@ def test_an_age_in_whole_days_reads_as_days() -> None:
     assert older_than.age == Duration(days=30)
 
 
-# --- over which datasets ---
-
 SHIPPED = [
     entry("dataHubAction", "dataHubActionStatus", versions=1),
     entry("dataset", "*", seconds=60),
@@ -188,8 +178,6 @@ def test_an_escaped_name_matches_itself_alone(name: str, other: str) -> None:
     assert matches(f"m/{name}", [escape_glob(f"m/{name}")])
     assert matches(f"m/{other}", [escape_glob(f"m/{name}")]) == (name == other)
 
-
-# --- the file ---
 
 REAL = """\
 - entity: "*" # for all

@@ -1,7 +1,4 @@
-"""Durations and instants: their text forms, and the calendar between them.
-
-Belongs here: `policy/durations.py` alone. A duration that is read as a shorter one than was written deletes what somebody kept.
-"""
+"""Durations and instants: their text forms, and the calendar between them."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -25,8 +22,6 @@ from retention_assets.policy.durations import (
 def at(text: str) -> datetime:
     return parse_instant(text)
 
-
-# --- durations as text ---
 
 # A part of the bound each, so that any three fit; seconds as many as one number of a text may be.
 MONTHS, DAYS, SECONDS = LONGEST_YEARS * 12 // 3, LONGEST_YEARS * 365 // 3, 999_999_999
@@ -99,9 +94,6 @@ def test_a_duration_is_never_negative_and_false_only_if_it_is_nothing(part: str)
     assert not Duration()
 
 
-# --- the calendar ---
-
-
 @pytest.mark.parametrize(
     ("duration", "instant", "before"),
     [
@@ -170,9 +162,6 @@ def test_a_bound_before_the_first_instant_overflows_and_does_not_wrap(duration: 
         parse_duration(duration).before(datetime.min.replace(tzinfo=UTC))
 
 
-# --- instants ---
-
-
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
@@ -214,8 +203,6 @@ def test_microseconds_count_from_1970_and_are_exact_before_it() -> None:
     assert micros(EPOCH - timedelta(microseconds=1)) == -1
     assert micros(at("2026-01-01T00:00:00.000001Z")) == 1_767_225_600_000_001
 
-
-# --- instants that people type ---
 
 NOW = datetime(2026, 3, 31, 12, 30, 45, 678_901, tzinfo=UTC)
 

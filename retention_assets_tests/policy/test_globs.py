@@ -1,7 +1,4 @@
-"""The one meaning of a glob, for one name and for many.
-
-Belongs here: `policy/globs.py`. A glob that matches too much deletes; one that matches too little, in an exclude, does as well.
-"""
+"""The one meaning of a glob, for one name and for many."""
 
 import fnmatch
 import re

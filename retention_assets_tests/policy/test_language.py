@@ -1,7 +1,4 @@
-"""Policy files that are accepted, and what each form in them means.
-
-Does not belong here: mistakes (test_language_mistakes.py), and what a policy decides.
-"""
+"""Policy files that are accepted, and what each form in them means."""
 
 from pathlib import Path
 from typing import Any

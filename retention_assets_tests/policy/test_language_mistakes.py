@@ -111,9 +111,6 @@ def test_an_unknown_store_stops_the_command_line(tmp_path: Path, monkeypatch: py
     assert exit_code(monkeypatch, "validate") == 2
 
 
-# --- files that cannot be read at all ---
-
-
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [problem] = problems_of(tmp_path / "nowhere.yaml")
     assert (problem.file, problem.what) == (str(tmp_path / "nowhere.yaml"), "is not there")
@@ -129,9 +126,6 @@ def test_a_folder_without_a_policy_file_is_refused(tmp_path: Path, monkeypatch: 
     [problem] = problems_of(tmp_path)
     assert problem.what == "holds no policy file"
     assert exit_code(monkeypatch, "validate", str(tmp_path)) == 2
-
-
-# --- as JSON ---
 
 
 def test_the_json_of_validate_carries_every_part_of_a_problem(

@@ -1,8 +1,4 @@
-"""The shipped policies: each example is read, said, accepted by the schema, and run, so that it marks what its comments say.
-
-Belongs here: the files of `policies/`, and the page about the language. Does not belong here: the language as such. A user copies an example and trusts it with
-data; an example that marks something else than it says is a bug of this project.
-"""
+"""The shipped policies: each example is read, said, accepted by the schema, and run, so that it marks what its comments say."""
 
 import json
 import re

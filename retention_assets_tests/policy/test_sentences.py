@@ -1,7 +1,4 @@
-"""Policies as sentences: what a person agrees to. A key that changes what is deleted and not the sentence is a rule nobody sees.
-
-Belongs here: `policy/sentences.py`; the walk over the model, and the sentences of the shipped examples word for word.
-"""
+"""Policies as sentences: what a person agrees to. A key that the sentence leaves out is a rule nobody sees."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -40,9 +40,6 @@ def refusal(text: str) -> Problem:
     return problem
 
 
-# --- what scalars mean ---
-
-
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
@@ -95,9 +92,6 @@ def test_collections_and_aliases_are_plain_data(text: str, meaning: object) -> N
         assert data(text) == meaning
 
 
-# --- lines ---
-
-
 def test_every_key_and_entry_knows_its_line() -> None:
     document = parse_document("# words\na:\n  b: 1\n\n  c: [x,\n    y]\nd:\n- e: &f {g: h}\n- *f\n", "f.yaml")
     expected = {
@@ -120,9 +114,6 @@ def test_a_path_is_written_as_people_write_it(path: tuple[str | int, ...], text:
 def test_keys_without_a_value_are_found_at_any_depth() -> None:
     found = list(without_value(data("a:\nb: {c: ~, d: [x, null, {e: }]}\nf: ''\ng: 0\nh: false\ni: []")))
     assert found == [("a",), ("b", "c"), ("b", "d", 1), ("b", "d", 2, "e")]
-
-
-# --- what is refused ---
 
 
 @pytest.mark.parametrize(
@@ -236,9 +227,6 @@ def test_messages_show_hostile_text_cut_and_quoted() -> None:
     assert "\x1b" not in str(refusal('a: !"\x1b[31m" b'.replace("\x1b", "x")))
 
 
-# --- files ---
-
-
 def test_a_file_is_read_with_and_without_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "f.yaml"
     for raw in (b"a: \xc3\xa9", b"\xef\xbb\xbfa: \xc3\xa9", b"a: \xc3\xa9\r\n"):
@@ -278,8 +266,6 @@ def test_the_yaml_files_of_a_folder_are_those_directly_in_it_by_name(tmp_path: P
     assert [path.name for path in yaml_files(tmp_path)] == ["C.YAML", "a.yml", "b.yaml"]
     assert yaml_files(tmp_path / "d.txt") == [tmp_path / "d.txt"]
 
-
-# --- anything at all ---
 
 SIGNS = st.sampled_from(
     ["a", "b", ": ", "- ", "? ", "[", "]", "{", "}", ", ", "&x ", "*x", "!t ", "<<", "\n", "\n  ", "\t", "'", '"', "|\n", ">", "#",

@@ -61,9 +61,6 @@ def urn(number: int) -> str:
     return f"urn:li:dataset:d@{number}"
 
 
-# --- what decides -----------------------------------------------------------------------------------------------------
-
-
 def assert_judged_alike(store: Store, dataset: str, chance: random.Random, policies: Sequence[Policy] = _POLICIES) -> None:
     whole = sound_log(store.read([dataset]))
     names = whole.transactions["transaction"].to_pylist()
@@ -104,9 +101,6 @@ def test_keys_that_a_database_holds_to_be_equal_are_told_apart(units: Units) -> 
     units.has("a", "b")
     found = units.opened.read([units.dataset], Only({units.dataset: ["A", "a ", "b"]}))
     assert found["transaction"].to_pylist() == ["b"]
-
-
-# --- what a slice asks ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -202,9 +196,6 @@ def test_units_of_work_are_counted_over_the_whole_table_in_every_slice(
     left = ["u4", "u5", "u6"] if happens_in else ["u6", "u7", "u8"]
     assert units.there() == left
     assert result.outcomes[Outcome.SPARED] == (2 if happens_in else 0)
-
-
-# --- what changes meanwhile -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

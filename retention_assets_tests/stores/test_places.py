@@ -40,9 +40,6 @@ def test_a_place_that_has_lost_or_changed_its_identity_is_another(present: str) 
     assert not is_same_place(f"/data/lake{KNOWN_BY}1f", present)
 
 
-# --- databases ---
-
-
 def test_a_table_of_the_same_name_in_another_database_is_in_another_place(store_url: str, tmp_path: Path) -> None:
     units = Records(store_url)
     first = units.store().place(units.datasets[0])
@@ -89,9 +86,6 @@ def test_in_a_root_table_without_a_row_nothing_is_taken_for_gone_and_no_child_fo
     (swept_b,) = units.store().sweep(units.datasets[0], [Target("b")], 1)
     assert swept_b.outcome is Outcome.ALREADY_GONE
     assert of.there("summary") == ["c", "c"]
-
-
-# --- Iceberg ---
 
 
 @pytest.fixture
@@ -161,9 +155,6 @@ def test_what_is_left_of_a_snapshot_is_said_by_its_manifest_list(warehouse: Ware
     (swept,) = store.sweep("ice/db.t", [target], 1)
     assert store.remains("ice/db.t", [target]) == {str(first): Remains.NOTHING}
     store.close()
-
-
-# --- S3 ---
 
 
 @pytest.fixture

@@ -1,8 +1,4 @@
-"""A kind of store as a package outside would bring it: a folder with one log and, for each transaction, one file.
-
-Belongs here: the kind, its settings and its store, written with nothing but what such a package may use.
-Does not belong here: how it is registered and tested (test_toy.py).
-"""
+"""A kind of store as a package outside would bring it: a folder with one log and, for each transaction, one file."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -93,9 +93,6 @@ def test_many_may_read_at_once() -> None:
         assert list(pool.map(parse_condition, texts)) == [parse_condition(text) for text in texts]
 
 
-# --- What binds how --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
@@ -117,9 +114,6 @@ def test_many_may_read_at_once() -> None:
 )
 def test_binds_as_sql_does(text: str, meant: str) -> None:
     assert parse_condition(text) == parse_condition(meant)
-
-
-# --- Any text at all -------------------------------------------------------------------------------------------------
 
 
 PIECES = [
@@ -164,9 +158,6 @@ def test_any_slip_of_the_pen_is_read_or_refused(data: st.DataObject) -> None:
     first, last = sorted(data.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     put = data.draw(st.sampled_from(["", *PIECES]) | st.text(max_size=3))
     check_any(text[:first] + put + text[last:])
-
-
-# --- Written out and read back ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=rounds(200), deadline=None)

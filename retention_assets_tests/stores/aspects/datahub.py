@@ -1,7 +1,4 @@
-"""DataHub's table with DataHub's files, a ledger and settings: what a cycle over aspects needs.
-
-Belongs here: building it. Marking without Spark, sweeping and looking into the ledger are the lake's (sweep/lakes.py).
-"""
+"""DataHub's table with DataHub's files, a ledger and settings: what a cycle over aspects needs."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""DataHub's table in a database of its own, for the contract and for what an `aspects` store promises beyond it.
-
-Belongs here: making the table as DataHub does, writing rows, and looking at them past the store.
-"""
+"""DataHub's table in a database of its own, for the contract and for what an `aspects` store promises beyond it."""
 
 import json
 from collections.abc import Mapping, Sequence

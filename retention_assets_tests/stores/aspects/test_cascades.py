@@ -33,9 +33,6 @@ def swept(table: Table, targets: list[Target], parallelism: int = 1) -> dict[str
     return {one.transaction.rpartition("@")[0]: one for one in table.store().sweep(STATUS, targets, parallelism)}
 
 
-# --- locks of others ---
-
-
 @contextmanager
 def holding(table: Table, *numbers: int) -> Iterator[None]:
     with table.database.engine.connect() as connection, connection.begin() as writing:

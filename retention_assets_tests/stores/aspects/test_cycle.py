@@ -42,9 +42,6 @@ def datahub(table: Table, tmp_path: Path) -> DataHub:
     return datahub
 
 
-# --- the whole cycle --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spark
 def test_datahubs_own_file_is_obeyed_from_the_mark_to_the_sweep(postgresql: Table, tmp_path: Path) -> None:
     table, datahub = postgresql, DataHub(tmp_path / "hub", {STORE: postgresql})
@@ -141,9 +138,6 @@ def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(datahub: 
     assert table.versions(URN, "status") == {0, 2}
 
 
-# --- the policy book --------------------------------------------------------------------------------------------------
-
-
 # The policy book knows no database of a store: each case has one of them.
 @pytest.mark.parametrize(
     ("store_url", "more", "settings", "left"),
@@ -180,9 +174,6 @@ def test_a_changed_entry_has_just_its_own_datasets_judged_anew(datahub: DataHub,
         second = tick(datahub.settings, instance, "policy_files", first.cursor)
         [request] = list(second.run_requests)
         assert request.run_config["datasets"] == [STATUS]
-
-
-# --- a busy database --------------------------------------------------------------------------------------------------
 
 
 def _planned(table: Table, urns: int) -> list[Target]:

@@ -80,8 +80,6 @@ def test_the_file_of_the_page_is_obeyed_as_it_is(datahub: DataHub, table: Table)
     assert table.versions(REQUEST, "dataHubExecutionRequestResult") == {0, 3}
 
 
-# --- what is done otherwise -------------------------------------------------------------------------------------------
-
 DIFFERENCES = {
     # History, versions and days kept; what is left here, and what DataHub leaves.
     "gaps in the numbers count as versions there": (ages(10, 2, 5, 9), 2, None, {2, 5, 9} - {2}, {9}),

@@ -45,9 +45,6 @@ def planned(table: Table, *versions: int, urn: str = URN, dataset: str = STATUS)
     return [Target(one.transaction, one.note) for one in prepared]
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_entity_is_the_third_part_of_an_urn_whole(table: Table) -> None:
     for urn in ("urn:li:dataProcess:a", "urn:li:dataProcessInstance:a", "urn:li:data_Process:a", "urn:li:dataXProcess:a"):
         table.chain(urn, "status", {0: 1})
@@ -284,9 +281,6 @@ def test_names_are_read_back_as_they_were_written() -> None:
 )
 def test_what_is_no_name_of_a_row_is_none(text: str) -> None:
     assert row_of(text, "dataset") is None
-
-
-# --- deleting ---------------------------------------------------------------------------------------------------------
 
 
 def test_quotes_and_unicode_are_names_like_any_other(table: Table) -> None:

@@ -1,8 +1,4 @@
-"""Environments for the files store: a folder of this machine, and a bucket of an S3 on loopback.
-
-Belongs here: the environments of the contract, and eyes that see bytes without the store. The S3 is a server that a real client
-speaks to over HTTP, while tests look into its memory; a fault is an answer that it gives instead of its own.
-"""
+"""Environments for the files store: a folder of this machine, and a bucket of an S3 on loopback."""
 
 import io
 import json

@@ -1,7 +1,4 @@
-"""A sweep of a files store as the engine does it, filled environments, and lines of a log.
-
-Belongs here: what several test modules of this store call. The environments themselves are environments.py's.
-"""
+"""A sweep of a files store as the engine does it, filled environments, and lines of a log."""
 
 import json
 from typing import Any, TypeVar

@@ -1,8 +1,4 @@
-"""The log of a files store: versions that a change cannot hide behind, and what is remembered of them.
-
-Belongs here: file systems that say little of their files, changes that are hard to see, and that a question about one dataset
-does not read, nor work out, what concerns the others.
-"""
+"""The log of a files store: versions that a change cannot hide behind, and what is remembered of them."""
 
 import gzip
 from collections.abc import Iterator
@@ -126,8 +122,6 @@ def test_lines_come_in_the_order_of_their_file_whoever_asks_for_which(tmp_path: 
     lines = lake.store().read(["lake/b", "lake/a"])
     assert lines["transaction"].to_pylist() == ["T0", "T2", "T3", "T4", "T6"]
 
-
-# --- costs ---
 
 MANY = [f"lake/{number:03}" for number in range(100)]
 

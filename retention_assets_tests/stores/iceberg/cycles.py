@@ -1,8 +1,5 @@
 """Whole cycles over a real Iceberg table: policies, a ledger and settings beside a warehouse, marking and sweeping without
-Spark.
-
-Belongs here: the cycle. What should come of it is a test's.
-"""
+Spark."""
 
 import json
 from datetime import datetime, timedelta

@@ -1,8 +1,4 @@
-"""Tables of format 3 with deletion vectors, written by hand: PyIceberg reads them, and can't write them yet.
-
-Belongs here: the Puffin file, the manifest that names its blobs, the manifest list and the metadata, each with the fields that
-format 3 added.
-"""
+"""Tables of format 3 with deletion vectors, written by hand: PyIceberg reads them, and can't write them yet."""
 
 import json
 import struct

@@ -1,7 +1,4 @@
-"""A sweep of an Iceberg table as the engine does it, and a table on which everything has happened once.
-
-Belongs here: what several test modules of this store call. Building tables and looking at them is tables.py's.
-"""
+"""A sweep of an Iceberg table as the engine does it, and a table on which everything has happened once."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,9 +1,4 @@
-"""Real Iceberg tables for tests: a SQL catalog on SQLite, files in a folder, and eyes of their own.
-
-Belongs here: building tables of every shape, listing what is on the disk, and computing what snapshots reach, by PyIceberg's own
-reading and with nothing of the store's code.
-Does not belong here: what a store should do with them.
-"""
+"""Real Iceberg tables for tests: a SQL catalog on SQLite, files in a folder, and eyes of their own."""
 
 import shutil
 import time

@@ -1,8 +1,4 @@
-"""Branches and tags that are past their max-ref-age, from the table's metadata to the sweep.
-
-Belongs here: whole cycles over a real table, and the commit that drops a ref. What the frames say of such refs on drawings is
-frames/verdicts/test_ended_refs.py's.
-"""
+"""Branches and tags that are past their max-ref-age, from the table's metadata to the sweep."""
 
 import json
 from collections.abc import Mapping
@@ -199,9 +195,6 @@ def test_an_explanation_names_the_ref(warehouse: Warehouse, cycle: Cycle) -> Non
     assert found.verdict == "mark"
     assert "Only 'tag v1' keeps it, which is past its max-ref-age" in str(found.reasons[1]["text"])
     assert all(line.holds for line in found.policies[0].lines)
-
-
-# --- the commit ---------------------------------------------------------------------------------------------------------
 
 
 def dropping(store: IcebergStore, *transactions: int, refs: tuple[str, ...] = ("v1",)) -> list[Target]:

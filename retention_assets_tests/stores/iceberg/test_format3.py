@@ -1,7 +1,4 @@
-"""Tables of format version 3: who can commit to them, and what is said where nobody can.
-
-Belongs here: what a policy makes of such a table in a SQL catalog and behind a REST server.
-"""
+"""Tables of format version 3: who can commit to them, and what is said where nobody can."""
 
 from retention_assets_tests.stores.iceberg.cycles import Cycle
 from retention_assets_tests.stores.iceberg.format3 import add_vectors

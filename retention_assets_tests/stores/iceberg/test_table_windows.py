@@ -61,9 +61,6 @@ def of(snapshots: Mapping[int, tuple[str, list[str]]], *verdicts: str) -> set[in
     return {one for one, (verdict, _) in snapshots.items() if verdict in verdicts}
 
 
-# --- Iceberg's rule ----------------------------------------------------------------------------------------------------
-
-
 def kept(metadata: TableMetadata, with_tags: bool, drops_refs: bool = True) -> set[int]:
     """What Iceberg's expiry keeps: each branch's walk from its head, what tags name, and what is young on no branch.
 
@@ -167,9 +164,6 @@ def test_the_random_tables_lose_and_keep_for_every_reason(tmp_path: Path) -> Non
             grown(warehouse, random.Random(seed))
             codes |= {code for _, reasons in judged(read(warehouse), DROPS).values() for code in reasons}
     assert codes == {"SELECTED", "TAG", "TOO_YOUNG", "WITHIN_TRANSACTIONS", "EXPIRED_REF"}
-
-
-# --- what the store says -----------------------------------------------------------------------------------------------
 
 
 def attributes(warehouse: Warehouse) -> dict[str, str]:

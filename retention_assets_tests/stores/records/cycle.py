@@ -1,7 +1,4 @@
-"""The whole cycle over units of work: policies and settings in a folder, marking without Spark, sweeping, the day's report.
-
-Belongs here: running the parts as a run does. Does not belong here: rows (environments.py), and what should come out.
-"""
+"""The whole cycle over units of work: policies and settings in a folder, marking without Spark, sweeping, the day's report."""
 
 import json
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""Environments for the records store: units of work with rows in child tables, in any of the databases.
-
-Belongs here: making the tables, putting rows into them, and eyes that see them without the store.
-"""
+"""Environments for the records store: units of work with rows in child tables, in any of the databases."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager

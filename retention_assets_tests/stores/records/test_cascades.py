@@ -376,9 +376,6 @@ def test_a_key_that_names_no_columns_of_a_root_without_a_primary_key_is_refused_
     assert "also deletes rows of detail: work -> detail by " in str(accepting.accepted_cascades())
 
 
-# --- what is no table of its own ---
-
-
 @pytest.mark.parametrize("as_", ["root", "child"])
 def test_a_view_is_refused_by_name(units: Units, as_: str) -> None:
     """A view of other columns over the root would have other units of work deleted from it."""

@@ -33,9 +33,6 @@ def schema_of(units: Units) -> str:
         return str(connection.exec_driver_sql(asked[units.dialect]).scalar())
 
 
-# --- spellings ---
-
-
 def test_the_root_is_no_child_of_its_own_by_its_schema_either(units: Units) -> None:
     """To sweep a unit of work would delete the open ones that name it their parent."""
     units.do("ALTER TABLE unit_of_work ADD COLUMN parent VARCHAR(60)")
@@ -76,8 +73,6 @@ def test_a_child_that_is_there_by_two_keys_is_done_in_turn_however_it_is_spelled
         assert store.cascades().is_entangled is entangled
 
 
-# --- columns ---
-
 NOT_EMPTY = {
     "postgresql": ["ALTER TABLE {} ALTER COLUMN expires SET NOT NULL"],
     # As everybody wrote it in an older MySQL, where nothing else was possible.
@@ -115,9 +110,6 @@ def test_a_key_of_a_type_that_nobody_knows_is_refused_by_name(server: str, table
         units, **parts
     )
     units.store().close()
-
-
-# --- settings ---
 
 
 @pytest.mark.parametrize(
