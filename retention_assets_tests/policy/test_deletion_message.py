@@ -1,6 +1,7 @@
 """What is said of a transaction that is marked or swept: word for word, so that people and programs can look for it."""
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -9,6 +10,7 @@ from retention_assets.policy.sentences import deletion_message
 DUE, BEFORE, CHANGED = (datetime(2026, 1, day, tzinfo=UTC) for day in (8, 7, 9))
 KEEP = "To keep it: the job `keep`, or `retention keep 'lake/a b' T1 --reason …`."
 SCHEDULED = "This transaction has been scheduled for deletion."
+message_of = partial(deletion_message, dataset="lake/a b", transaction="T1", policy="p@1", due_at=DUE, changed_at=CHANGED)
 
 
 @pytest.mark.parametrize(
@@ -29,14 +31,11 @@ SCHEDULED = "This transaction has been scheduled for deletion."
 def test_the_message_is_followed_by_when_by_whom_and_what_to_do(
     status: str, as_of: datetime, message: str, details: str
 ) -> None:
-    said = deletion_message(
-        status, dataset="lake/a b", transaction="T1", policy="p@1", due_at=DUE, changed_at=CHANGED, as_of=as_of
-    )
+    said = message_of(status, as_of=as_of)
     assert said is not None
     assert (said.message, said.details, str(said)) == (message, details, f"{message} {details}")
 
 
 @pytest.mark.parametrize(("status", "hidden"), [("UNMARKED", False), ("SPARED", False), ("SWEPT", True)])
 def test_of_what_stays_nothing_is_said(status: str, hidden: bool) -> None:
-    times = {"due_at": DUE, "changed_at": CHANGED, "as_of": DUE}
-    assert deletion_message(status, dataset="d/a", transaction="T", policy="p@1", hidden=hidden, **times) is None
+    assert message_of(status, as_of=DUE, hidden=hidden) is None
