@@ -94,7 +94,7 @@ def forecast_environment(request: ForecastRequest, environment: Environment) -> 
     others = [load_policies((path,)) for path in request.policies]
     names = (IN_FORCE, *map(str, request.policies))
     in_force, *beside = (ForecastDays.starting(name, as_of, request.days) for name in names)
-    with rehearse(environment, request.datasets, scans=False, may_be_empty=True) as rehearsed:
+    with rehearse(environment, request.datasets, scans=False) as rehearsed:
         rulebooks = [rehearsed.rulebook, *(rulebook_of_files(rehearsed.copy, settings, files, as_of) for files in others)]
         refused = refusals_of(rehearsed.walk(list(zip((in_force, *beside), rulebooks, strict=True)), as_of))
         failed = {choice.store.name for choice in rehearsed.chosen if choice.fault}
@@ -175,7 +175,7 @@ def show_simulation(request: SimulationRequest, environment: Environment) -> Res
             )
         unswept = rehearsed.unswept()
         refused = faults_of(rehearsed.walk([(walked, rehearsed.rulebook)], begin, unswept))
-        for name in (name for one in rehearsed.chosen for name in one.datasets):
+        for name in rehearsed.names:
             if store_of(name) in unswept:
                 refused.setdefault(name, unswept[store_of(name)])
     days = [

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pydantic import Field
 from rich.table import Table
 
-from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.evaluation.fates import Fates
 from retention_assets.evaluation.rules_in_force import RulesInForce
@@ -39,7 +38,7 @@ from retention_assets.people.operation import (
     Strict,
     operation,
 )
-from retention_assets.people.rehearsal import Rehearsal, rehearse, withheld
+from retention_assets.people.rehearsal import Rehearsal, rehearse
 from retention_assets.policy.durations import parse_duration
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
@@ -115,17 +114,13 @@ class RetentionPlan:
         at = minute_in_utc(self.as_of)
         if not self.to_do:
             return f"As of {at} a run has nothing to do: nothing new is to be marked, and nothing is due. Nothing was changed."
-        marked, deleted = _amount_words(self.total("newly_marked")), _amount_words(self.total("deleted"))
-        return f"As of {at} a run would mark {marked}; delete {deleted}{self._and_spare}. Nothing was changed."
+        return f"As of {at} a run would mark {_cell(self.total('newly_marked'), 'none')}; {self.deletes}. Nothing was changed."
 
     @property
-    def deletions(self) -> str:
-        """Sentence about what would be deleted now."""
-        return f"This run would delete {_amount_words(self.total('deleted'))}{self._and_spare}."
-
-    @property
-    def _and_spare(self) -> str:
-        return f" and spare {len(self.spared):,}" if len(self.spared) else ""
+    def deletes(self) -> str:
+        """Predicate about what would be deleted now."""
+        spared = f" and spare {len(self.spared):,}" if len(self.spared) else ""
+        return f"delete {_cell(self.total('deleted'), 'none')}{spared}"
 
     @property
     def sentences(self) -> Sequence[str]:
@@ -139,9 +134,7 @@ class RetentionPlan:
         return (*self.cascades.values(), f"{words}.{early}")
 
     def tables(self, detail: bool) -> Iterator[Table]:
-        yield from self._group_table(_COLUMNS)
-        yield from self._spared_table()
-        yield from self._side_effect_tables()
+        yield from self.deletion_tables(_COLUMNS)
         if days := self.days():
             rows = [
                 (day, *map(_cell, amounts.values()), _cell(sum(amounts.values(), NOTHING))) for day, amounts in days.items()
@@ -154,11 +147,25 @@ class RetentionPlan:
         if detail:
             yield from self._detail()
 
-    def deletion_tables(self) -> Iterator[Table]:
-        """Tables of what would be deleted now, and what goes with it."""
-        yield from self._group_table(("deleted",))
-        yield from self._spared_table()
-        yield from self._side_effect_tables()
+    def deletion_tables(self, names: Iterable[str] = ("deleted",)) -> Iterator[Table]:
+        """Tables by dataset and policy, with what would be spared and what goes with deletions."""
+        yield from self._group_table(names)
+        if len(self.spared):
+            counts = self.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
+            rows = [
+                (row["dataset"], f"{row['transaction_count']:,}", f"{row['transaction_min']}: {row['why']}")
+                for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
+            ]
+            title = f"Spared, because somebody needs them: {len(self.spared):,}{_more(rows)}"
+            yield table(title, ("dataset", "marks", "one of them, and why"), rows[:_MOST], ("marks",))
+        deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
+        if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
+            counted = [(name, f"{count:,}") for name, count in sorted(latest.items())]
+            title = f"Current data that goes: in a latest view{_more(counted)}"
+            yield table(title, ("dataset", "transactions"), counted[:_MOST], ("transactions",))
+        if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
+            title = f"Branches and tags that are dropped{_more(dropped)}"
+            yield table(title, ("dataset", "ref", "with"), dropped[:_MOST])
 
     @property
     def refused(self) -> dict[str, str]:
@@ -270,27 +277,6 @@ class RetentionPlan:
         columns = (*(_COLUMNS[name] for name in shown), *(("saved a month",) if self.currency else ()))
         yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows, columns)
 
-    def _spared_table(self) -> Iterator[Table]:
-        if not len(self.spared):
-            return
-        counts = self.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
-        rows = [
-            (row["dataset"], f"{row['transaction_count']:,}", f"{row['transaction_min']}: {row['why']}")
-            for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
-        ]
-        title = f"Spared, because somebody needs them: {len(self.spared):,}{_more(rows)}"
-        yield table(title, ("dataset", "marks", "one of them, and why"), rows[:_MOST], ("marks",))
-
-    def _side_effect_tables(self) -> Iterator[Table]:
-        deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
-        if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
-            rows = [(name, f"{count:,}") for name, count in sorted(latest.items())]
-            title = f"Current data that goes: in a latest view{_more(rows)}"
-            yield table(title, ("dataset", "transactions"), rows[:_MOST], ("transactions",))
-        if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
-            title = f"Branches and tags that are dropped{_more(dropped)}"
-            yield table(title, ("dataset", "ref", "with"), dropped[:_MOST])
-
     def _detail(self) -> Iterator[Table]:
         def cells(rows: pa.Table, last: str) -> Iterator[tuple[str, ...]]:
             for row in rows.to_pylist():
@@ -320,12 +306,8 @@ def _as_dicts(amounts: Mapping[str, Amount]) -> dict[str, dict[str, Any]]:
     return {name: amount.as_dict() for name, amount in amounts.items()}
 
 
-def _amount_words(amount: Amount) -> str:
-    return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else "none"
-
-
-def _cell(amount: Amount) -> str:
-    return _amount_words(amount) if amount.transactions else ""
+def _cell(amount: Amount, none: str = "") -> str:
+    return f"{amount.transactions:,} ({size_of(amount.bytes)})" if amount.transactions else none
 
 
 def _more(rows: Sized) -> str:
@@ -336,25 +318,24 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
     """Live through a run of the chosen datasets at an instant. Nothing is written but a copy that is thrown away."""
     at = request.as_of or environment.present()
     with rehearse(environment, request.datasets, at, as_of=request.as_of) as rehearsed:
-        rules, begin = rehearsed.rules(at), rehearsed.marking_time(request.as_of)
+        rules, begin = rehearsed.rulebook.rules(rehearsed.names, at), rehearsed.marking_time()
         candidates, newly_marked, unsound, facts = _judge(rehearsed, rules, begin, at)
         # The grace of the others is not over in this run.
-        at_once = candidates.filter(pc.less_equal(newly_marked["due_at"], pa.scalar(begin, _INSTANT)))
-        rehearsed.mark(at_once, request.as_of)
-        source = rehearsed.source
-        due = rehearsed.due_datasets(request.as_of)
-        refusal = rehearsed.ends_early or (withheld(environment, source, due, at) if source else None)
-        large = rehearsed.braked(request.as_of)
+        rehearsed.mark(candidates.filter(pc.less_equal(newly_marked["due_at"], pa.scalar(begin, _INSTANT))))
+        source, due = rehearsed.source, rehearsed.due()
+        datasets = [row.dataset for row in due]
+        withheld = rehearsed.withheld(environment, datasets, at)
+        large = rehearsed.braked(due)
         stopped = {} if request.accept_large else large
         results = [SweepResult(name, refused=fault) for name, fault in stopped.items()]
-        results += [] if refusal else rehearsed.sweep_copy(request.as_of, without=stopped)
-        marks = rehearsed.copy.marks.table()
-        deleted = _deleted(rehearsed, marks)
-        spared = _in_order(marks.filter(pc.equal(marks["status"], "SPARED")).to_pylist(), _SPARED)
-        due_by = rehearsed.copy.clock.due_by(request.as_of)
-        fates = Fates(rehearsed.copy.policy_book.newest(), rules.holds, at) if source else None
-        waiting = _waiting(source, rehearsed.datasets, due_by, fates)
-        objections = tuple(source.objections.standing(set(due))) if source else ()
+        results += [] if withheld else rehearsed.sweep_copy(name for name in datasets if name not in stopped)
+        marks = rehearsed.copy.marks.table().to_pylist()
+        by_key = {(row["dataset"], row["transaction"]): row for row in marks}
+        recorded = (deletion for store in rehearsed.stores.values() for deletion in store.recorded)
+        deleted = _in_order(({**by_key[each.dataset, each.transaction], **vars(each)} for each in recorded), _DELETED)
+        spared = _in_order((row for row in marks if row["status"] == "SPARED"), _SPARED)
+        waiting = _waiting(source, rehearsed, rules, at) if source else PLAN_ROWS.empty_table()
+        objections = tuple(source.objections.standing(set(datasets))) if source else ()
         named = {name for rows in (newly_marked, deleted, spared) for name in rows["policy"].unique().to_pylist()}
         return RetentionPlan(
             as_of=at,
@@ -367,7 +348,7 @@ def make_plan(request: PlanRequest, environment: Environment) -> RetentionPlan:
             unsound=unsound,
             away=rehearsed.away,
             policies=tuple(sorted((one for one in rules.policies if one.name in named), key=lambda one: one.name)),
-            withheld=refusal,
+            withheld=withheld,
             objections=objections,
             notes=(
                 *(() if source else (environment.no_ledger,)),
@@ -424,10 +405,10 @@ def _judge(
     # share by share: only the planned part of what was read stays in memory
     parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
     for log in rehearsed.logs():
-        known = rehearsed.known(log)
-        parts.append(rehearsed.candidates(log, known, rules, at))
+        marks, known = rehearsed.candidates(log, rules, at)
+        parts.append(marks)
         unsound |= faults_of(log.datasets)
-        facts.learn(log.transactions, pa.concat_arrays([keys_of(known), keys_of(parts[-1])]))
+        facts.learn(log.transactions, pa.concat_arrays([keys_of(known), keys_of(marks)]))
     # Stable: within a dataset they stay in the order of its log.
     candidates = pa.concat_tables(parts).sort_by("dataset").combine_chunks()
     graces = candidates["grace"].unique().to_pylist()
@@ -437,32 +418,16 @@ def _judge(
     return candidates, newly_marked, dict(sorted(unsound.items())), facts
 
 
-def _deleted(rehearsed: Rehearsal, marks: pa.Table) -> pa.Table:
-    by_key = {(row["dataset"], row["transaction"]): row for row in marks.to_pylist()}
-    rows = [
-        {
-            **by_key[deletion.dataset, deletion.transaction],
-            "bytes": deletion.bytes,
-            "expires": deletion.expires,
-            "in_latest_view": deletion.in_latest_view,
-            "refs": list(deletion.refs),
-        }
-        for deletion in rehearsed.recorded()
-    ]
-    return _in_order(rows, _DELETED)
-
-
 def _in_order(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     # by dataset, and there in the order in which they were marked, which is that of the log
     ordered: Sequence[Any] = sorted(rows, key=lambda row: (row["dataset"], row["id"]))
     return pa.Table.from_pylist(ordered, schema)
 
 
-def _waiting(ledger: Ledger | None, datasets: DatasetFilter, due_by: datetime, fates: Fates | None) -> pa.Table:
-    if ledger is None or fates is None:
-        return PLAN_ROWS.empty_table()
-    marks = ledger.marks.table(statuses=["MARKED"])
-    chosen = pa.array(datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
+def _waiting(ledger: Ledger, rehearsed: Rehearsal, rules: RulesInForce, at: datetime) -> pa.Table:
+    fates = Fates(rehearsed.copy.policy_book.newest(), rules.holds, at)
+    marks, due_by = ledger.marks.table(statuses=["MARKED"]), rehearsed.copy.clock.due_by(rehearsed.as_of)
+    chosen = pa.array(rehearsed.datasets.select(marks["dataset"].unique().to_pylist()), pa.string())
     marks = marks.filter(pc.is_in(marks["dataset"], value_set=chosen))
     ends = [fate.at if fate.goes else None for fate in map(fates.of, marks.to_pylist())]
     marks = marks.set_column(marks.column_names.index("due_at"), "due_at", pa.array(ends, _INSTANT))

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,12 +25,12 @@ from retention_assets.frames.verdicts.candidate_marks import candidate_marks
 from retention_assets.frames.verdicts.decisions import new_marks
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.ledger import copy_due_marks
-from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
+from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS, PendingSweep
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.pipeline.part_frames import KNOWN_ROWS, known_rows
 from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings
-from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
+from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -57,6 +58,8 @@ class Rehearsal:
     chosen: Sequence[ChosenDatasets]
     # why a store could not be asked, by its name
     away: Mapping[str, str]
+    # instant of the run that is rehearsed; None: the present
+    as_of: datetime | None = None
     # stores among them whose scan would fail
     unscanned: frozenset[str] = frozenset()
 
@@ -68,64 +71,62 @@ class Rehearsal:
                 yield read_share(choice.store, share, silent)
 
     @property
-    def ends_early(self) -> str | None:
-        """Reason why a run would end before it sweeps anything, by what was read; None if it would not."""
-        if self.rulebook.unaccepted:
-            return f"Nothing would be swept. {self.rulebook.unaccepted}"
-        if not self.unscanned or any(one.datasets for one in self.chosen):
-            return None
-        return "Nothing would be swept: no dataset can be read, and the run ends there."
+    def names(self) -> list[str]:
+        return [name for choice in self.chosen for name in choice.datasets]
 
-    def rules(self, at: datetime) -> RulesInForce:
-        """Rules for the chosen datasets at an instant."""
-        return self.rulebook.rules([name for choice in self.chosen for name in choice.datasets], at)
-
-    def known(self, log: Log) -> pa.Table:
-        """Transactions of a log that the ledger has as marked or swept."""
+    def candidates(self, log: Log, rules: RulesInForce, at: datetime) -> tuple[pa.Table, pa.Table]:
+        """New marks of an evaluation of a log, and its transactions that the ledger has as marked or swept."""
         names = log.datasets["dataset"].to_pylist()
         rows = known_rows(self.source, names, self.settings.hidden_again) if self.source else iter(())
-        return pa.Table.from_batches(rows, KNOWN_ROWS)
-
-    def candidates(self, log: Log, known: pa.Table, rules: RulesInForce, at: datetime) -> pa.Table:
-        """New marks of an evaluation of a log."""
+        known = pa.Table.from_batches(rows, KNOWN_ROWS)
         verdicts = candidate_marks(log.transactions, log.datasets, rules.policies, rules.holds, at, known)
         marks = new_marks(verdicts, log.transactions, rules.policies, rules.versions).cast(CANDIDATES)
         still = known.filter(pa.array(is_in_log(known, marks)))
-        return marks.filter(pc.invert(pc.is_in(keys_of(marks), value_set=keys_of(still))))
+        return marks.filter(pc.invert(pc.is_in(keys_of(marks), value_set=keys_of(still)))), known
 
-    def marking_time(self, as_of: datetime | None) -> datetime:
+    def marking_time(self) -> datetime:
         """Start of a mark made now. Refused by a clock that is behind the newest mark, as marking is."""
-        clock, present = self.settings.clock, self.copy.clock.present(as_of)
+        clock, present = self.settings.clock, self.copy.clock.present(self.as_of)
         self.copy.clock.check(present, None, clock.max_ahead, clock.max_skew, self._other_clocks)
         newest = self.copy.clock.times().newest_mark_at
         return max(present, newest) if newest else present
 
-    def mark(self, candidates: pa.Table, as_of: datetime | None) -> None:
-        self.copy.marks.mark(candidates, self.copy.clock.present(as_of), _ACTOR)
+    def mark(self, candidates: pa.Table) -> None:
+        self.copy.marks.mark(candidates, self.copy.clock.present(self.as_of), _ACTOR)
 
-    def due_datasets(self, as_of: datetime | None) -> list[str]:
+    def due(self) -> list[PendingSweep]:
         """Chosen datasets on which a sweep of the copy has something to do."""
-        return self.datasets.select(self.copy.marks.datasets_to_sweep(self.copy.clock.due_by(as_of)))
+        due = {row.dataset: row for row in self.copy.marks.to_sweep(self.copy.clock.due_by(self.as_of))}
+        return [due[name] for name in self.datasets.select(list(due))]
 
-    def braked(self, as_of: datetime | None) -> dict[str, str]:
-        """By dataset, why a run would need a person's consent."""
+    def withheld(self, environment: Environment, datasets: Sequence[str], at: datetime) -> str | None:
+        """Reason why a run would sweep nothing at all: by what was read, or by a ledger that is not what it was."""
+        if self.rulebook.unaccepted:
+            return f"Nothing would be swept. {self.rulebook.unaccepted}"
+        if self.unscanned and not self.names:
+            return "Nothing would be swept: no dataset can be read, and the run ends there."
         if self.source is None:
-            return {}
-        at = self.copy.clock.due_by(as_of)
-        chosen = set(self.due_datasets(as_of))
-        due = [row for row in self.copy.marks.to_sweep(at) if row.dataset in chosen]
-        return braked(self.source, self.settings.brake, due, at.date())
+            return None
+        try:
+            environment.check_heads(self.source)
+        except Refused as fault:
+            return f"Nothing would be swept. {fault}"
+        for check, violation in ledger_faults(self.source, datasets, at):
+            words = f"{check} fails. {violation.words.removesuffix('.')}"
+            return f"Nothing would be swept: {words}. `retention audit verify` names everything that was changed."
+        return None
 
-    def sweep_copy(self, as_of: datetime | None, without: Collection[str] = ()) -> list[SweepResult]:
+    def braked(self, due: Sequence[PendingSweep]) -> dict[str, str]:
+        """By dataset, why a run would need a person's consent."""
+        today = self.copy.clock.due_by(self.as_of).date()
+        return braked(self.source, self.settings.brake, due, today) if self.source else {}
+
+    def sweep_copy(self, datasets: Iterable[str]) -> Iterator[SweepResult]:
         """Sweep the copy. The stores record what they would delete."""
-        due = [name for name in self.due_datasets(as_of) if name not in without]
         # A store that can't even be opened is reported once, and not for each of its datasets.
-        names = [name for name in due if store_of(name) in self.stores or store_of(name) not in self.away]
-        sweeper = Sweeper(self.copy, self.stores, self.rulebook, as_of, _ACTOR, wait=lambda *_: None, clocks=self._other_clocks)
-        return list(sweeper.run(names))
-
-    def recorded(self) -> list[RecordedDeletion]:
-        return [deletion for store in self.stores.values() for deletion in store.recorded]
+        names = [name for name in datasets if store_of(name) in self.stores or store_of(name) not in self.away]
+        clocks, wait = self._other_clocks, lambda *_: None
+        return Sweeper(self.copy, self.stores, self.rulebook, self.as_of, _ACTOR, wait=wait, clocks=clocks).run(names)
 
     def accepted_cascades(self) -> dict[str, str]:
         """Sentences about accepted cascades, by the name of each store that would have deleted something."""
@@ -146,7 +147,10 @@ class Rehearsal:
         for choice in self.chosen:
             if not choice.datasets:
                 continue
-            terms = self._terms(choice.store, as_of, choice.store.name not in unswept)
+            name, can = choice.store.name, call_store(choice.store, partial(getattr, choice.store, "capabilities"))
+            # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
+            begins_anew = isinstance(self.settings.store(name), IcebergSettings)
+            terms = WalkTerms(as_of, name, can, self.settings.prices, begins_anew, name not in unswept)
             for log in _batches(read_share(choice.store, share, silent) for share in shares_of(choice)):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
                 for rows, datasets in parts_of(log, _ROWS_AT_ONCE):
@@ -168,13 +172,6 @@ class Rehearsal:
         """Reason why a sweep would refuse a store, by its name."""
         return {name: fault for name in self.stores if (fault := store_fault(self.rulebook, name))}
 
-    def _terms(self, store: Store, as_of: datetime, is_swept: bool) -> WalkTerms:
-        # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
-        begins_anew = isinstance(self.settings.store(store.name), IcebergSettings)
-        return WalkTerms(
-            as_of, store.name, call_store(store, lambda: store.capabilities), self.settings.prices, begins_anew, is_swept
-        )
-
     def _marks(self, datasets: Sequence[str]) -> pa.Table:
         # a mark that is only hidden, and is to be marked again, is neither open nor swept
         if self.source is None:
@@ -194,11 +191,11 @@ def rehearse(
     *,
     as_of: datetime | None = None,
     scans: bool = True,
-    may_be_empty: bool = False,
 ) -> Iterator[Rehearsal]:
     """Copy the ledger, with the marks that are due by an instant. Where there is no ledger yet, the copy is empty.
 
-    Stores of objects are scanned once, as of `as_of` or now, without a record; without `scans` they are read in this process.
+    Stores of objects are scanned once, as of `as_of` or now, without a record; without `scans` they are read in this process,
+    and there may be no dataset at all.
     Ahead of the present, where a sweep may not go, the copy has a simulated clock.
     """
     settings = environment.settings
@@ -223,14 +220,16 @@ def rehearse(
                 del stores[name]
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
-        if not (may_be_empty or wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
+        if scans and not (wanted.selects_all or away or unread or any(one.datasets for one in chosen)):
             names = [name for one in choose_datasets(stores.values(), DatasetFilter()) for name in one.datasets]
             guess = did_you_mean(datasets[0], names, most=1) or ""
             raise Refused(f"No store has a dataset of {', '.join(datasets)}. {guess}".rstrip())
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
         loaded = load_rules(copy, environment, _ACTOR, record=source)
-        away |= loaded.unreadable
-        yield Rehearsal(settings, source, copy, loaded.rulebook, stores, wanted, chosen, away | unscanned, frozenset(unscanned))
+        away |= loaded.unreadable | unscanned
+        yield Rehearsal(
+            settings, source, copy, loaded.rulebook, stores, wanted, chosen, away, as_of, unscanned=frozenset(unscanned)
+        )
 
 
 def _scan(
@@ -266,20 +265,6 @@ def _open(environment: Environment, scanned: Mapping[str, Store]) -> tuple[dict[
         except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
             away[store.name] = error_text(fault)
     return stores, away
-
-
-def withheld(environment: Environment, ledger: Ledger, datasets: Sequence[str], at: datetime) -> str | None:
-    """Reason why a run would sweep nothing at all: the ledger is not the newest, or not what its record says."""
-    try:
-        environment.check_heads(ledger)
-    except Refused as fault:
-        return f"Nothing would be swept. {fault}"
-    failed = next(ledger_faults(ledger, datasets, at), None)
-    if failed is None:
-        return None
-    check, violation = failed
-    sentence = violation.words.removesuffix(".")
-    return f"Nothing would be swept: {check} fails. {sentence}. `retention audit verify` names everything that was changed."
 
 
 def _batches(logs: Iterable[Log]) -> Iterator[Log]:

@@ -167,6 +167,6 @@ def _is_agreed(plan: RetentionPlan, format_: str) -> bool:
         say("This run deletes nothing.")
         return True
     if format_ == "json":
-        return confirm(f"{plan.deletions} Go on?", err=True)
-    print_parts((plan.deletions, *plan.sentences, *plan.deletion_tables()))
+        return confirm(f"This run would {plan.deletes}. Go on?", err=True)
+    print_parts((f"This run would {plan.deletes}.", *plan.sentences, *plan.deletion_tables()))
     return confirm("Go on?")
