@@ -138,20 +138,17 @@ def compare(
     `stores` are the names of the `aspects` stores, over which DataHub entries reach; without any they reach over all
     stores.
     """
-    newest: dict[str, Stored] = {}
-    for entry in sorted(stored, key=lambda entry: entry.version):
-        newest[entry.name] = entry
+    newest = {version.name: version for version in sorted(stored, key=lambda version: version.version)}
     names = Counter(entry.name for entry in loaded)
     if twice := sorted(name for name, times in names.items() if times > 1):
         raise BadInput([Problem("is loaded twice", policy=name, expected="each entry once") for name in twice])
-    decisions = [_decided(entry, newest.get(entry.name), overwrite_user_policies, stores) for entry in loaded]
+    decisions = []
+    for entry in loaded:
+        before = newest.get(entry.name)
+        outcome, reason = _judged(entry, before, overwrite_user_policies)
+        scopes = _touched(entry, before, stores) if outcome is LoadOutcome.WRITTEN else ()
+        decisions.append(BookDecision(entry.name, outcome, f"{_display_name(entry.name)} {reason}", entry, before, scopes))
     return decisions + [_absent(newest[name]) for name in sorted(newest.keys() - names.keys()) if not newest[name].revoked]
-
-
-def _decided(entry: Loaded, stored: Stored | None, overwrite: bool, stores: Collection[str]) -> BookDecision:
-    outcome, reason = _judged(entry, stored, overwrite)
-    scopes = _touched(entry, stored, stores) if outcome is LoadOutcome.WRITTEN else ()
-    return BookDecision(entry.name, outcome, f"{_display_name(entry.name)} {reason}", entry, stored, scopes)
 
 
 def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[LoadOutcome, str]:
@@ -247,7 +244,12 @@ def decide_outside(
     `source` begins the name of whoever wrote an entry there; `forced` are the names that the files force.
     """
     stored = {old.name: old for old in newest}
-    decisions = [_decided_outside(entry, stored.get(entry.loaded.name), source, forced) for entry in entries]
+    decisions = []
+    for entry in entries:
+        loaded, before = entry.loaded, stored.get(entry.loaded.name)
+        outcome, reason = _judged_outside(entry, before, source, forced)
+        decision = BookDecision(loaded.name, outcome, f"{_display_name(loaded.name)} {reason}", loaded, before)
+        decisions.append(OutsideDecision(decision, f"{source} {entry.written_by}"))
     present = {entry.loaded.name for entry in entries}
     gone = [old for old in stored.values() if old.name not in present and not old.revoked and _is_from(old, source)]
     reason = "is in DataHub no more, so it is in force no more."
@@ -259,13 +261,6 @@ def decide_outside(
 
 def _is_from(stored: Stored, source: str) -> bool:
     return stored.written_by.startswith(f"{source} ")
-
-
-def _decided_outside(entry: OutsideEntry, stored: Stored | None, source: str, forced: Collection[str]) -> OutsideDecision:
-    outcome, reason = _judged_outside(entry, stored, source, forced)
-    text = f"{_display_name(entry.loaded.name)} {reason}"
-    decision = BookDecision(entry.loaded.name, outcome, text, entry.loaded, stored)
-    return OutsideDecision(decision, f"{source} {entry.written_by}")
 
 
 def _judged_outside(

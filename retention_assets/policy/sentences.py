@@ -9,18 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import (
-    Beyond,
-    Branches,
-    Datasets,
-    Hold,
-    KeepAll,
-    Limits,
-    OlderThan,
-    Policy,
-    Selection,
-    Window,
-)
+from retention_assets.policy.model import Branches, Datasets, Hold, KeepAll, Limits, Policy, Selection, Window
 from retention_assets.policy.realms import REALM
 
 _CLOCKS = {
@@ -45,10 +34,14 @@ def first_of(names: Sequence[str]) -> str:
 def sentence(policy: Policy) -> str:
     if isinstance(policy, KeepAll):
         return policy.description
-    text = f"Marks {_what(policy.select)} of {_datasets(policy.datasets)}"
+    select = policy.select
+    status = f"{_listed(select.status, 'or').lower()} " if select.status else ""
+    kinds = f" of type {_listed(select.types, 'or')}" if select.types else ""
+    what = "every closed transaction" if select == Selection() else f"{status}transactions{kinds}"
+    text = f"Marks {what} of {_datasets(policy.datasets)}"
     scope = list(_branches(policy.branches))
     text += f", {'; '.join(scope)}" if scope else ""
-    lines = list(_lines(policy.select))
+    lines = list(_lines(select))
     text += f", when {_joined(lines)}" if lines else ""
     text += "."
     for window in policy.branches.windows:
@@ -69,14 +62,6 @@ def hold_sentence(hold: Hold) -> str:
     text += f" until {text_of(hold.until)}" if hold.until else " until it is released"
     text += f", because: {hold.reason}" if hold.reason else ""
     return f"{text}{f' (owner {hold.owner})' if hold.owner else ''}."
-
-
-def _what(select: Selection) -> str:
-    if select == Selection():
-        return "every closed transaction"
-    status = f"{_listed(select.status, 'or').lower()} " if select.status else ""
-    kinds = f" of type {_listed(select.types, 'or')}" if select.types else ""
-    return f"{status}transactions{kinds}"
 
 
 def _datasets(datasets: Datasets) -> str:
@@ -132,25 +117,15 @@ def _lines(select: Selection) -> Iterator[str]:
 
 
 def _window(part: Selection | Window) -> Iterator[str]:
-    if part.older_than:
-        yield _older(part.older_than)
-    if part.beyond:
-        yield from _beyond(part.beyond)
+    if line := part.older_than:
+        day = ", counted from 00:00 UTC" if line.align else ""
+        yield f"{_CLOCKS[line.of]} more than {line.age.words()} ago{day}"
+    if part.beyond and part.beyond.views is not None:
+        yield f"they are outside the newest {count(part.beyond.views, 'view')} of every branch"
+    if part.beyond and part.beyond.transactions is not None:
+        yield f"they are not among the newest {count(part.beyond.transactions, 'data transaction')} of any branch"
     if part.window == "complete":
         yield "they are not of the view that was current at that cut-off"
-
-
-def _older(line: OlderThan) -> str:
-    clock = _CLOCKS[line.of]
-    day = ", counted from 00:00 UTC" if line.align else ""
-    return f"{clock} more than {line.age.words()} ago{day}"
-
-
-def _beyond(beyond: Beyond) -> Iterator[str]:
-    if beyond.views is not None:
-        yield f"they are outside the newest {count(beyond.views, 'view')} of every branch"
-    if beyond.transactions is not None:
-        yield f"they are not among the newest {count(beyond.transactions, 'data transaction')} of any branch"
 
 
 def _limits(limits: Limits) -> str:

@@ -41,6 +41,7 @@ from retention_assets.settings.sections import (
     Prices,
     RealmSettings,
     SparkSettings,
+    listed,
     parse_brake,
 )
 from retention_assets.settings.yaml import (
@@ -62,10 +63,6 @@ VARIABLE = "RETENTION_CONFIG"
 FILE = "retention.yaml"
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str | Path) else tuple(value) if isinstance(value, list) else value
-
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -85,7 +82,7 @@ class Settings(SettingsPart):
 
     ledger: DatabaseUrl = "sqlite:///.retention/ledger.db"
     warehouse: Location = ".retention/warehouse"
-    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(_listed, str | list[str]), Field(min_length=1)] = (
+    policies: Annotated[tuple[LocalPath, ...], BeforeValidator(listed, str | list[str]), Field(min_length=1)] = (
         Path("policies"),
     )
     spark: SparkSettings = SparkSettings()
@@ -101,7 +98,7 @@ class Settings(SettingsPart):
     timeout: Annotated[
         Interval, Field(description="After how long without a row or a byte a call to a store, a catalog or a plugin ends.")
     ] = Duration(seconds=60)
-    stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(_listed), AfterValidator(_introduced)] = ()
+    stores: Annotated[tuple[SerializeAsAny[StoreSettings], ...], BeforeValidator(listed), AfterValidator(_introduced)] = ()
 
     @model_validator(mode="after")
     def _names_are_their_own(self) -> Self:

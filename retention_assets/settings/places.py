@@ -123,7 +123,12 @@ def database_url(
         what = "is a URL of a database that is not supported" if separator else "is not a URL"
         raise InvalidValue(what, expected, "Write postgresql:// instead of postgres://." if scheme == "postgres" else None)
     if dialect == "sqlite":
-        return Url(f"{scheme}:///{_sqlite_file(rest, folder)}")
+        path, question, query = rest.removeprefix("/").partition("?")
+        # A database in memory would be lost with the program.
+        if not rest.startswith("/") or not path.strip() or path.startswith((":memory:", "file:")):
+            remedy = "Three slashes begin a relative path, four an absolute one."
+            raise InvalidValue("names no database file", "sqlite:///folder/file.db", remedy)
+        return Url(f"{scheme}:///{locate(path, folder)}{question}{query}")
     try:
         usable = urlsplit(text).port != 0 and len(rest) > 0 and text.isprintable() and " " not in text
     except ValueError:
@@ -132,15 +137,6 @@ def database_url(
         remedy = "Characters such as @ / : # ? in a password are written percent-encoded."
         raise InvalidValue("is a URL whose host or port cannot be read", expected, remedy)
     return Url(text)
-
-
-def _sqlite_file(rest: str, folder: Path) -> str:
-    # Path and query of a SQLite URL, made absolute. A database in memory would be lost with the program.
-    path, question, query = rest.removeprefix("/").partition("?")
-    if not rest.startswith("/") or not path.strip() or path.startswith((":memory:", "file:")):
-        remedy = "Three slashes begin a relative path, four an absolute one."
-        raise InvalidValue("names no database file", "sqlite:///folder/file.db", remedy)
-    return f"{locate(path, folder)}{question}{query}"
 
 
 def folder_of(info: ValidationInfo) -> Path:

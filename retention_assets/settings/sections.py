@@ -5,6 +5,7 @@ Dagster is not imported, so that commands which only read settings start at once
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -197,11 +198,12 @@ def _fitting(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
 
 
 def _parts(value: object) -> object:
-    return tuple(value.split("/")) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    return listed(value.split("/") if isinstance(value, str) else value)
 
 
-def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+def listed(value: object) -> object:
+    """Take one string or path for a list of one."""
+    return (value,) if isinstance(value, str | Path) else tuple(value) if isinstance(value, list) else value
 
 
 def _tags(tags: dict[str, str]) -> dict[str, str]:
@@ -230,7 +232,7 @@ class DagsterSettings(SettingsPart):
     # Before asset keys and in every other name: separates projects and environments.
     key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts, str | list[str])] = ()
     group: Annotated[str, AfterValidator(_fitting(WORD, WORDS))] = "retention"
-    owners: Annotated[tuple[Owner, ...], BeforeValidator(_listed, str | list[str])] = ()
+    owners: Annotated[tuple[Owner, ...], BeforeValidator(listed, str | list[str])] = ()
     tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
     # Web page of the folder that holds the package. Without it, assets name the file on disk.
     source: Annotated[str, AfterValidator(_address)] | None = None

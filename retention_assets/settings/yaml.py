@@ -396,29 +396,29 @@ class Expansion:
 
 def expand(document: Document, environ: Mapping[str, str]) -> Expansion:
     expansion = Expansion(None)
-    expansion.data = _walk(document.data, (), document, environ, expansion)
+
+    def walk(value: Any, path: Path_) -> Any:
+        if isinstance(value, dict):
+            return {key: walk(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [walk(item, (*path, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str) or "$" not in value:
+            return value
+        try:
+            text = expand_text(value, environ)
+        except InvalidValue as fault:
+            expansion.faulty[path] = Problem(
+                fault.what, file=document.file, line=document.line(path), key=dotted(path), value=quote(mask_secrets(value)),
+                expected=fault.expected, remedy=fault.remedy,
+            )  # fmt: skip
+            return value
+        expansion.substituted.add(path)
+        if (path[:1], path[2:]) != (("stores",), ("name",)):
+            expansion.values.update(environ.get(match["name"] or "", "") for match in _DOLLAR.finditer(value))
+        return text
+
+    expansion.data = walk(document.data, ())
     return expansion
-
-
-def _walk(value: Any, path: Path_, document: Document, environ: Mapping[str, str], into: Expansion) -> Any:
-    if isinstance(value, dict):
-        return {key: _walk(item, (*path, key), document, environ, into) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_walk(item, (*path, index), document, environ, into) for index, item in enumerate(value)]
-    if not isinstance(value, str) or "$" not in value:
-        return value
-    try:
-        text = expand_text(value, environ)
-    except InvalidValue as fault:
-        into.faulty[path] = Problem(
-            fault.what, file=document.file, line=document.line(path), key=dotted(path), value=quote(mask_secrets(value)),
-            expected=fault.expected, remedy=fault.remedy,
-        )  # fmt: skip
-        return value
-    into.substituted.add(path)
-    if (path[:1], path[2:]) != (("stores",), ("name",)):
-        into.values.update(environ.get(match["name"] or "", "") for match in _DOLLAR.finditer(value))
-    return text
 
 
 def expand_text(text: str, environ: Mapping[str, str]) -> str:
