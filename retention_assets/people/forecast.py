@@ -38,7 +38,7 @@ from retention_assets.policy.language import load_policies
 from retention_assets.render.forecast import ASSUMPTION, forecast_plot, forecast_texts, periods_of, summary
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.svg import strip
-from retention_assets.render.terminal import table
+from retention_assets.render.terminal import Count, Size, table
 from retention_assets.render.text import size_of
 
 _LAST_YEAR = 9_999
@@ -217,19 +217,18 @@ def _simulation_tables(
     shown = [name for name in _SIMULATED if total[name].transactions]
     rows = [
         (
-            at.date().isoformat(),
-            *(f"{count:,}" if (count := day[name].transactions) else "" for name in shown),
-            size_of(day["deleted"].bytes) if day["deleted"].transactions else "",
+            at.date(),
+            *(day[name].transactions or None for name in shown),
+            day["deleted"].bytes if day["deleted"].transactions else "",
         )
         for at, day in zip(instants, days, strict=True)
         if any(day[name].transactions for name in ("newly_marked", "due", "spared"))
     ]
-    columns = ("day", *("then waiting" if name == "waiting" else name.replace("_", " ") for name in shown), "freed")
+    counts = ("then waiting" if name == "waiting" else name.replace("_", " ") for name in shown)
+    columns = ("day", *map(Count, counts), Size("freed"))
     quiet = len(days) - len(rows)
     title = f"Day by day, without {quiet:,} on which nothing happens" if quiet else "Day by day"
     if rows:
-        yield table(title, columns, rows, columns[1:])
+        yield table(title, columns, rows)
     if reasons:
-        yield table(
-            "Why marks were spared", ("marks", "why"), [(f"{count:,}", why) for why, count in reasons.items()], ("marks",)
-        )
+        yield table("Why marks were spared", (Count("marks"), "why"), [(count, why) for why, count in reasons.items()])

@@ -12,8 +12,7 @@ from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.rules_in_force import holds_of_files
 from retention_assets.people.command import command
 from retention_assets.people.operation import AsOf, Flags, Kind, RecordedRequest, Result, operation
-from retention_assets.render.terminal import table
-from retention_assets.render.text import minute_of
+from retention_assets.render.terminal import Count, Minute, table
 from retention_assets.stores.protocol import Store, call_store
 from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 
@@ -64,21 +63,20 @@ def housekeeping(request: HousekeepingRequest, environment: Environment) -> Resu
 
 def _tables(dry_run: bool, results: Sequence[PostponementResult]) -> Iterator[Table]:
     rows = [
-        (result.dataset, minute_of(result.within), minute_of(result.until), f"{result.postponed:,}", f"{result.left:,}")
-        for result in results
-        if not result.refused
+        (result.dataset, result.within, result.until, result.postponed, result.left) for result in results if not result.refused
     ]
     title = "What would be postponed. Nothing was changed." if dry_run else "What was postponed"
-    columns = ("dataset", "what expires until", "postponed to", "transactions", "left for the next time")
-    yield table(title if rows else "No store expires anything by itself", columns, rows, columns[3:])
+    instants = map(Minute, ("what expires until", "postponed to"))
+    columns = ("dataset", *instants, *map(Count, ("transactions", "left for the next time")))
+    yield table(title if rows else "No store expires anything by itself", columns, rows)
     tomorrow = [
-        (result.dataset, kind.type or "", f"{kind.transactions:,}", f"{kind.unfinished:,}", f"{kind.unarchived:,}")
+        (result.dataset, kind.type, kind.transactions, kind.unfinished, kind.unarchived)
         for result in results
         for kind in result.tomorrow
     ]
     if tomorrow:
-        columns = ("dataset", "type", "transactions", "unfinished", "not archived")
-        yield table("What expires tomorrow", columns, tomorrow, columns[2:])
+        counts = map(Count, ("transactions", "unfinished", "not archived"))
+        yield table("What expires tomorrow", ("dataset", "type", *counts), tomorrow)
 
 
 def _stores(request: HousekeepingRequest, environment: Environment) -> Mapping[str, Store]:

@@ -42,7 +42,7 @@ from retention_assets.people.rehearsal import Rehearsal, rehearse
 from retention_assets.policy.durations import parse_duration
 from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
-from retention_assets.render.terminal import table
+from retention_assets.render.terminal import Count, Number, Size, table
 from retention_assets.render.text import minute_in_utc, money_of, size_of
 from retention_assets.sweep.dataset_sweep import SweepResult
 
@@ -139,8 +139,8 @@ class RetentionPlan:
             rows = [
                 (day, *map(_cell, amounts.values()), _cell(sum(amounts.values(), NOTHING))) for day, amounts in days.items()
             ]
-            columns = ("day", "marked before", "newly marked", "together")
-            yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST], columns[1:])
+            columns = ("day", *map(Number, ("marked before", "newly marked", "together")))
+            yield table(f"Due later, by day{_more(rows)}", columns, rows[:_MOST])
         if self.policies:
             reasons = [(policy.name, policy.description or sentence(policy)) for policy in self.policies]
             yield table("Why", ("policy", "what it is for"), reasons)
@@ -153,16 +153,15 @@ class RetentionPlan:
         if len(self.spared):
             counts = self.spared.group_by(["dataset", "why"]).aggregate([("transaction", "count"), ("transaction", "min")])
             rows = [
-                (row["dataset"], f"{row['transaction_count']:,}", f"{row['transaction_min']}: {row['why']}")
+                (row["dataset"], row["transaction_count"], f"{row['transaction_min']}: {row['why']}")
                 for row in counts.sort_by([("dataset", "ascending"), ("why", "ascending")]).to_pylist()
             ]
             title = f"Spared, because somebody needs them: {len(self.spared):,}{_more(rows)}"
-            yield table(title, ("dataset", "marks", "one of them, and why"), rows[:_MOST], ("marks",))
+            yield table(title, ("dataset", Count("marks"), "one of them, and why"), rows[:_MOST])
         deleted = self.deleted.select(["dataset", "transaction", "in_latest_view", "refs"]).to_pylist()
         if latest := Counter(row["dataset"] for row in deleted if row["in_latest_view"]):
-            counted = [(name, f"{count:,}") for name, count in sorted(latest.items())]
-            title = f"Current data that goes: in a latest view{_more(counted)}"
-            yield table(title, ("dataset", "transactions"), counted[:_MOST], ("transactions",))
+            title = f"Current data that goes: in a latest view{_more(latest)}"
+            yield table(title, ("dataset", Count("transactions")), sorted(latest.items())[:_MOST])
         if dropped := [(row["dataset"], ref, row["transaction"]) for row in deleted for ref in row["refs"]]:
             title = f"Branches and tags that are dropped{_more(dropped)}"
             yield table(title, ("dataset", "ref", "with"), dropped[:_MOST])
@@ -274,15 +273,15 @@ class RetentionPlan:
             saved = (money_of(costs.saved_monthly, self.currency) if costs else "",) if self.currency else ()
             rows.append(("" if dataset == before else dataset, policy, *(_cell(amounts[name]) for name in shown), *saved))
             before = dataset
-        columns = (*(_COLUMNS[name] for name in shown), *(("saved a month",) if self.currency else ()))
-        yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows, columns)
+        columns = map(Number, (*(_COLUMNS[name] for name in shown), *(("saved a month",) if self.currency else ())))
+        yield table(f"By dataset and policy{_more(groups)}", ("dataset", "policy", *columns), rows)
 
     def _detail(self) -> Iterator[Table]:
-        def cells(rows: pa.Table, last: str) -> Iterator[tuple[str, ...]]:
+        def cells(rows: pa.Table, last: str) -> Iterator[tuple[object, ...]]:
             for row in rows.to_pylist():
                 value = "It expires by itself." if row.get("expires") else row[last]
                 cell = minute_in_utc(value) if isinstance(value, datetime) else str(value or "")
-                yield row["dataset"], row["transaction"], row["policy"], size_of(row["bytes"]), cell
+                yield row["dataset"], row["transaction"], row["policy"], row["bytes"], cell
 
         lists = (
             ("To be marked", self.newly_marked, "due_at", "due"),
@@ -292,8 +291,8 @@ class RetentionPlan:
         )
         for title, rows, last, words in lists:
             if len(rows):
-                columns = ("dataset", "transaction", "policy", "size", words)
-                yield table(f"{title}: {len(rows):,}", columns, cells(rows, last), ("size",))
+                columns = ("dataset", "transaction", "policy", Size("size"), words)
+                yield table(f"{title}: {len(rows):,}", columns, cells(rows, last))
 
 
 def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tuple[str, ...], dict[str, Amount]]:

@@ -16,7 +16,7 @@ from retention_assets.people.command import FORMAT, ask_and_show, examples, find
 from retention_assets.people.operation import AcceptLarge, AsOf, DatasetGlobs, Flags, RecordedRequest, Result, Strict
 from retention_assets.people.output import ExitCode, confirm, is_on_terminal, print_parts, progress, say
 from retention_assets.people.plan import PlanRequest, RetentionPlan, make_plan, show_plan
-from retention_assets.render.terminal import table
+from retention_assets.render.terminal import Number, table
 from retention_assets.render.text import size_of
 from retention_assets.sweep.preconditions import write_confirmed
 
@@ -157,7 +157,7 @@ def _table(ran: "JobResult") -> Table:
         for name, words in shown.items()
         if (number := ran.number(asset, name)) or name not in _ONLY_IF_ANY
     ]
-    return table(f"As of {ran.as_of.isoformat()}", ("asset", "what", "number"), rows, right=("number",))
+    return table(f"As of {ran.as_of.isoformat()}", ("asset", "what", Number("number")), rows)
 
 
 def _is_agreed(plan: RetentionPlan, format_: str) -> bool:

@@ -200,18 +200,15 @@ def table(
     title: str,
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
-    right: Sequence[str] = (),
     *,
     grouped: bool = False,
     prose: bool = False,
 ) -> Table:
-    """Plain table without empty columns; those in `right` are numbers.
+    """Plain table without empty columns.
 
     `grouped`: on a terminal, rows with the same first cell stand together. `prose`: the last cell is a sentence.
     """
-    kinds = [
-        column if isinstance(column, Column) else Number(column) if column in right else Column(column) for column in columns
-    ]
+    kinds = [column if isinstance(column, Column) else Column(column) for column in columns]
     cells = [
         [cell if isinstance(cell, Text) else Text(visible_line(kind.cell(cell))) for kind, cell in zip(kinds, row, strict=True)]
         for row in rows

@@ -18,7 +18,7 @@ from retention_assets.ledger.reports import COUNTERS
 from retention_assets.policy.durations import Duration
 from retention_assets.render import tables
 from retention_assets.render.tables import explanation
-from retention_assets.render.terminal import console, fit, table
+from retention_assets.render.terminal import Number, console, fit, table
 from retention_assets.report import DayReport, ReportLine
 from retention_assets_tests.render.test_terminal import explained
 from retention_assets_tests.render.test_terminal import printed as printed_text
@@ -127,7 +127,7 @@ def test_an_explanation_fits_and_goes_on_where_a_line_began(width: int) -> None:
 
 def test_rows_of_one_dataset_stand_together_below_its_name() -> None:
     rows = [("lake/a", "T1", "1"), ("lake/b", "T2", "2"), ("lake/a", "T3", "3")]
-    assert printed([table("Marks", ("dataset", "transaction", "bytes"), rows, ("bytes",), grouped=True)], 80) == [
+    assert printed([table("Marks", ("dataset", "transaction", Number("bytes")), rows, grouped=True)], 80) == [
         "Marks", "  transaction  bytes", "  ───────────  ─────", "lake/a", "  T1               1", "  T3               3",
         "lake/b", "  T2               2", "",
     ]  # fmt: skip
