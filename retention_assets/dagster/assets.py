@@ -279,10 +279,10 @@ def retention_policies(run: Step, ledger: Ledger) -> Metadata:
     A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
     stays as that person left it, and the difference is reported.
     """
-    loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
-    decisions = loaded.rulebook.decisions
+    rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
+    decisions = rulebook.decisions
     orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
-    for warning in (*loaded.unreadable.values(), *loaded.rulebook.drifted):
+    for warning in (*rulebook.unreadable.values(), *rulebook.drifted):
         run.log.warning(warning)
     counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in LoadOutcome}
     marks = sum(one.marks for one in orphaned)
@@ -383,19 +383,19 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
     marked already stays as it is.
     """
     clock = run.retention.settings.clock
-    loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
-    rulebook = loaded.rulebook
+    rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
     sources = run.sources(ledger, "transaction_log")
     datasets = read_datasets(sources)
     names = datasets["dataset"].to_pylist()
-    loaded.refuse_unreadable(names)
+    if why := next(filter(None, map(rulebook.unreadable.get, by_store(names))), None):
+        raise Refused(why)
     places = ledger.places.newest()
     stores = run.retention.stores(by_store(names))
     for fault in place_faults(ledger, stores.values()).values():
         if not isinstance(fault, StoreFailed):
             raise fault
     unknown = warn_of_unknown(rulebook.entries, names, run.retention) if run.datasets.selects_all else ()
-    for warning in (*loaded.unreadable.values(), *rulebook.drifted, *unknown):
+    for warning in (*rulebook.unreadable.values(), *rulebook.drifted, *unknown):
         run.log.warning(warning)
     rules = rulebook.rules(names, run.as_of)
     again = run.retention.settings.hidden_again

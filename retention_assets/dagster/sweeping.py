@@ -18,7 +18,7 @@ from retention_assets.dagster.step import Metadata, Step
 from retention_assets.datasets import by_store, store_of
 from retention_assets.errors import Refused
 from retention_assets.evaluation.fates import Fates
-from retention_assets.evaluation.rules_in_force import LoadedRules, Rulebook, load_rules
+from retention_assets.evaluation.rules_in_force import Rulebook, load_rules
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.marking import PendingSweep
 from retention_assets.ledger.states import Waiting
@@ -123,7 +123,7 @@ def _refuse_unsound_ledger(run: Step, ledger: Ledger, datasets: Sequence[str]) -
         )
 
 
-def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:
+def _refused(run: Step, ledger: Ledger, rulebook: Rulebook, due: Mapping[str, PendingSweep]) -> dict[str, SweepResult]:
     failed: dict[str, list[str]] = {}
     # The latest result of each check about a dataset counts, whoever launches the sweep and in which run.
     for row in ledger.objections.standing(set(due)):
@@ -131,7 +131,7 @@ def _refused(run: Step, ledger: Ledger, loaded: LoadedRules, due: Mapping[str, P
     reasons = {name: f"nothing of {name} is swept: {' '.join(sentences)} {_JUDGE_ANEW}" for name, sentences in failed.items()}
     by_name = by_store(due)
     # A policy that can't be read may keep data.
-    for store, fault in loaded.unreadable.items():
+    for store, fault in rulebook.unreadable.items():
         reasons |= {name: f"nothing of {name} is swept: {fault}" for name in by_name.get(store, ())}
     # Places are checked once for the whole run: its tasks compare the ledger's id alone.
     places = place_faults(ledger, run.retention.stores(by_name).values())
@@ -184,13 +184,12 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     with the reason. What fails is tried again by the next run. Each step is in the ledger before it is taken.
     """
     confirmed = read_confirmed(run.run.tags)
-    loaded = load_rules(ledger, run.retention, run.actor, run.given_as_of)
-    rulebook = loaded.rulebook
+    rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
     if rulebook.unaccepted:
         raise Refused(rulebook.unaccepted)
     pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
     due = {name: pending[name] for name in run.datasets.select(pending)}
-    refused = _refused(run, ledger, loaded, due)
+    refused = _refused(run, ledger, rulebook, due)
     wanted = {name: one.marks for name, one in due.items() if name not in refused}
     _refuse_unsound_ledger(run, ledger, list(wanted))
     stores = run.retention.stores(by_store(wanted))

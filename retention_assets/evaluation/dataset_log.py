@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,23 +13,12 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, did_you_mean, suggest
 from retention_assets.frames.log import Log
 from retention_assets.frames.soundness import sound_log
-from retention_assets.policy.model import Hold
+from retention_assets.ledger import Ledger
 from retention_assets.stores.logs import read_lines, read_some_lines
 from retention_assets.stores.protocol import FindData, Only, Store, call_store, data_finder
 
 # more names than this take longer to compare than a person waits
 MOST_COMPARED = 100_000
-
-
-@dataclass(frozen=True)
-class AskedAlone:
-    """Transaction that somebody asks about, with the realms being purged and the holds in force."""
-
-    transaction: str
-    purging: frozenset[str] = frozenset()
-    # a policy judges it by the other transactions of its line
-    counts: bool = False
-    holds: tuple[Hold, ...] = ()
 
 
 class UnsoundLog(Refused):
@@ -46,18 +34,18 @@ def read_dataset(environment: Environment, dataset: str, path: Path | None = Non
         return only_dataset(read_log(path), dataset)
     log = read_if_any(environment, dataset)
     if log is None:
-        raise no_dataset(environment, dataset)
+        raise _no_dataset(environment, dataset)
     return log
 
 
-def read_if_any(environment: Environment, dataset: str, about: AskedAlone | None = None) -> Log | None:
+def read_if_any(environment: Environment, dataset: str, only: Only | None = None, *, whole_lines: bool = False) -> Log | None:
     """Read the log of a dataset from its store; None where no store of the settings has it (any more).
 
-    A store that need not be read whole is asked about `about` alone, if given.
+    A store that `is_asked_alone` may be asked for `only` some transactions; with `whole_lines` for the others of their lines.
     """
     store = _open_store_of(environment, dataset)
     try:
-        return read_from(store, dataset, about) if store else None
+        return read_from(store, dataset, only, whole_lines) if store else None
     finally:
         # Repeated calls would pile up open connections.
         if close := getattr(store, "close", None):
@@ -85,13 +73,12 @@ def is_asked_alone(environment: Environment, dataset: str) -> bool:
     return store is not None and call_store(store, lambda: store.capabilities).reads_some
 
 
-def read_from(store: Store, dataset: str, about: AskedAlone | None = None) -> Log | None:
+def read_from(store: Store, dataset: str, only: Only | None = None, whole_lines: bool = False) -> Log | None:
     """Read the log of a dataset as its store has it now; None if the store does not have it."""
-    if about is not None and call_store(store, lambda: store.capabilities).reads_some:
-        whole, only = [dataset] if about.counts else [], Only({dataset: [about.transaction]}, about.purging, about.holds)
-        lines = call_store(store, lambda: read_some_lines(store, only, whole))
-    else:
+    if only is None:
         lines = call_store(store, lambda: read_lines(store, [dataset]))
+    else:
+        lines = call_store(store, lambda: read_some_lines(store, only, [dataset] if whole_lines else []))
     return only_dataset(sound_log(lines), dataset) if len(lines) else None
 
 
@@ -108,8 +95,14 @@ def only_dataset(log: Log, dataset: str) -> Log:
     return Log(log.transactions.filter(own).combine_chunks(), described)
 
 
-def no_dataset(environment: Environment, dataset: str) -> BadInput:
-    """Fault of a dataset that no store of the settings has. A name without its store may mean a dataset of any."""
+def refuse_unknown(environment: Environment, dataset: str, log: Log | None, ledger: Ledger | None) -> None:
+    """Refuse a dataset of which there is no log, and of which the ledger knows nothing."""
+    if log is None and not (ledger and len(ledger.histories.transactions(dataset))):
+        raise _no_dataset(environment, dataset)
+
+
+def _no_dataset(environment: Environment, dataset: str) -> BadInput:
+    # a name without its store may mean a dataset of any
     name = store_of(dataset)
     store = _open_store_of(environment, dataset)
     if store is not None:

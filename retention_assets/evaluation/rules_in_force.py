@@ -120,6 +120,8 @@ class Rulebook:
     kept_holds: tuple[Hold, ...] = ()
     # reason why the files revoke nothing and nothing is swept by them
     unaccepted: str | None = None
+    # By store why its own policies can't be read. One of them could keep data: nothing of it is judged or swept.
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def rules(self, datasets: Sequence[str], as_of: datetime) -> RulesInForce:
         """Join the book's policies, holds of files and people, and realms being purged into rules for these datasets.
@@ -327,36 +329,18 @@ def _words(policy: Policy) -> list[object]:
     return [policy.model_dump_json(by_alias=True, exclude={"datasets"}), sorted(policy.datasets.with_.items())]
 
 
-@dataclass(frozen=True)
-class LoadedRules:
-    """Rulebook with DataHub's entries, and by store why its policies can't be read."""
-
-    rulebook: Rulebook
-    unreadable: dict[str, str]
-
-    def refuse_unreadable(self, datasets: Iterable[str]) -> None:
-        """Refuse to judge datasets of a store whose own policies can't be read: one of them could keep data."""
-        for store in by_store(datasets):
-            if store in self.unreadable:
-                raise Refused(self.unreadable[store])
-
-
 def load_rules(
     ledger: Ledger, environment: Environment, actor: str, as_of: datetime | None = None, record: Ledger | None = None
-) -> LoadedRules:
+) -> Rulebook:
     """Take over what people wrote in DataHub, then load the policy files: an entry that differs there is drift."""
     warnings, unreadable = list[str](), dict[str, str]()
-    for store in _reading_stores(environment):
+    for store in environment.settings.stores:
         try:
-            warnings += _take_over(ledger, environment, store, actor)
+            warnings += _take_over(ledger, environment, store.name, actor) if store.reads_policies else ()
         except Refused as fault:
-            unreadable[store] = str(fault)
+            unreadable[store.name] = str(fault)
     rulebook = load_rulebook(ledger, environment.settings, actor, as_of, record)
-    return LoadedRules(replace(rulebook, warnings=tuple(warnings)), unreadable)
-
-
-def _reading_stores(environment: Environment) -> list[str]:
-    return [store.name for store in environment.settings.stores if store.reads_policies]
+    return replace(rulebook, warnings=tuple(warnings), unreadable=unreadable)
 
 
 def _take_over(ledger: Ledger, environment: Environment, name: str, actor: str) -> list[str]:

@@ -18,13 +18,12 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
 from retention_assets.evaluation.dataset_log import (
-    AskedAlone,
     UnsoundLog,
     find_data,
     is_asked_alone,
-    no_dataset,
     read_dataset,
     read_if_any,
+    refuse_unknown,
 )
 from retention_assets.evaluation.explain import DatasetSummary, ExplainedTransaction, explain_with_ledger, summarize_dataset
 from retention_assets.evaluation.fates import Fates, Upcoming, upcoming
@@ -65,6 +64,7 @@ from retention_assets.policy.globs import matches
 from retention_assets.render.markdown import Answer, plain
 from retention_assets.render.summaries import dataset_answer, history_answer, transaction_answer, upcoming_answer
 from retention_assets.render.tables import explained_transaction, history_table
+from retention_assets.stores.protocol import Only as OnlySome
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -168,9 +168,10 @@ def explain_transaction(
     environment: Environment, dataset: str, transaction: str, as_of: datetime | None = None, log: Path | None = None
 ) -> ExplainedTransaction:
     """Explain why a transaction is kept or marked, by the rules of the next run, with what the ledger knows of it."""
-    with _opened(environment, dataset, as_of, log, transaction) as (lines, ledger, at):
+    alone = log is None and is_asked_alone(environment, dataset)
+    with _opened(environment, dataset, as_of, log, transaction if alone else None) as (lines, ledger, at):
         rules = _rules(environment, ledger, dataset, at)
-        if log is None and is_asked_alone(environment, dataset):
+        if alone:
             rules = replace(rules, policies=tuple(one.model_copy(update={"limits": None}) for one in rules.policies))
         fates = fates_of(environment, ledger, at) if ledger else None
         find = find_data(environment, dataset) if log is None else None
@@ -231,8 +232,7 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
             log, away = None, (str(fault),)
         notes = what_is_missing(environment, ledger, policies=True)
         if log is None and not away:
-            if not _is_known(ledger, dataset):
-                raise no_dataset(environment, dataset)
+            refuse_unknown(environment, dataset, None, ledger)
             notes += (f"no log of {dataset} was named, and no store of the settings has one: this is what the ledger knows",)
         visible_from = ledger.visibility.of(dataset) if ledger else None
         holds, unclear = holds_about(dataset, log, holds_in_force(ledger, environment.settings, at), at)
@@ -303,29 +303,27 @@ def _changed_at(life: TransactionLife) -> datetime:
     return next((at for at in times if at), _LONG_AGO)
 
 
-def _is_known(ledger: Ledger | None, dataset: str) -> bool:
-    return ledger is not None and len(ledger.histories.transactions(dataset)) > 0
-
-
 @contextmanager
 def _opened(
     environment: Environment,
     dataset: str,
     as_of: datetime | None,
     path: Path | None = None,
-    transaction: str | None = None,
+    only: str | None = None,
 ) -> Iterator[tuple[Log | None, Ledger | None, datetime]]:
-    # a store that need not be read whole is asked about `transaction` alone
     with environment.ledger_if_any() as ledger:
-        at, asked = as_of or _present(environment, ledger), None
-        if transaction is not None and path is None and is_asked_alone(environment, dataset):
+        at = as_of or _present(environment, ledger)
+        if path:
+            log: Log | None = read_dataset(environment, dataset, path)
+        elif only is None:
+            log = read_if_any(environment, dataset)
+        else:
             policies = _rules(environment, ledger, dataset, at).policies
             counts = any(policy.looks_along_lines and matches(dataset, policy.datasets.include) for policy in policies)
-            holds = tuple(one for one in holds_in_force(ledger, environment.settings, at) if one.is_live(at))
-            asked = AskedAlone(transaction, ledger.realms.purging() if ledger else frozenset(), counts, holds)
-        log = read_dataset(environment, dataset, path) if path else read_if_any(environment, dataset, asked)
-        if log is None and not _is_known(ledger, dataset):
-            raise no_dataset(environment, dataset)
+            holds = [hold for hold in holds_in_force(ledger, environment.settings, at) if hold.is_live(at)]
+            asked = OnlySome({dataset: [only]}, ledger.realms.purging() if ledger else (), holds)
+            log = read_if_any(environment, dataset, asked, whole_lines=counts)
+        refuse_unknown(environment, dataset, log, ledger)
         yield log, ledger, at
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue, Problem
-from retention_assets.evaluation.dataset_log import UnsoundLog, no_dataset, read_if_any
+from retention_assets.evaluation.dataset_log import UnsoundLog, read_if_any, refuse_unknown
 from retention_assets.evaluation.readable import TransactionLives
 from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
@@ -163,8 +163,7 @@ def _too_late(sweeping: int, swept: int) -> Iterator[str]:
 
 
 def _there_again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
-    if log is None and not (ledger and len(ledger.histories.transactions(request.dataset))):
-        raise no_dataset(environment, request.dataset)
+    refuse_unknown(environment, request.dataset, log, ledger)
     lives = TransactionLives(request.dataset, log, ledger, (), now()).named(request.transactions)
     return {life.transaction for life in lives if life.mark is None and life.earlier}
 

@@ -60,8 +60,8 @@ class Rehearsal:
     away: Mapping[str, str]
     # instant of the run that is rehearsed; None: the present
     as_of: datetime | None = None
-    # stores among them whose scan would fail
-    unscanned: frozenset[str] = frozenset()
+    # the scan of one of them would fail
+    is_unscanned: bool = False
 
     def logs(self) -> Iterator[Log]:
         """Yield the logs of the chosen datasets, share by share, unreadable ones as refused."""
@@ -103,7 +103,7 @@ class Rehearsal:
         """Reason why a run would sweep nothing at all: by what was read, or by a ledger that is not what it was."""
         if self.rulebook.unaccepted:
             return f"Nothing would be swept. {self.rulebook.unaccepted}"
-        if self.unscanned and not self.names:
+        if self.is_unscanned and not self.names:
             return "Nothing would be swept: no dataset can be read, and the run ends there."
         if self.source is None:
             return None
@@ -225,11 +225,9 @@ def rehearse(
             guess = did_you_mean(datasets[0], names, most=1) or ""
             raise Refused(f"No store has a dataset of {', '.join(datasets)}. {guess}".rstrip())
         unscanned = {name: fault for name, fault in unread.items() if fault is not None}
-        loaded = load_rules(copy, environment, _ACTOR, record=source)
-        away |= loaded.unreadable | unscanned
-        yield Rehearsal(
-            settings, source, copy, loaded.rulebook, stores, wanted, chosen, away, as_of, unscanned=frozenset(unscanned)
-        )
+        rulebook = load_rules(copy, environment, _ACTOR, record=source)
+        away |= {**rulebook.unreadable, **unscanned}
+        yield Rehearsal(settings, source, copy, rulebook, stores, wanted, chosen, away, as_of, bool(unscanned))
 
 
 def _scan(

@@ -56,8 +56,8 @@ class Policies:
     def loads(self) -> tuple[list[str], dict[str, str]]:
         environment = self.datahub.environment
         with self.datahub.opened() as ledger:
-            found = load_rules(ledger, environment, "evaluation")
-        return list(found.rulebook.drifted), found.unreadable
+            rulebook = load_rules(ledger, environment, "evaluation")
+        return list(rulebook.drifted), dict(rulebook.unreadable)
 
     def book(self) -> dict[str, Stored]:
         with self.datahub.opened() as ledger:
