@@ -26,7 +26,6 @@ class UnsoundLog(Refused):
 
 
 def read_dataset(environment: Environment, dataset: str, path: Path | None = None) -> Log:
-    """Read the log of one dataset, from a file or from its store."""
     if path is not None:
         # DuckDB takes longer to import than all definitions, and only a file needs it.
         from retention_assets.exchange import read_log

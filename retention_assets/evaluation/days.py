@@ -56,7 +56,6 @@ class ForecastDay:
     early: float = 0
 
     def add(self, other: "ForecastDay") -> None:
-        """Add the same day of other datasets."""
         for one in fields(self):
             if one.name != "date":
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
@@ -83,7 +82,6 @@ class ForecastDays:
 
     @classmethod
     def starting(cls, policies: str, as_of: datetime, days: int) -> "ForecastDays":
-        """Empty days, beginning with that of `as_of`."""
         dates = [(as_of + timedelta(days=number)).date() for number in range(days)]
         return cls(policies, ForecastDay(as_of.date()), list(map(ForecastDay, dates)))
 
@@ -105,7 +103,6 @@ class Forecast:
 
     @property
     def sets(self) -> tuple[ForecastDays, ...]:
-        """All of them, the present policies first."""
         return (self.in_force, *self.others)
 
     @property
@@ -214,7 +211,6 @@ class RemainingLog:
         self._table: pa.Table | None = None
 
     def take_out(self, rows: Ints) -> None:
-        """Remove deleted transactions, by their row in the whole log."""
         if len(rows):
             self._present[rows] = False
             self._table = None

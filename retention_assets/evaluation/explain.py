@@ -334,7 +334,6 @@ class DatasetSummary:
 def summarize_dataset(
     dataset: str, log: Log | None, rules: RulesInForce, ledger: Ledger | None, fates: Fates, as_of: datetime
 ) -> DatasetSummary:
-    """Summarise a dataset as its log is judged now and as the ledger knows it."""
     marks = ledger.marks.table([dataset]) if ledger else MARK_ROWS.empty_table()
     if log is None:
         return DatasetSummary(dataset, as_of, states=_count(marks, "status"), next_due=_next_due(marks, fates, ()))

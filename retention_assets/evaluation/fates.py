@@ -38,7 +38,6 @@ class Fate:
 
     @property
     def goes(self) -> bool:
-        """A sweep takes it up, or has."""
         return self.status in ("MARKED", "SWEEPING") and self.hold is None and self.spared is None
 
     @property

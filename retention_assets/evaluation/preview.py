@@ -32,12 +32,10 @@ class Preview:
 
     @property
     def refused(self) -> dict[str, dict[str, str | None]]:
-        """Unsound datasets, each with its fault and place."""
         return refusals_of(self.log.datasets)
 
     @property
     def marked(self) -> pa.Table:
-        """Verdicts that would become marks."""
         return self.marks.filter(pc.equal(join_chunks(self.marks["verdict"]).cast(pa.string()), VERDICTS[0]))
 
     def sums_by(self, *columns: str) -> list[dict[str, Any]]:
@@ -126,7 +124,6 @@ class Change:
 
 
 def compare(log: Log, before: RulesInForce, after: RulesInForce, as_of: datetime) -> tuple[list[Change], pa.Table]:
-    """Compare two sets of policies, per dataset and policy, and transaction by transaction."""
     old, new = preview(log, before, as_of).marks, preview(log, after, as_of).marks
     was, is_ = (pc.equal(join_chunks(marks["verdict"]).cast(pa.string()), VERDICTS[0]) for marks in (old, new))
     newly, no_longer = pc.and_(is_, pc.invert(was)), pc.and_(was, pc.invert(is_))

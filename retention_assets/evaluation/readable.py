@@ -94,7 +94,6 @@ class Readable:
 
     @property
     def why(self) -> str | None:
-        """Reason of the first branch that may not be read."""
         return next((branch.why for branch in self.branches if branch.why), None)
 
     @property
@@ -416,7 +415,6 @@ class TransactionLives:
     hidden: int = 0
 
     def named(self, names: Sequence[str]) -> Iterator[TransactionLife]:
-        """Lives of the named transactions, in the order of the names."""
         listed = self._listed()
         table = listed.filter(pc.is_in(listed["transaction"], pa.array(names, pa.string())))
         rows = {row["transaction"]: row for row in table.to_pylist()}

@@ -55,7 +55,6 @@ def rules_for(policies: Policies, datasets: Sequence[str], settings: Settings) -
 
 
 def drifted_entries(book: Sequence[Stored], loaded: Sequence[Loaded]) -> frozenset[str]:
-    """Names of the entries of the book from which the policy files differ."""
     differing = (LoadOutcome.DRIFTED, LoadOutcome.WRITTEN)
     return frozenset(decision.name for decision in compare(book, loaded) if decision.stored and decision.outcome in differing)
 
@@ -147,7 +146,6 @@ class Rulebook:
 
     @property
     def in_force(self) -> Sequence[Stored]:
-        """Entries of the book, as it is or as it is foreseen."""
         return self.ledger.policy_book.in_force() if self.book is None else self.book
 
     @property
@@ -287,7 +285,6 @@ def foreseen_rulebook(ledger: Ledger, settings: Settings, as_of: datetime) -> Ru
 
 
 def rulebook_of_files(ledger: Ledger, settings: Settings, files: Policies, as_of: datetime) -> Rulebook:
-    """Foresee the book if these files were all of it."""
     decisions = compare_with_files(ledger.policy_book.newest(), files, settings, overwrite=True)
     book = (
         decision.written("", as_of) if decision.outcome is LoadOutcome.WRITTEN else decision.stored
@@ -302,7 +299,6 @@ def read_policies(settings: Settings) -> Policies:
 
 
 def compare_with_files(newest: Sequence[Stored], files: Policies, settings: Settings, overwrite: bool) -> list[BookDecision]:
-    """Decide what loading the files would do to the book."""
     return compare(newest, [as_loaded(item) for item in items_of(files)], overwrite, aspects_stores(settings))
 
 

@@ -85,7 +85,6 @@ def options(request: type[Request], *, optional: bool = False) -> Callable[[Call
 
 
 def group(operation: Operation[Any], name: str, *commands: click.Command) -> click.Group:
-    """Make a group that runs the operation where no subcommand is named."""
     default = command(operation, name)
 
     @click.pass_context

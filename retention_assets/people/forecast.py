@@ -84,7 +84,6 @@ forecast = command(make_forecast, "forecast")
 
 
 def forecast_environment(request: ForecastRequest, environment: Environment) -> Forecast:
-    """Live through the days."""
     settings = environment.settings
     as_of = request.as_of or environment.present()
     if as_of.year + LONGEST_YEARS + request.days // 365 >= _LAST_YEAR:

@@ -167,7 +167,6 @@ explain = command(make_explanation, "explain")
 def explain_transaction(
     environment: Environment, dataset: str, transaction: str, as_of: datetime | None = None, log: Path | None = None
 ) -> ExplainedTransaction:
-    """Explain why a transaction is kept or marked, by the rules of the next run, with what the ledger knows of it."""
     alone = log is None and is_asked_alone(environment, dataset)
     with _opened(environment, dataset, as_of, log, transaction if alone else None) as (lines, ledger, at):
         rules = _rules(environment, ledger, dataset, at)
@@ -179,7 +178,6 @@ def explain_transaction(
 
 
 def explain_dataset(environment: Environment, dataset: str, as_of: datetime | None = None) -> DatasetSummary:
-    """Summarise why the transactions of a dataset are kept or marked."""
     with _opened(environment, dataset, as_of) as (lines, ledger, at):
         fates = fates_of(environment, ledger, at) if ledger else Fates((), (), at)
         return summarize_dataset(dataset, lines, _rules(environment, ledger, dataset, at), ledger, fates, at)

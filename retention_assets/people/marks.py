@@ -76,7 +76,6 @@ class KeepRequest(ReasonedRequest):
     name: Text | None = Field(default=None, description="The name of the hold; one is made up when left out.")
 
     def hold(self) -> Hold:
-        """Hold on just these transactions."""
         return HoldRequest(
             actor=self.actor,
             reason=self.reason,

@@ -48,11 +48,9 @@ class Kind(Enum):
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tag of the Dagster job and of its runs."""
         return {KIND_TAG: self.value}
 
     def describe(self, text: str) -> str:
-        """Begin a description with the kind."""
         return f"{_BEGINNINGS[self]} {text}"
 
 

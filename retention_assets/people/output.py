@@ -54,17 +54,14 @@ def print_parts(parts: "Iterable[RenderableType]") -> None:
 
 
 def say(words: str) -> None:
-    """Print a note about the work."""
     click.echo(visible_note(masked(words)), err=True)
 
 
 def is_on_terminal() -> bool:
-    """True if a person sees what is printed and can answer."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def confirm(question: str, *, err: bool = False) -> bool:
-    """Ask the person at the terminal; an empty answer is a no."""
     return click.confirm(visible(question), default=False, err=err)
 
 

@@ -168,7 +168,6 @@ class RetentionPlan:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Datasets that would not be judged or not be swept, and why."""
         return {**self.unsound, **{result.dataset: result.refused for result in self.results if result.refused}}
 
     @property
@@ -198,11 +197,9 @@ class RetentionPlan:
         return any(len(rows) for rows in (self.newly_marked, self.deleted, self.spared))
 
     def total(self, name: str) -> Amount:
-        """Sum of one of the tables."""
         return sum(amounts_by(getattr(self, name), ()).values(), NOTHING)
 
     def groups(self) -> dict[tuple[str, ...], dict[str, Amount]]:
-        """Amounts of each table by dataset and policy, sorted."""
         return _summed({name: getattr(self, name) for name in _AMOUNTS}, ("dataset", "policy"))
 
     def days(self) -> dict[str, dict[str, Amount]]:

@@ -107,7 +107,6 @@ def looks_like_datahub(data: object) -> bool:
 
 
 def read_entries(document: Document) -> list[AspectEntry]:
-    """Read every entry of a file, or raise BadInput with every fault in it."""
     if not isinstance(document.data, list):
         expected = "a list of mappings with entity, aspect and config"
         raise BadInput(Problem("is not a list", file=document.file, line=document.line(()), expected=expected))

@@ -33,7 +33,6 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Escape a sentence with foreign words in it."""
     return "".join(f"\\{letter}" if letter in "\\`*_[]<>#|!~&$" else letter for letter in visible_line(text))
 
 

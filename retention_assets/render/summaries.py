@@ -219,13 +219,11 @@ def swept_summary(state: DatasetState) -> str:
 
 
 def waiting_numbers(waiting: Waiting) -> dict[str, Any]:
-    """Open marks under names that stay."""
     numbers = {"marked": waiting.marks, "marked_bytes": waiting.bytes, "due": waiting.due, "due_bytes": waiting.due_bytes}
     return {**numbers, "held": waiting.held, "to_be_spared": waiting.spared}
 
 
 def state_numbers(state: DatasetState) -> dict[str, Any]:
-    """Verdicts on a dataset under names that stay."""
     classes = {word: state.transactions(verdict) for word, verdict in _CLASSES.items() if verdict != "mark"}
     return {**waiting_numbers(state.waiting), "transactions": state.transactions(), "bytes": state.bytes(), **classes}
 

@@ -137,7 +137,6 @@ def draw(plot: Plot, width: int = WIDTH) -> Element:
 
 
 def data_uri(plot: Plot) -> str:
-    """Picture as an address that holds all of it."""
     picture = draw(plot)
     # Inside HTML an svg needs no namespace; a picture that stands alone does.
     picture.set("xmlns", "http://www.w3.org/2000/svg")
@@ -320,7 +319,6 @@ def freed_plot(freed: FreedDays) -> Plot:
 
 
 def freed_words(freed: FreedDays) -> str:
-    """Summary for pages without a picture."""
     total = sum(freed.totals)
     return f"{size_of(total) if total else 'Nothing'} freed in {len(freed.days)} days"
 

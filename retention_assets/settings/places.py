@@ -186,7 +186,6 @@ class Place:
     names: tuple[tuple[object, tuple[str, ...]], ...]
 
     def holds(self, other: "Place") -> bool:
-        """True if the other place is this one or inside it."""
         return any(root == top and way[: len(own)] == own for top, own in self.names for root, way in other.roots)
 
 

@@ -157,7 +157,6 @@ class Price(SettingsPart):
         return requests / 1_000 * self.thousand_deletes
 
     def ending_early(self, size: float, age_days: float) -> float:
-        """Cost still billed for bytes deleted before the minimum age."""
         return self.monthly(size) * max(0.0, self.minimum_days - age_days) / _DAYS_OF_MONTH
 
 
