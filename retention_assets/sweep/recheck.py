@@ -225,68 +225,85 @@ class Recheck:
         self, log: Log, marks: pa.Table, version: Version, holds: Sequence[Hold], capabilities: Capabilities
     ) -> RecheckResult:
         judged = self._rows_about(log, marks)
-        rows, datasets = judged.rows, judged.datasets
+        datasets = judged.datasets
         rules = self._rules(version, datasets["dataset"].to_pylist(), holds, capabilities.drops_refs)
-        at = judged.positions(marks)
-        ids, in_log = np.asarray(marks["id"]), at >= 0
-        at = at[in_log]
-        verdicts = judged.verdicts(rules, self.as_of).take(pa.array(at))
-        goes = flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark"))
-        logged, here = marks.filter(pa.array(in_log)), rows.select([*TIMES, "bytes"]).take(pa.array(at))
+        positions = judged.positions(marks)
+        missing, marks = marks.filter(pa.array(positions < 0)), marks.filter(pa.array(positions >= 0))
+        positions = positions[positions >= 0]
+        ids, rows = np.asarray(marks["id"]), judged.rows.select([*TIMES, "bytes"]).take(pa.array(positions))
+        verdicts = judged.verdicts(rules, self.as_of).take(pa.array(positions))
+        is_selected = flags(pc.equal(join_chunks(verdicts["verdict"]).cast(pa.string()), "mark"))
         # a transaction that closed after the mark was made is another one of that name, even if the mark has no times
-        later = flags(pc.greater(here["closed_at"], logged["marked_at"]))
-        replaced = ~is_same_life(logged, here) | (flags(pc.not_equal(here["bytes"], logged["bytes"])) & ~_is_begun(logged))
-        latest = ids[in_log][_have_reason(verdicts["reasons"], _IN_LATEST)].tolist()
+        closed_later = flags(pc.greater(rows["closed_at"], marks["marked_at"]))
+        is_resized = flags(pc.not_equal(rows["bytes"], marks["bytes"])) & ~_is_begun(marks)
+        is_replaced = ~is_same_life(marks, rows) | is_resized
         spared = {}
-        if not goes.all():
-            reasons = self._with_witnesses(judged, rules, at[~goes], verdicts["reasons"].filter(pa.array(~goes)).to_pylist())
-            named = _witnesses(rows.select(["type", "attributes"]).take(pa.array(at[~goes])))
-            sentences = [_sentences(why) + witness for why, witness in zip(reasons, named, strict=True)]
-            spared = dict(zip(ids[in_log][~goes].tolist(), sentences, strict=True))
-        spared |= dict.fromkeys(ids[in_log][goes & replaced].tolist(), _REPLACED)
-        spared |= dict.fromkeys(ids[in_log][goes & later].tolist(), _ANOTHER)
-        spared |= self._missing(marks.filter(pa.array(~in_log)), datasets, rules.holds, capabilities.log_is_complete)
+        if not is_selected.all():
+            at = positions[~is_selected]
+            reasons = self._with_witnesses(judged, rules, at, verdicts["reasons"].filter(pa.array(~is_selected)).to_pylist())
+            referrers = _referrers(judged.rows.select(["type", "attributes"]).take(pa.array(at)))
+            sentences = [_sentences(why) + referrer for why, referrer in zip(reasons, referrers, strict=True)]
+            spared = dict(zip(ids[~is_selected].tolist(), sentences, strict=True))
+        spared |= dict.fromkeys(ids[is_selected & is_replaced].tolist(), _REPLACED)
+        spared |= dict.fromkeys(ids[is_selected & closed_later].tolist(), _ANOTHER)
+        spared |= self._missing(missing, datasets, rules.holds, capabilities.log_is_complete)
         ended: dict[int, tuple[str, ...]] = {}
         if any(policy.drops_refs for policy in rules.policies):
-            refs = ended_refs(Log(rows, datasets), self.as_of)
+            refs = ended_refs(Log(judged.rows, datasets), self.as_of)
             ended = {row["id"]: refs.get((row["dataset"], row["transaction"]), ()) for row in marks.to_pylist()}
-        return RecheckResult(frozenset(ids.tolist()) - spared.keys(), frozenset(latest), spared, ended)
+        go = frozenset([*ids.tolist(), *missing["id"].to_pylist()]) - spared.keys()
+        return RecheckResult(go, frozenset(ids[_rows_with(_IN_LATEST, verdicts["reasons"])].tolist()), spared, ended)
 
     def _recheck_in_force(
         self, log: Log, marks: pa.Table, part: RecheckResult, holds: Sequence[Hold], capabilities: Capabilities
     ) -> RecheckResult:
-        """Let go only what a policy in force selects as well, once its grace is over."""
-        judged = self._rows_about(log, marks)
+        # of what may go by the version that marked it, only what a policy in force selects as well, once its grace is over
         given_time = self.expiring(marks) if capabilities.expiry else set()
+        is_sweeping = pc.equal(marks["status"], "SWEEPING")
         # a deletion that has begun is finished in any case, unless it is only a time to expire
-        half = pc.and_(pc.equal(marks["status"], "SWEEPING"), pc.invert(_rows_of_marks(marks, given_time)))
-        unjudged = marks.filter(pc.and_(_rows_of_marks(marks, part.go), pc.invert(half)))
-        at = judged.positions(unjudged)
-        unjudged, at = unjudged.filter(pa.array(at >= 0)), pa.array(at[at >= 0])
-        due, by = np.full(len(unjudged), _FOREVER), np.full(len(unjudged), -1)
-        justifying: list[Policy] = []
+        is_half_deleted = pc.and_(is_sweeping, pc.invert(_rows_of_marks(marks, given_time)))
+        asked = marks.filter(pc.and_(_rows_of_marks(marks, part.go), pc.invert(is_half_deleted)))
+        judged = self._rows_about(log, marks)
+        positions = judged.positions(asked)
+        asked, positions = asked.filter(pa.array(positions >= 0)), positions[positions >= 0]
+        justified = self._justify(judged, asked, positions, holds, capabilities.drops_refs)
+        changed, present = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py()), micros(self.as_of)
+        stays, spared = set[int](), dict[int, str]()
+        for mark, status, justification in zip(asked["id"].to_pylist(), asked["status"].to_pylist(), justified, strict=True):
+            if justification is None:
+                spared[mark] = changed
+                continue
+            policy, due = justification
+            self._justified_by[mark] = policy
+            if due > present and status == "SWEEPING":
+                # otherwise it would expire before the longer grace is over
+                spared[mark] = _LONGER.format(policy.name)
+            elif due > present or (policy.sweep.mode == "ttl" and not capabilities.expiry):
+                stays.add(mark)
+        return replace(part, go=part.go - stays - spared.keys(), spared={**part.spared, **spared})
+
+    def _justify(
+        self, judged: JudgedRows, marks: pa.Table, positions: Ints, holds: Sequence[Hold], drops_refs: bool
+    ) -> list[tuple[Policy, int] | None]:
+        # for each mark, at these positions of the rows: of the policies in force that select it the one whose grace ends first,
+        # and when that is; None if no policy selects it
+        due, number = np.full(len(marks), _FOREVER), np.full(len(marks), -1)
+        policies: list[Policy] = []
         names = judged.datasets["dataset"].to_pylist()
         for alternative in justifying_rules(self._book, self.files, self._drifted, holds, names, self.settings):
-            sets = [RulesInForce(_unlimited(rules.policies, capabilities.drops_refs), rules.holds) for rules in alternative]
-            verdicts = [judged.verdicts(rules, self.as_of).take(at) for rules in sets]
+            # all of these have to select
+            sets = [RulesInForce(_unlimited(rules.policies, drops_refs), rules.holds) for rules in alternative]
+            verdicts = [judged.verdicts(rules, self.as_of).take(pa.array(positions)) for rules in sets]
             selects = np.logical_and.reduce([flags(pc.equal(table["verdict"].cast(pa.string()), "mark")) for table in verdicts])
-            credit = join_chunks(verdicts[0]["policy"]).cast(pa.string())
-            for name in pc.unique(credit.filter(pa.array(selects))).to_pylist():
-                policies = [policy for rules in sets for policy in rules.policies if len(sets) > 1 or policy.name == name]
-                ends = _ends(unjudged["marked_at"], policies)
-                sooner = selects & flags(pc.equal(credit, name)) & (ends < due)
-                due[sooner], by[sooner] = ends[sooner], len(justifying)
-                justifying.append(next(policy for policy in policies if policy.name == name))
-        ids, is_later = np.asarray(unjudged["id"]), due > micros(self.as_of)
-        self._justified_by |= {mark: justifying[at] for mark, at in zip(ids.tolist(), by.tolist(), strict=True) if at >= 0}
-        changed = Reason.POLICY_CHANGED.text(marks["policy"][0].as_py())
-        spared = dict.fromkeys(ids[by < 0].tolist(), changed)
-        # otherwise it would expire before the longer grace is over
-        early = ids[is_later & (by >= 0) & flags(pc.equal(unjudged["status"], "SWEEPING"))].tolist()
-        spared |= {mark: _LONGER.format(self._justified_by[mark].name) for mark in early}
-        unable = [policy.sweep.mode == "ttl" and not capabilities.expiry for policy in justifying]
-        waits = is_later | np.array([*unable, False], dtype=bool)[by]
-        return replace(part, go=part.go - frozenset(ids[waits].tolist()), spared={**part.spared, **spared})
+            credited = join_chunks(verdicts[0]["policy"]).cast(pa.string())
+            for name in pc.unique(credited.filter(pa.array(selects))).to_pylist():
+                # of several sets the longest grace counts
+                own = [policy for rules in sets for policy in rules.policies if len(sets) > 1 or policy.name == name]
+                ends = _ends(marks["marked_at"], own)
+                is_sooner = selects & flags(pc.equal(credited, name)) & (ends < due)
+                due[is_sooner], number[is_sooner] = ends[is_sooner], len(policies)
+                policies.append(next(policy for policy in own if policy.name == name))
+        return [(policies[at], end) if at >= 0 else None for at, end in zip(number.tolist(), due.tolist(), strict=True)]
 
     def _missing(self, marks: pa.Table, datasets: pa.Table, holds: Sequence[Hold], log_is_complete: bool) -> dict[int, str]:
         attributes = {row["dataset"]: dict(row["attributes"] or ()) for row in datasets.to_pylist()} if len(marks) else {}
@@ -388,13 +405,13 @@ def _hold_of(holds: Sequence[Hold], dataset: str, attributes: dict[str, str], tr
     return None
 
 
-def _have_reason(reasons: pa.ChunkedArray, code: str) -> Ints:
+def _rows_with(code: str, reasons: pa.ChunkedArray) -> Ints:
     lists = join_chunks(reasons)
     codes = pc.struct_field(pc.list_flatten(lists), "code").cast(pa.string())
     return np.unique(np.asarray(pc.list_parent_indices(lists).filter(pc.equal(codes, code)))).astype(np.int64)
 
 
-def _witnesses(rows: pa.Table) -> list[str]:
+def _referrers(rows: pa.Table) -> list[str]:
     is_object = pc.equal(rows["type"].cast(pa.string()), "OBJECT")
     witnesses = pc.if_else(is_object, attribute_of(rows, WITNESS), None).to_pylist()
     return [f" It is referenced by {', '.join(witness.splitlines())}." if witness else "" for witness in witnesses]
