@@ -189,7 +189,7 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     datasets go on.
     """
     # imported here: with scans come DuckDB, pandas and fsspec, and each takes longer to import than the definitions to load
-    from retention_assets.pipeline.scans import SparkScanner, scan_stores
+    from retention_assets.pipeline.scans import RunScans, SparkScanner
 
     stores = run.retention.stores()
     if not stores:
@@ -203,7 +203,8 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
     scanned = [(present.pop(one.name), one) for one in objects if one.name in present]
     holds = holds_of_files(run.retention.settings) if scanned else ()
-    with scan_stores(ledger, run.warehouse, scanner, scanned, run.datasets, run.actor, run.given_as_of, holds) as scans:
+    scans = RunScans(ledger, run.warehouse, scanner, run.actor, run.given_as_of, holds)
+    with scans.scanning(scanned, run.datasets):
         return _read(run, ledger, [*present.values()], scans, elsewhere)
 
 

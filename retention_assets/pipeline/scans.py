@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -91,18 +91,7 @@ class ScanOrder:
         return scan_in(tasks, scan, ScanFolder(folder, opened), self.last, self.refused)
 
 
-class Scanner(Protocol):
-    """Runs scans, in Spark tasks or elsewhere."""
-
-    def scan(self, order: ScanOrder, folder: str) -> ScanResult: ...
-
-    def write_log(
-        self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
-    ) -> int:
-        """Write the logs of datasets of a scan, parts numbered from `share` on; return the number of parts."""
-
-
-@dataclass(frozen=True)
+@dataclass
 class SparkScanner:
     """Scans in tasks of a Spark session, which the first scan starts."""
 
@@ -112,9 +101,12 @@ class SparkScanner:
         return order.run(SparkTasks(self.session()), folder, place_of)
 
     def write_log(
-        self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
+        self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], first_share: int
     ) -> int:
-        return write_log(SparkTasks(self.session()), folder, result, settings, target, datasets, share)
+        """Write logs of a scan as parts of whole datasets, numbered from `first_share` on; return the number of parts."""
+        shares = log_shares(result, datasets)
+        work = _WriteLog(ScanFolder(folder, place_of), result, settings, target, shares, first_share)
+        return sum(SparkTasks(self.session()).run(work, len(shares)))
 
 
 @dataclass(frozen=True)
@@ -155,11 +147,11 @@ class StoreScan:
 
 @dataclass
 class RunScans:
-    """The scans of a run, between their end and their publication."""
+    """The scans of a run."""
 
     ledger: Ledger
     warehouse: Warehouse
-    scanner: Scanner
+    scanner: SparkScanner
     actor: str
     # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
@@ -168,6 +160,59 @@ class RunScans:
     done: list[StoreScan] = field(default_factory=list)
     away: list[ChosenDatasets] = field(default_factory=list)
     published: list[ScanRecord] = field(default_factory=list)
+
+    @contextmanager
+    def scanning(self, stores: Iterable[tuple[Store, ObjectsSettings]], wanted: DatasetFilter) -> Iterator[Self]:
+        """Scan stores one after the other, if they may have a wanted dataset. Each is scanned whole.
+
+        Their leases are held to the end of the block, by which the scans are to be published.
+        """
+        with ExitStack() as leases:
+            for store, settings in stores:
+                if wanted.may_select_of(store.name):
+                    self._scan(leases, store, settings, wanted)
+            try:
+                yield self
+            except Exception as fault:
+                if not self.published:
+                    self._fail(error_text(fault))
+                raise
+
+    def _scan(self, leases: ExitStack, store: Store, settings: ObjectsSettings, wanted: DatasetFilter) -> None:
+        ledger, name = self.ledger, scan_lease(store.name)
+        held = leases.enter_context(hold_leases(ledger, [name], self.actor))
+        if name in held.others:
+            self.away.append(ChosenDatasets(store, (), is_running(ledger, store.name, held.others[name])))
+            return
+        lease = held.leases[name]
+        if accepted := accepted_scan(ledger, self.warehouse, settings):
+            record, result = accepted
+            datasets, tokens = tuple(wanted.select(_names(result))), _tokens(store, _names(result))
+            self.done.append(StoreScan(store, settings, lease, record, result, datasets, tokens, is_accepted=True))
+            return
+        scan = ledger.scans.begin(lease)
+        scanned: ScanResult | None = None
+        try:
+            # read after the scan begins: a realm purged from now on was not scanned for, so it does not become PURGED
+            order = ScanOrder.by(ledger, settings, self.as_of, self.file_holds)
+            last = order.last
+            tokens_before = _tokens(store, _names(last)) if last else {}
+            scanned = self.scanner.scan(order, self.warehouse.scan_folder(store.name, scan.id))
+            scanned.judging, scanned.purging = settings.judging, sorted(order.purging)
+            if faults := find_source_faults(settings.brakes, scanned, last):
+                raise ScanFailed(store.name, "; ".join(faults))
+        except Exception as fault:  # noqa: BLE001 - sources may raise anything; the other stores are still read
+            end = _failed(fault, scanned)
+            ledger.scans.end(lease, scan, end)
+            self.away.append(ChosenDatasets(store, (), f"scan {scan.id} failed: {end.reason}"))
+            return
+        names = _names(scanned)
+        brakes = tuple(find_brakes(settings.brakes, scanned, last))
+        # peaks start anew with a braked scan, once somebody accepts it
+        scanned.peaks = own_peaks(scanned) if brakes else peaks_of(settings.brakes, scanned, last)
+        # new datasets get their tokens now
+        tokens = {**_tokens(store, names), **{name: token for name, token in tokens_before.items() if name in set(names)}}
+        self.done.append(StoreScan(store, settings, lease, scan, scanned, tuple(wanted.select(names)), tokens, brakes))
 
     @property
     def chosen(self) -> list[ChosenDatasets]:
@@ -214,79 +259,13 @@ class RunScans:
         for scan in self.done:
             self.warehouse.clean_scans(self.ledger, scan.store.name, self.ledger.scans.needed(scan.store.name))
 
-    def fail(self, why: str) -> None:
-        """Record that the run fails before it has published anything."""
+    def _fail(self, why: str) -> None:
         for scan in self.done:
             if not scan.is_accepted:
                 end = ScanEnd(ScanStatus.FAILED, f"its run failed: {why}", scan_totals(scan.result), scan.result.as_json())
                 # must not hide what the run itself raised
                 with suppress(Exception):
                     self.ledger.scans.end(scan.lease, scan.record, end)
-
-
-@contextmanager
-def scan_stores(
-    ledger: Ledger,
-    warehouse: Warehouse,
-    scanner: Scanner,
-    stores: Iterable[tuple[Store, ObjectsSettings]],
-    wanted: DatasetFilter,
-    actor: str,
-    as_of: datetime | None = None,
-    file_holds: Sequence[Hold] = (),
-) -> Iterator[RunScans]:
-    """Scan stores one after the other, if they may have a wanted dataset. Each is scanned whole.
-
-    Their leases are held to the end of the block, by which the scans are to be published.
-    """
-    run = RunScans(ledger, warehouse, scanner, actor, as_of, file_holds)
-    with ExitStack() as leases:
-        for store, settings in stores:
-            if wanted.may_select_of(store.name):
-                _scan(run, leases, store, settings, wanted)
-        try:
-            yield run
-        except Exception as fault:
-            if not run.published:
-                run.fail(error_text(fault))
-            raise
-
-
-def _scan(run: RunScans, leases: ExitStack, store: Store, settings: ObjectsSettings, wanted: DatasetFilter) -> None:
-    ledger, name = run.ledger, scan_lease(store.name)
-    held = leases.enter_context(hold_leases(ledger, [name], run.actor))
-    if name in held.others:
-        run.away.append(ChosenDatasets(store, (), is_running(ledger, store.name, held.others[name])))
-        return
-    lease = held.leases[name]
-    if accepted := accepted_scan(ledger, run.warehouse, settings):
-        record, result = accepted
-        datasets, tokens = tuple(wanted.select(_names(result))), _tokens(store, _names(result))
-        run.done.append(StoreScan(store, settings, lease, record, result, datasets, tokens, is_accepted=True))
-        return
-    scan = ledger.scans.begin(lease)
-    scanned: ScanResult | None = None
-    try:
-        # read after the scan begins: a realm purged from now on was not scanned for, so it does not become PURGED
-        order = ScanOrder.by(ledger, settings, run.as_of, run.file_holds)
-        last = order.last
-        tokens_before = _tokens(store, _names(last)) if last else {}
-        scanned = run.scanner.scan(order, run.warehouse.scan_folder(store.name, scan.id))
-        scanned.judging, scanned.purging = settings.judging, sorted(order.purging)
-        if faults := find_source_faults(settings.brakes, scanned, last):
-            raise ScanFailed(store.name, "; ".join(faults))
-    except Exception as fault:  # noqa: BLE001 - sources may raise anything; the other stores are still read
-        end = _failed(fault, scanned)
-        ledger.scans.end(lease, scan, end)
-        run.away.append(ChosenDatasets(store, (), f"scan {scan.id} failed: {end.reason}"))
-        return
-    names = _names(scanned)
-    brakes = tuple(find_brakes(settings.brakes, scanned, last))
-    # peaks start anew with a braked scan, once somebody accepts it
-    scanned.peaks = own_peaks(scanned) if brakes else peaks_of(settings.brakes, scanned, last)
-    # new datasets get their tokens now
-    tokens = {**_tokens(store, names), **{dataset: token for dataset, token in tokens_before.items() if dataset in set(names)}}
-    run.done.append(StoreScan(store, settings, lease, scan, scanned, tuple(wanted.select(names)), tokens, brakes))
 
 
 def _failed(fault: Exception, result: ScanResult | None) -> ScanEnd:
@@ -355,24 +334,6 @@ def scan_totals(result: ScanResult) -> dict[str, int | float]:
         "effective_fpp": result.effective_fpp,
         "seconds": (result.finished_at - result.started_at).total_seconds(),
     }
-
-
-def write_log(
-    tasks: SparkTasks,
-    scan_folder: str,
-    result: ScanResult,
-    settings: ObjectsSettings,
-    target_folder: str,
-    datasets: Sequence[str],
-    first_share: int,
-) -> int:
-    """Write the log of datasets of a scan as parts of whole datasets, beside those of other stores.
-
-    Returns the number of parts, which are numbered from `first_share` on.
-    """
-    shares = log_shares(result, datasets)
-    work = _WriteLog(ScanFolder(scan_folder, place_of), result, settings, target_folder, shares, first_share)
-    return sum(tasks.run(work, len(shares)))
 
 
 def log_shares(result: ScanResult, datasets: Sequence[str]) -> tuple[tuple[str, ...], ...]:

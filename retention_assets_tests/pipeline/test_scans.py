@@ -19,7 +19,7 @@ from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.stores import ScanRecord, scan_lease
 from retention_assets.pipeline import scans
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.scans import RunScans, scan_stores, write_log
+from retention_assets.pipeline.scans import RunScans, SparkScanner
 from retention_assets.pipeline.stage import Source, SparkTasks, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.stage import Source as LogSource
 from retention_assets.pipeline.warehouse import Warehouse
@@ -67,7 +67,7 @@ class Place:
         """A run up to where it has scanned."""
         self.runs += 1
         stores: Any = [(NamedStore(name), settings(name, **more)) for name in self.stores]
-        with scan_stores(self.ledger, self.warehouse, scanner, stores, wanted, f"run {self.runs}") as scans:
+        with RunScans(self.ledger, self.warehouse, scanner, f"run {self.runs}").scanning(stores, wanted) as scans:
             yield scans
 
     def run(self, *finds: Found, wanted: DatasetFilter = EVERYTHING, **more: Any) -> RunScans:
@@ -471,7 +471,7 @@ def test_of_a_large_store_the_log_has_what_may_go(tmp_path: Path) -> None:
 def _written(scan: Scan, folder: Path, datasets: list[str]) -> tuple[ScanResult, pa.Table, pa.Table, int]:
     result = scan_in(SparkTasks(HERE), scan, ScanFolder(str(folder / "scan"), place_of), None)
     settings: ObjectsSettings = scan.settings
-    parts = write_log(SparkTasks(HERE), str(folder / "scan"), result, settings, str(folder / "log"), datasets, 4)
+    parts = SparkScanner(lambda: HERE).write_log(str(folder / "scan"), result, settings, str(folder / "log"), datasets, 4)
     found = read_datasets([LogSource(str(folder / "log"))])
     assert found.schema == DATASETS
     return result, read_output(str(folder / "log"), "transactions").cast(LOG), found, parts

@@ -13,7 +13,7 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import write_read_log
-from retention_assets.pipeline.scans import ScanOrder
+from retention_assets.pipeline.scans import ScanOrder, SparkScanner
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -51,15 +51,15 @@ class Found:
         )  # fmt: skip
 
 
-@dataclass
-class FoundScanner:
-    """Finds one thing after the other, and remembers by what it was asked to."""
+class FoundScanner(SparkScanner):
+    """Finds one thing after the other, and remembers by what it was asked to. There is no Spark."""
 
-    finds: list[Found]
-    purging: list[frozenset[str]] = field(default_factory=list)
-    last: list[ScanResult | None] = field(default_factory=list)
-    refused: list[int | None] = field(default_factory=list)
-    folders: list[str] = field(default_factory=list)
+    def __init__(self, finds: list[Found]) -> None:
+        self.finds = finds
+        self.purging: list[frozenset[str]] = []
+        self.last: list[ScanResult | None] = []
+        self.refused: list[int | None] = []
+        self.folders: list[str] = []
 
     def scan(self, order: ScanOrder, folder: str) -> ScanResult:
         self.refused.append(order.refused)
@@ -75,7 +75,7 @@ class FoundScanner:
         return found.result(order.settings.name)
 
     def write_log(
-        self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], share: int
+        self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], first_share: int
     ) -> int:
         lines: list[dict[str, Any]] = []
         for row in pq.read_table(f"{folder}/listed.parquet").to_pylist():
@@ -86,7 +86,7 @@ class FoundScanner:
                 lines.append({"dataset": dataset, "transaction": row["name"], "type": "OBJECT", "status": "COMMITTED", **times})
         if not result.scanned:
             raise Refused("there is nothing to write")
-        return write_read_log(sound_log(pa.Table.from_pylist(lines, schema=LINES)), target, share)
+        return write_read_log(sound_log(pa.Table.from_pylist(lines, schema=LINES)), target, first_share)
 
 
 @dataclass(frozen=True)
