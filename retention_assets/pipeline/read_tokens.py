@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,10 +11,7 @@ from retention_assets.frames.log import faults_of
 from retention_assets.ledger.evaluations import EVALUATION_ROWS, VerdictCount, counts_text
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import Source, read_output, write_part
-from retention_assets.stores.logs import tokens_of
-
-if TYPE_CHECKING:
-    from retention_assets.stores.logs import ChosenDatasets
+from retention_assets.stores.logs import ChosenDatasets, tokens_of
 
 TOKENS, BEGUN = "tokens", "begun"
 # unreadable logs are retried this often, not at every tick: a run costs seconds, and a broken file may stay for days
@@ -25,7 +21,7 @@ _BEGUN = pa.schema([pa.field("store", pa.string()), pa.field("begun_at", pa.time
 _TOKENS = pa.schema([pa.field("dataset", pa.string()), pa.field("token", pa.string())])
 
 
-def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping[str, str] | None = None) -> None:
+def write_tokens(chosen: Iterable[ChosenDatasets], folder: str, known: Mapping[str, str] | None = None) -> None:
     """Ask for tokens and write them into the folder of the logs, with those already `known`.
 
     Before logs are read, so that a change in between has another token at the next look. A store that can't say has none.
@@ -34,16 +30,18 @@ def write_tokens(chosen: Iterable["ChosenDatasets"], folder: str, known: Mapping
     for share in chosen:
         with suppress(Exception):
             tokens.update(tokens_of(share.store, share.datasets))
-    files, root = place_of(inside(folder, TOKENS))
-    files.create_dir(root, recursive=True)
-    write_part(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), f"{root}/part.parquet", files)
+    _write(pa.table([list(tokens), list(tokens.values())], schema=_TOKENS), inside(folder, TOKENS))
 
 
 def write_begun(begun: Mapping[str, datetime], folder: str) -> None:
     """Write by store the instant at which its reading began, or its listing was made."""
-    files, root = place_of(inside(folder, BEGUN))
+    _write(pa.table([list(begun), list(begun.values())], schema=_BEGUN), inside(folder, BEGUN))
+
+
+def _write(table: pa.Table, folder: str) -> None:
+    files, root = place_of(folder)
     files.create_dir(root, recursive=True)
-    write_part(pa.table([list(begun), list(begun.values())], schema=_BEGUN), f"{root}/part.parquet", files)
+    write_part(table, f"{root}/part.parquet", files)
 
 
 def read_begun(sources: Sequence[Source]) -> datetime:

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -69,46 +70,38 @@ class SparkTasks:
         if not count:
             return []
         tasks = self.spark.range(0, count, 1, min(count, TASKS_PER_SLOT * self.slots))
-        return [pickle.loads(row["value"]) for row in tasks.mapInArrow(_InTask(step), "value binary").collect()]
+        return [pickle.loads(row["value"]) for row in tasks.mapInArrow(partial(_in_task, step), "value binary").collect()]
 
     def run(self, step: Callable[[int], T], count: int) -> list[T]:
         """Return the results in the order of the numbers. A fault is an answer: the first one is raised as Refused."""
-        answers = sorted(self.collect(_Answering(step), count), key=lambda answer: answer[0])
+        answers = sorted(self.collect(partial(_answer, step), count), key=lambda answer: answer[0])
         if fault := next((fault for _, _, fault in answers if fault), None):
             raise Refused(fault)
         return [answer for _, answer, _ in answers]
 
 
-@dataclass(frozen=True)
-class _InTask:
-    step: Callable[[int], Iterable[Any]]
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for value in self.step(number):
-                    yield pa.record_batch({"value": pa.array([pickle.dumps(value)], pa.binary())})
+def _in_task(step: Callable[[int], Iterable[Any]], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for value in step(number):
+                yield pa.record_batch({"value": pa.array([pickle.dumps(value)], pa.binary())})
 
 
-@dataclass(frozen=True)
-class _Answering:
-    step: Callable[[int], Any]
+def _answer(step: Callable[[int], Any], number: int) -> Iterator[tuple[int, Any, str | None]]:
+    # tasks that only read and judge don't need it
+    from retention_assets.stores.concurrency import set_aside_what_is_loaded
 
-    def __call__(self, number: int) -> Iterator[tuple[int, Any, str | None]]:
-        # tasks that only read and judge don't need it
-        from retention_assets.stores.concurrency import set_aside_what_is_loaded
-
-        pa.set_cpu_count(1)
-        set_aside_what_is_loaded()
-        answer, fault = None, None
-        # otherwise Spark would try again, and report a hundred lines
-        try:
-            answer = self.step(number)
-        except Refused as refused:
-            fault = str(refused)
-        except Exception as broken:  # noqa: BLE001 - a listing and a source may be anybody's, and so may what they raise
-            fault = f"{type(broken).__name__}: {' '.join(str(broken).split())}"
-        yield number, answer, fault
+    pa.set_cpu_count(1)
+    set_aside_what_is_loaded()
+    answer, fault = None, None
+    # otherwise Spark would try again, and report a hundred lines
+    try:
+        answer = step(number)
+    except Refused as refused:
+        fault = str(refused)
+    except Exception as broken:  # noqa: BLE001 - a listing and a source may be anybody's, and so may what they raise
+        fault = f"{type(broken).__name__}: {' '.join(str(broken).split())}"
+    yield number, answer, fault
 
 
 def cut(names: Iterable[str], costs: Mapping[str, int], most: int, most_names: int | None = None) -> Iterator[tuple[str, ...]]:
@@ -125,7 +118,7 @@ def cut(names: Iterable[str], costs: Mapping[str, int], most: int, most_names: i
         yield tuple(group)
 
 
-def deal(costs: Mapping[T, int], most: int, key: Callable[[T], Any]) -> list[list[T]]:
+def distribute(costs: Mapping[T, int], most: int, key: Callable[[T], Any]) -> list[list[T]]:
     """Distribute items over at most `most` groups: the most costly first, each to the cheapest group. `key` breaks ties."""
     groups: list[list[T]] = [[] for _ in range(min(most, len(costs)))]
     load = [(0, number) for number in range(len(groups))]
@@ -208,7 +201,7 @@ def write_log(log: Log, folder: str, rows_per_part: int = ROWS_PER_PART, share: 
     parts = 0
     for parts, (transactions, datasets) in enumerate(parts_of(log, rows_per_part), 1):
         for name, table in (("transactions", transactions), ("datasets", datasets)):
-            write_part(table, f"{root}/{name}/{_part_name(share, parts - 1)}", files)
+            write_part(table, f"{root}/{name}/part-{share:05d}-{parts - 1:05d}.parquet", files)
     return parts
 
 
@@ -280,7 +273,7 @@ def run_stage(
     if not sizes:
         return Written(rows, sink_texts)
     tasks = SparkTasks(spark)
-    shares = tuple(map(tuple, deal(sizes, TASKS_PER_SLOT * tasks.slots, lambda part: part)))
+    shares = tuple(map(tuple, distribute(sizes, TASKS_PER_SLOT * tasks.slots, lambda part: part)))
     step = _Step(tuple(sources), target, tuple(outputs), frame, tuple(columns), shares, sinks)
     for _, sizes_of_part, texts in sorted(tasks.collect(step, len(shares)), key=lambda part: part[0]):
         for output in outputs:
@@ -405,7 +398,3 @@ def parquet(folder: str, schema: pa.Schema | None = None) -> "ds.Dataset":
 
 def _output_part(number: int, name: str) -> str:
     return f"from-{number:03d}-{name}"
-
-
-def _part_name(share: int, number: int) -> str:
-    return f"part-{share:05d}-{number:05d}.parquet"

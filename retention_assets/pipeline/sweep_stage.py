@@ -30,8 +30,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook, folders_of_poli
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import DatasetPart
 from retention_assets.pipeline.file_systems import inside, place_of
-from retention_assets.pipeline.stage import TASKS_PER_SLOT, SparkTasks, cut, repeated
-from retention_assets.pipeline.stage import deal as deal_out
+from retention_assets.pipeline.stage import TASKS_PER_SLOT, SparkTasks, cut, distribute, repeated
 from retention_assets.pipeline.warehouse import remove_folder
 from retention_assets.policy.language import Policies
 from retention_assets.settings.model import Settings
@@ -43,9 +42,6 @@ from retention_assets.sweep.read import answer_by, take_look
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from retention_assets.ledger import Ledger
-
 
 # marks per task of a look; between two of them it asks whether to stop
 _MARKS = 1 << 20
@@ -63,11 +59,16 @@ Share = tuple[str, ...] | DatasetPart
 _RESULT = TypeAdapter(SweepResult)
 
 
-def other_ledger(place: str, found: str, known: str) -> Refused:
-    return Refused(
-        f"A task finds another ledger at {place} than its run has: {found} and not {known}. Give the ledger an address that"
-        " leads to the same database from every machine."
-    )
+@contextmanager
+def _ledger_of_run(settings: Settings, known: str) -> Iterator[Ledger]:
+    # another ledger at the same address knows nothing of the run's marks
+    with Environment(settings).ledger() as ledger:
+        if ledger.id != known:
+            raise Refused(
+                f"A task finds another ledger at {settings.ledger} than its run has: {ledger.id} and not {known}. Give the"
+                " ledger an address that leads to the same database from every machine."
+            )
+        yield ledger
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class DueInLedger:
     """Due transactions of datasets; a part is read where its task runs."""
 
     settings: Settings
-    # the ledger's id: another one at the same address knows nothing of these marks
+    # its id
     ledger: str
     as_of: datetime
     shares: tuple[tuple[str, ...], ...]
@@ -85,9 +86,7 @@ class DueInLedger:
         return len(self.shares)
 
     def read(self, part: int) -> Iterator[pa.RecordBatch]:
-        with Environment(self.settings).ledger() as ledger:
-            if ledger.id != self.ledger:
-                raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
+        with _ledger_of_run(self.settings, self.ledger) as ledger:
             yield from ledger.sweeps.concerned_names(self.shares[part], self.as_of)
 
 
@@ -120,8 +119,10 @@ def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
     return not is_local_master(settings.spark.master) or sum(marks.values()) + _DATASET * len(marks) >= _WORTH_TASKS
 
 
-def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[DatasetPart] = ()) -> tuple[tuple[Share, ...], ...]:
-    """Deal out datasets by their due marks, and parts of others, to at most `tasks` tasks: the largest shares first, each to
+def share_out(
+    marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[DatasetPart] = ()
+) -> tuple[tuple[Share, ...], ...]:
+    """Share out datasets by their due marks, and parts of others, to at most `tasks` tasks: the largest shares first, each to
     the least busy task.
 
     The order within a task is shuffled differently in each run, so that two programs that sweep the same help each other.
@@ -131,7 +132,7 @@ def deal(marks: Mapping[str, int], tasks: int, seed: str, parts: Sequence[Datase
     whole = [share for names in by_store(sorted(marks)).values() for share in cut(names, marks, most_marks, most_datasets)]
     costs: dict[Share, int] = {share: sum(marks[dataset] + _DATASET for dataset in share) for share in whole}
     costs |= {part: part.marks + _DATASET for part in parts}
-    groups = deal_out(costs, tasks, names_of)
+    groups = distribute(costs, tasks, names_of)
     chance = random.Random(seed)
     for group in groups:
         chance.shuffle(group)
@@ -166,7 +167,7 @@ class SweepTask:
     settings: Settings
     # as the run's driver read them: there may be no files where this runs
     policies: Policies
-    # the ledger's id: another one at the same address knows nothing of these marks
+    # its id
     ledger: str
     as_of: datetime | None
     # name in the leases and the record, and name of the run in the ledger
@@ -175,7 +176,8 @@ class SweepTask:
     folder: str
     # file of confirmed transactions, if a person was asked: nothing else is deleted
     confirmed: str | None = None
-    hands: tuple[tuple[Share, ...], ...] = ()
+    # by task
+    shares: tuple[tuple[Share, ...], ...] = ()
     # tasks at work at a time
     tasks: int = 1
     looks: Mapping[str, object] = field(default_factory=dict)
@@ -188,11 +190,9 @@ class SweepTask:
             yield str(fault)
 
     def results_of(self, number: int) -> Iterator[SweepResult]:
-        with Environment(self.settings).ledger() as ledger:
-            if ledger.id != self.ledger:
-                raise other_ledger(self.settings.ledger, ledger.id, self.ledger)
+        with _ledger_of_run(self.settings, self.ledger) as ledger:
             rulebook = Rulebook(ledger, self.settings, self.policies, (), is_remote=True)
-            datasets = sorted({name for share in self.hands[number] for name in names_of(share)})
+            datasets = sorted({name for share in self.shares[number] for name in names_of(share)})
             confirmed = _confirmed_of(self.confirmed, datasets) if self.confirmed else None
             with (
                 Environment(self.settings).stores_of_run(self.holder, by_store(datasets)) as stores,
@@ -202,7 +202,7 @@ class SweepTask:
                 sweeper = Sweeper(
                     ledger, stores, rulebook, self.as_of, self.holder, tell, stop, confirmed=confirmed, tasks=self.tasks
                 )
-                for share in self.hands[number]:
+                for share in self.shares[number]:
                     if stop.is_set():
                         return
                     yield from sweeper.run(names_of(share), share if isinstance(share, DatasetPart) else None)
@@ -363,8 +363,8 @@ def _run(spark: "SparkSession", task: SweepTask, marks: Mapping[str, int], ledge
     most, stores = TASKS_PER_SLOT * tasks.slots, Environment(task.settings).stores(by_store(marks))
     with cut_datasets(ledger, stores, marks, most, task.as_of, task.holder) as parts:
         yield from (SweepResult(name, skipped=why) for name, why in parts.others.items())
-        hands = deal(parts.left_of(marks), most, task.holder, parts.parts)
-        answers = tasks.collect(replace(task, hands=hands, tasks=min(tasks.slots, len(hands))), len(hands))
+        shares = share_out(parts.left_of(marks), most, task.holder, parts.parts)
+        answers = tasks.collect(replace(task, shares=shares, tasks=min(tasks.slots, len(shares))), len(shares))
         yield from (answer for answer in answers if isinstance(answer, SweepResult))
         if fault := next((answer for answer in answers if isinstance(answer, str)), None):
             raise Refused(fault)

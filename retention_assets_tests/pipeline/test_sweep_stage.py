@@ -34,11 +34,11 @@ from retention_assets.pipeline.sweep_stage import (
     StopRequest,
     SweepTask,
     SweepWatch,
-    deal,
     is_for_tasks,
     names_of,
     one_of_each,
     share_confirmed,
+    share_out,
     sweep_in_tasks,
 )
 from retention_assets.pipeline.warehouse import Warehouse
@@ -77,40 +77,40 @@ MARKS = [
 
 
 @pytest.mark.parametrize(("marks", "tasks"), MARKS, ids=["nothing", "one", "many", "a giant", "three stores"])
-def test_each_dataset_is_dealt_to_one_task_in_shares_of_one_store(marks: dict[str, int], tasks: int) -> None:
-    hands = deal(marks, tasks, "run")
-    shares = [names_of(share) for hand in hands for share in hand]
+def test_each_dataset_is_for_one_task_in_shares_of_one_store(marks: dict[str, int], tasks: int) -> None:
+    groups = share_out(marks, tasks, "run")
+    shares = [names_of(share) for group in groups for share in group]
     assert sorted(one for share in shares for one in share) == sorted(marks)
-    assert len(hands) <= tasks
-    assert all(hands)
+    assert len(groups) <= tasks
+    assert all(groups)
     assert all(len({one.partition("/")[0] for one in share}) == 1 for share in shares)
     assert all(len(share) <= 256 and (len(share) == 1 or sum(marks[one] for one in share) <= 5_000) for share in shares)
 
 
 def test_a_giant_keeps_a_task_to_itself_and_the_others_share_the_rest() -> None:
-    hands = deal({"a/giant": 1_000_000, **{f"b/{number}": 100 for number in range(300)}}, 4, "run")
-    assert [hand for hand in hands if ("a/giant",) in hand] == [(("a/giant",),)]
-    others = [sum(len(names_of(share)) for share in hand) for hand in hands if ("a/giant",) not in hand]
+    groups = share_out({"a/giant": 1_000_000, **{f"b/{number}": 100 for number in range(300)}}, 4, "run")
+    assert [group for group in groups if ("a/giant",) in group] == [(("a/giant",),)]
+    others = [sum(len(names_of(share)) for share in group) for group in groups if ("a/giant",) not in group]
     assert max(others) - min(others) <= 50
 
 
 def test_two_runs_take_up_the_same_shares_in_another_order() -> None:
     marks = {f"a/{number:05d}": 1 for number in range(10_000)}
-    one, other = deal(marks, 2, "run 1"), deal(marks, 2, "run 2")
-    assert [set(hand) for hand in one] == [set(hand) for hand in other]
+    one, other = share_out(marks, 2, "run 1"), share_out(marks, 2, "run 2")
+    assert [set(group) for group in one] == [set(group) for group in other]
     assert one != other
-    assert one == deal(marks, 2, "run 1")
+    assert one == share_out(marks, 2, "run 1")
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 12])
-def test_each_part_is_dealt_to_one_task_beside_the_datasets_that_are_whole(tasks: int) -> None:
+def test_each_part_is_for_one_task_beside_the_datasets_that_are_whole(tasks: int) -> None:
     parts = [DatasetPart(Lease("a/giant", RUN, 1, AS_OF), number, NameRange(), 60_000) for number in range(12)]
     marks = {f"a/{number}": 100 for number in range(30)}
-    hands = deal(marks, tasks, RUN, parts)
-    shares = [share for hand in hands for share in hand]
+    groups = share_out(marks, tasks, RUN, parts)
+    shares = [share for group in groups for share in group]
     assert sorted(one.number for one in shares if isinstance(one, DatasetPart)) == [*range(12)]
     assert sorted(one for share in shares if not isinstance(share, DatasetPart) for one in share) == sorted(marks)
-    amounts = [sum(isinstance(share, DatasetPart) for share in hand) for hand in hands]
+    amounts = [sum(isinstance(share, DatasetPart) for share in group) for group in groups]
     assert max(amounts) - min(amounts) <= 1
 
 
@@ -150,7 +150,7 @@ class Stage:
 
     def task_sweep(self) -> Iterator[SweepResult]:
         marks = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(DUE)} or {"lake/d": 0}
-        return replace(self.task, hands=deal(marks, 1, RUN)).results_of(0)
+        return replace(self.task, shares=share_out(marks, 1, RUN)).results_of(0)
 
     def first_batch(self, monkeypatch: pytest.MonkeyPatch, *then: Callable[[], object]) -> None:
         """What happens while the first batch is deleted."""
@@ -244,7 +244,7 @@ def test_a_task_with_a_part_that_is_run_twice_at_once_deletes_everything_once(
     second: list[SweepResult] = []
     lake.has(SEVEN, "lake/large")
     with staged(lake, ()) as stage, cut_datasets(stage.ledger, lake.stores, {"lake/large": 6}, 2, DUE, RUN) as found:
-        task = replace(stage.task, hands=deal({}, 2, RUN, found.parts))
+        task = replace(stage.task, shares=share_out({}, 2, RUN, found.parts))
         thread = threading.Thread(target=lambda: second.extend(task.results_of(0)))
 
         def again() -> None:
@@ -380,7 +380,7 @@ def test_a_task_that_is_run_twice_at_once_does_no_harm(lake: Lake, monkeypatch: 
 def test_the_second_task_in_one_python_looks_at_a_dataset_when_it_sweeps_it(lake: Lake) -> None:
     with staged(lake) as stage:
         stage.ledger.sweep_runs.beat(RUN)
-        task = replace(stage.task, hands=((("lake/d",),), (("lake/e",),)))
+        task = replace(stage.task, shares=((("lake/d",),), (("lake/e",),)))
         (first,) = task.results_of(0)
         lake.branches("audit", "S3", "lake/e")
         (second,) = task.results_of(1)

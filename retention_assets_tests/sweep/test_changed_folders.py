@@ -9,7 +9,6 @@ import pytest
 
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.places import local
-from retention_assets.stores.protocol import Target
 from retention_assets_tests.sweep.lakes import Lake
 
 TWO = "main: T1:SNAPSHOT@90d - T2:SNAPSHOT@1d"
@@ -138,9 +137,3 @@ def test_what_a_killed_sweep_left_of_a_folder_goes_unless_something_in_it_is_new
     assert lake.sweeps()["lake/d"].outcomes == {Outcome.DELETED: 1, Outcome.SPARED: 1}
     assert lake.there() == {"T2", "T3"}
     assert lake.why("T3").startswith(CHANGED)
-
-
-def test_a_note_of_before_that_has_only_bytes_is_finished_as_ever(lake: Lake) -> None:
-    store = lake.stores["lake"]
-    [found] = store.sweep("lake/d", [Target("T1", "10")], 1)
-    assert found.outcome is Outcome.DELETED

@@ -159,6 +159,18 @@ def test_a_time_to_expire_is_taken_back_where_nothing_justifies_it_any_more(lake
     assert {lake.statuses()[name] for name in ("S1", "S2")} == {"SWEPT"}
 
 
+def test_a_time_to_expire_is_taken_back_where_the_grace_in_force_is_longer(lake: Lake) -> None:
+    """Otherwise the store would expire it before that is over."""
+    lake.says(TTL)
+    store = Expires(lake.has(FIVE))
+    lake.marks()
+    lake.sweeps(store=store)
+    lake.says(TTL[:-1] + ", grace: 20d}")
+    result = lake.sweeps(DUE + DAY, store=store)["lake/d"]
+    assert (store.times, result.outcomes) == ({}, {Outcome.SPARED: 5})
+    assert lake.why("S3") == "The grace of policy 'old', which is in force now, is not over."
+
+
 HOLD = "{name: legal, datasets: ['lake/*'], transactions: ['S1'], reason: case 7}"
 ELSE = "{name: another, datasets: {include: ['lake/none']}, select: all}"
 
