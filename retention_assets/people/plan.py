@@ -44,6 +44,7 @@ from retention_assets.policy.model import Policy
 from retention_assets.policy.sentences import sentence
 from retention_assets.render.terminal import Count, Number, Size, table
 from retention_assets.render.text import minute_in_utc, money_of, size_of
+from retention_assets.stores.logs import read_chosen
 from retention_assets.sweep.dataset_sweep import SweepResult
 
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -174,11 +175,12 @@ class RetentionPlan:
     def failures(self) -> Sequence[str]:
         """Stores that are away or fail, and a ledger that may not be swept by: no dataset is at fault."""
         away = (f"{name}/* was not read: {why}" for name, why in self.away.items())
-        return (*away, *((self.withheld,) if self.withheld else ()), *(self._warnings if self._store_failed else ()))
+        withheld = (self.withheld,) if self.withheld else ()
+        return (*away, *withheld, *(self._warnings if any(result.store_failed for result in self.results) else ()))
 
     @property
     def refusals(self) -> Sequence[str]:
-        return () if self._store_failed else self._warnings
+        return () if any(result.store_failed for result in self.results) else self._warnings
 
     @property
     def _warnings(self) -> tuple[str, ...]:
@@ -187,10 +189,6 @@ class RetentionPlan:
             *(f"{dataset} was refused: {why}" for dataset, why in self.unsound.items() if dataset not in swept),
             *(f"{dataset} would not be swept: {why}" for dataset, why in swept.items()),
         )
-
-    @property
-    def _store_failed(self) -> bool:
-        return any(result.store_failed for result in self.results)
 
     @property
     def to_do(self) -> bool:
@@ -400,7 +398,7 @@ def _judge(
 ) -> tuple[pa.Table, pa.Table, dict[str, str], PriceFacts]:
     # share by share: only the planned part of what was read stays in memory
     parts, unsound, facts = [CANDIDATES.empty_table()], dict[str, str](), PriceFacts(rehearsed.settings.prices)
-    for log in rehearsed.logs():
+    for log in read_chosen(rehearsed.chosen):
         marks, known = rehearsed.candidates(log, rules, at)
         parts.append(marks)
         unsound |= faults_of(log.datasets)

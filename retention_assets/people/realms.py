@@ -37,7 +37,7 @@ from retention_assets.policy.realms import is_realm_name, is_within
 from retention_assets.policy.sentences import count
 from retention_assets.render.tables import realm_table
 from retention_assets.report import ReportedRealm
-from retention_assets.stores.logs import choose_datasets, read_share, shares_of
+from retention_assets.stores.logs import choose_datasets, read_chosen
 
 PURGING = "PURGING"
 
@@ -159,14 +159,10 @@ def _known_realms(environment: Environment) -> tuple[frozenset[str], Mapping[str
             with suppress(FileNotFoundError):
                 realms.update(realms_of(read_datasets([Source(folder, frozenset(datasets))])).drop_null().to_pylist())
         return frozenset(realms), {}
-    away: dict[str, str] = {}
-    silent: dict[str, Exception] = {}
-    for choice in choose_datasets(environment.stores().values(), DatasetFilter()):
-        if choice.fault:
-            away[choice.store.name] = choice.fault
-        for share in shares_of(choice) if choice.datasets else ():
-            realms.update(realms_of(read_share(choice.store, share, silent).datasets).drop_null().to_pylist())
-    return frozenset(realms), away
+    chosen = choose_datasets(environment.stores().values(), DatasetFilter())
+    for log in read_chosen(chosen):
+        realms.update(realms_of(log.datasets).drop_null().to_pylist())
+    return frozenset(realms), {choice.store.name: choice.fault for choice in chosen if choice.fault}
 
 
 @operation(Kind.ACT, "retention realm", "retention realm acme --status INACTIVE -r 'the contract has ended'")

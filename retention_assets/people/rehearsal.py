@@ -32,7 +32,7 @@ from retention_assets.pipeline.stage import parts_of
 from retention_assets.settings.model import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_share, shares_of
+from retention_assets.stores.logs import ChosenDatasets, choose_datasets, read_chosen
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import CascadingStore, Store, StoreFailed, call_store, error_text
 from retention_assets.sweep.dataset_sweep import SweepResult
@@ -62,13 +62,6 @@ class Rehearsal:
     as_of: datetime | None = None
     # the scan of one of them would fail
     is_unscanned: bool = False
-
-    def logs(self) -> Iterator[Log]:
-        """Yield the logs of the chosen datasets, share by share, unreadable ones as refused."""
-        silent: dict[str, Exception] = {}
-        for choice in self.chosen:
-            for share in shares_of(choice) if choice.datasets else ():
-                yield read_share(choice.store, share, silent)
 
     @property
     def names(self) -> list[str]:
@@ -143,15 +136,13 @@ class Rehearsal:
         Nothing is swept of the stores in `unswept`.
         """
         rechecks = [self._recheck_at(rulebook, as_of) for _, rulebook in sets]
-        refused, silent = [DATASETS.empty_table()], dict[str, Exception]()
-        for choice in self.chosen:
-            if not choice.datasets:
-                continue
+        refused = [DATASETS.empty_table()]
+        for choice in (choice for choice in self.chosen if choice.datasets):
             name, can = choice.store.name, call_store(choice.store, partial(getattr, choice.store, "capabilities"))
             # An expired parent leaves its id behind in an Iceberg table, and what follows has no parent.
             begins_anew = isinstance(self.settings.store(name), IcebergSettings)
             terms = WalkTerms(as_of, name, can, self.settings.prices, begins_anew, name not in unswept)
-            for log in _batches(read_share(choice.store, share, silent) for share in shares_of(choice)):
+            for log in _batches(read_chosen([choice])):
                 refused.append(log.datasets.filter(pc.is_valid(log.datasets["fault"])))
                 for rows, datasets in parts_of(log, _ROWS_AT_ONCE):
                     if not len(rows):

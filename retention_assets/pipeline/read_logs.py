@@ -20,7 +20,7 @@ COLUMNS, LARGEST = "columns", "largest"
 
 def read_stores(spark: "SparkSession", chosen: Sequence[ChosenDatasets], folder: str) -> int:
     """Read the chosen datasets into a folder of parts. Returns how many parts there are."""
-    shares = tuple((datasets.store, share) for datasets in chosen if datasets.datasets for share in shares_of(datasets))
+    shares = tuple((datasets.store, share) for datasets in chosen for share in shares_of(datasets))
     if not shares:
         return write_read_log(Log(LOG.empty_table(), DATASETS.empty_table()), folder, 0)
     return sum(SparkTasks(spark).collect(_ReadShare(shares, folder), len(shares)))

@@ -52,8 +52,12 @@ def sentence(policy: Policy) -> str:
         text += " Latest views are never touched."
     if policy.limits:
         text += f" If it would take {_limits(policy.limits)} of one dataset at once, it takes nothing there."
-    text += f" {_after(policy)}"
-    return text
+    sweep = policy.sweep
+    wait = f"Marks are swept {policy.grace.words()} later" if policy.grace else "Marks are swept at once, without grace"
+    if sweep.mode == "ttl":
+        return f"{text} {wait}, by handing expiry to the store."
+    pause = f", {sweep.every.words()} apart" if sweep.every else ""
+    return f"{text} {wait}, in batches of {sweep.batch}, {sweep.parallelism} in parallel{pause}."
 
 
 def hold_sentence(hold: Hold) -> str:
@@ -137,15 +141,6 @@ def _limits(limits: Limits) -> str:
     if limits.fraction is not None:
         parts.append(f"more than {limits.fraction:.4g} of the transactions")
     return _listed(parts, "or")
-
-
-def _after(policy: Policy) -> str:
-    sweep = policy.sweep
-    wait = f"Marks are swept {policy.grace.words()} later" if policy.grace else "Marks are swept at once, without grace"
-    if sweep.mode == "ttl":
-        return f"{wait}, by handing expiry to the store."
-    pause = f", {sweep.every.words()} apart" if sweep.every else ""
-    return f"{wait}, in batches of {sweep.batch}, {sweep.parallelism} in parallel{pause}."
 
 
 def _listed(words: Sequence[str], joint: str = "and") -> str:

@@ -7,7 +7,7 @@ It needs no Spark, so that a command that only reads does not start one.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -113,9 +113,17 @@ def choose_datasets(stores: Iterable[Store], wanted: DatasetFilter) -> list[Chos
 def shares_of(one: ChosenDatasets) -> Sequence[tuple[str, ...]]:
     """Return the shares of a store; if it can't tell, one share of all, which is refused by name if it can't be read either."""
     try:
-        return ask_store(one.store, lambda: one.store.shares(one.datasets))
+        return ask_store(one.store, lambda: one.store.shares(one.datasets)) if one.datasets else ()
     except Exception:  # noqa: BLE001 - see above: one store that fails must not keep others from being read
         return [one.datasets]
+
+
+def read_chosen(chosen: Iterable[ChosenDatasets]) -> Iterator[Log]:
+    """Yield logs share by share. Datasets that can't be read are refused."""
+    silent: dict[str, Exception] = {}
+    for choice in chosen:
+        for share in shares_of(choice):
+            yield read_share(choice.store, share, silent)
 
 
 def read_share(store: Store, datasets: Sequence[str], silent: dict[str, Exception] | None = None) -> Log:
