@@ -362,10 +362,15 @@ def raise_visibility(ledger: Ledger, parts: Iterable[tuple[pa.Table, pa.Table]],
     proposed = (
         one for datasets, newest in (parts if rules.versions else ()) for one in propose_raises(rules, datasets, newest)
     )
-    raises = {raise_.dataset: raise_.to for raise_ in proposed if raise_.to is not None}
+    return sum(before != after for before, after in raise_proposed(ledger, proposed, actor).values())
+
+
+def raise_proposed(ledger: Ledger, proposed: Iterable["ProposedRaise"], actor: str) -> dict[str, tuple[datetime | None, ...]]:
+    """Raise what may rise now. Returns by dataset the marks before and after."""
+    raises = {proposal.dataset: proposal.to for proposal in proposed}
     before = ledger.visibility.of_all(raises)
-    after = ledger.visibility.raise_to(raises, actor)
-    return sum(before.get(name) != visible_from for name, visible_from in after.items())
+    after = ledger.visibility.raise_to({name: to for name, to in raises.items() if to is not None}, actor)
+    return {name: (before.get(name), after.get(name, before.get(name))) for name in raises}
 
 
 @dataclass(frozen=True)

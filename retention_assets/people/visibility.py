@@ -17,7 +17,14 @@ from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
 from retention_assets.evaluation.dataset_log import read_dataset
-from retention_assets.evaluation.readable import ProposedRaise, VisibilityRules, propose_raises, refuse_hidden, views_at
+from retention_assets.evaluation.readable import (
+    ProposedRaise,
+    VisibilityRules,
+    propose_raises,
+    raise_proposed,
+    refuse_hidden,
+    views_at,
+)
 from retention_assets.evaluation.readable import readable as evaluate
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.frames.log import Log, is_in_log
@@ -94,11 +101,11 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Res
     return Result(
         headline=f"The history of {dataset} is readable from {text_of(after)} on.",
         sentences=() if after != before else ("Nothing was changed: a visibility mark is never lowered.",),
-        data=_advance(dataset, after, before),
+        data=_advance(dataset, before, after),
     )
 
 
-def _advance(dataset: str, after: datetime | None, before: datetime | None) -> dict[str, Any]:
+def _advance(dataset: str, before: datetime | None, after: datetime | None) -> dict[str, Any]:
     return {"dataset": dataset, "visible_from": after, "before": before, "raised": after != before}
 
 
@@ -118,11 +125,9 @@ def _advance_by_rules(request: AdvanceRequest, environment: Environment) -> Resu
                     refused |= {row["dataset"]: row["fault"] for row in unsound}
             except Refused as fault:
                 away[name] = str(fault)
-        raises = {proposal.dataset: proposal.to for proposal in proposed if proposal.to is not None}
-        before = ledger.visibility.of_all([proposal.dataset for proposal in proposed])
-        after = {**before, **ledger.visibility.raise_to(raises, request.actor)}
+        marks = raise_proposed(ledger, proposed, request.actor)
     rows = [
-        {**_advance(row.dataset, after.get(row.dataset), before.get(row.dataset)), "waits_until": row.waits_until}
+        {**_advance(row.dataset, *marks[row.dataset]), "waits_until": row.waits_until}
         for row in sorted(proposed, key=lambda row: row.dataset)
     ]
     waiting = sum(row["waits_until"] is not None for row in rows)

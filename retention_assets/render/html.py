@@ -4,9 +4,8 @@ Order and words of the page are in report.html, its style in report.css. No text
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from datetime import UTC
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -30,20 +29,10 @@ _PAGE = 860
 _WIDTH = 1_000
 
 
-@dataclass(frozen=True)
-class ClassBar:
-    """Class of the log, as a part of the bar."""
-
-    name: str
-    count: int
-    x: float
-    width: float
-
-
 def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | None = None) -> str:
     """Render the page, with the forecast if there is one. The same arguments always give the same text."""
-    listed, unlisted = _choose_listed(report.lines)
-    total = report.total
+    ordered = sorted(report.lines, key=lambda line: (not line.counters["failed"], -line.counters["to_delete"], line.dataset))
+    total, unlisted = report.total, ordered[MOST_SHOWN:]
     return _template().render(
         report=report,
         looks=looks_words(report),
@@ -57,7 +46,7 @@ def page_of(report: DayReport, plots: Iterable[Plot] = (), forecast: Forecast | 
         assumption=ASSUMPTION,
         foreseen=_draw(forecast_plot(forecast), _PAGE) if forecast else None,
         terminal_only=[line.terminal_only for line in report.lines if line.terminal_only is not None],
-        listed=listed,
+        listed=sorted(ordered[:MOST_SHOWN], key=lambda line: line.dataset),
         others=unlisted,
         others_total=sum_lines("others", unlisted),
     )
@@ -72,7 +61,8 @@ def _template() -> Template:
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_finalize)
     environment.filters.update(
         number=lambda number: f"{number:,}", size=size_of, share=share_of, words=duration_of, iso_length=iso_of,
-        iso=text_of, seconds=_to_the_second, periods=periods_of, summary=summary, under=policies_words,
+        iso=text_of, seconds=lambda instant: f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", periods=periods_of,
+        summary=summary, under=policies_words,
     )  # fmt: skip
     # Line breaks and indentation serve readers of the template; on the page they would be spaces between words.
     return environment.from_string(re.sub(r"\n\s*", "", _read("report.html")))
@@ -87,11 +77,7 @@ def _finalize(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def _to_the_second(instant: datetime) -> str:
-    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _class_bars(total: ReportLine) -> Iterator[ClassBar]:
+def _class_bars(total: ReportLine) -> Iterator[dict[str, Any]]:
     # Parts fill the bar in proportion; each is at least wide enough to be seen.
     counts = total.class_counts
     least, size = _WIDTH / 250, sum(counts.values())
@@ -99,10 +85,5 @@ def _class_bars(total: ReportLine) -> Iterator[ClassBar]:
     x = 0.0
     for name, count in counts.items():
         width = wide[name] * _WIDTH / sum(wide.values())
-        yield ClassBar(name, count, x, width)
+        yield {"name": name, "count": count, "x": x, "width": width}
         x += width
-
-
-def _choose_listed(lines: Sequence[ReportLine]) -> tuple[list[ReportLine], list[ReportLine]]:
-    ordered = sorted(lines, key=lambda line: (not line.counters["failed"], -line.counters["to_delete"], line.dataset))
-    return sorted(ordered[:MOST_SHOWN], key=lambda line: line.dataset), ordered[MOST_SHOWN:]
