@@ -214,13 +214,9 @@ def folders_of_policies(settings: Settings) -> list[str]:
     return [str(path.resolve()) for path in settings.policies]
 
 
-def _names_of_files(settings: Settings) -> list[str]:
-    return [str(file.resolve()) for file in files_of(settings)]
-
-
 def policies_to_accept(ledger: Ledger, files: Policies, settings: Settings) -> dict[str, list[str]] | None:
     """Describe files and book that have nothing in common; None where they have, or where nothing was loaded yet."""
-    if ledger.policy_book.loaded_files() & set(_names_of_files(settings)):
+    if ledger.policy_book.loaded_files() & {str(file.resolve()) for file in files_of(settings)}:
         return None
     entries, holds = [item.name for item in items_of(files)], ledger.holds.of_files()
     book = [entry.name for entry in ledger.policy_book.in_force() if entry.system]
@@ -258,9 +254,9 @@ def load_rulebook(
         return unaccepted
     entries = [as_loaded(item) for item in items_of(files)]
     present = ledger.clock.present(as_of) if as_of and settings.clock.simulated else None
-    decisions = ledger.policy_book.load(
-        entries, actor, settings.overwrite_user_policies, aspects_stores(settings), present, _names_of_files(settings)
-    )
+    names = [str(file.resolve()) for file in files_of(settings)]
+    overwrite, stores = settings.overwrite_user_policies, aspects_stores(settings)
+    decisions = ledger.policy_book.load(entries, actor, overwrite, stores, present, names)
     ledger.holds.note_files(files.holds, actor, folders)
     return Rulebook(ledger, settings, files, tuple(decisions), kept_holds=_kept_holds(record, files, folders))
 

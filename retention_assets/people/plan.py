@@ -220,10 +220,13 @@ class RetentionPlan:
             "currency": self.currency,
             "totals": {name: self.total(name).as_dict() for name in _AMOUNTS},
             "groups": [
-                {"dataset": dataset, "policy": policy, **_as_dicts(amounts)}
+                {"dataset": dataset, "policy": policy, **{name: amount.as_dict() for name, amount in amounts.items()}}
                 for (dataset, policy), amounts in self.groups().items()
             ],
-            "days": [{"date": day, **_as_dicts(amounts)} for day, amounts in self.days().items()],
+            "days": [
+                {"date": day, **{name: amount.as_dict() for name, amount in amounts.items()}}
+                for day, amounts in self.days().items()
+            ],
             **{name: getattr(self, name).select([*_SHOWN, *more]).to_pylist() for name, more in lists.items()},
             "cascades": dict(sorted(self.cascades.items())),
             "policies": {one.name: sentence(one) for one in self.policies},
@@ -294,10 +297,6 @@ def _summed(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> dict[tupl
     sums = {name: amounts_by(rows, columns) for name, rows in tables.items()}
     keys = sorted({key for amounts in sums.values() for key in amounts})
     return {key: {name: amounts.get(key, NOTHING) for name, amounts in sums.items()} for key in keys}
-
-
-def _as_dicts(amounts: Mapping[str, Amount]) -> dict[str, dict[str, Any]]:
-    return {name: amount.as_dict() for name, amount in amounts.items()}
 
 
 def _cell(amount: Amount, none: str = "") -> str:

@@ -57,15 +57,7 @@ class _Part:
     document: Document
     list_: str
     index: int
-
-    @property
-    def data(self) -> object:
-        return self.document.data[self.list_][self.index]
-
-    @property
-    def name(self) -> str | None:
-        name = self.data.get("name") if isinstance(self.data, dict) else None
-        return name if isinstance(name, str) else None
+    name: str | None
 
     @property
     def label(self) -> str:
@@ -171,13 +163,14 @@ def _check_top(document: Document) -> None:
 
 def _read_parts(document: Document, list_: str, model: type[V], problems: list[Problem]) -> list[tuple[_Part, V]]:
     built: list[tuple[_Part, V]] = []
-    for index in range(len(document.data.get(list_, ()))):
-        part = _Part(document, list_, index)
+    for index, data in enumerate(document.data.get(list_, ())):
+        name = data.get("name") if isinstance(data, dict) else None
+        part = _Part(document, list_, index, name if isinstance(name, str) else None)
         if empty := empty_values(document, (list_, index), part.label):
             problems += empty
             continue
         try:
-            built.append((part, model.model_validate(part.data)))
+            built.append((part, model.model_validate(data)))
         except ValidationError as error:
             problems += problems_of(error, document, model, at=(list_, index), policy=part.label)
     return built

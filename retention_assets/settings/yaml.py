@@ -133,6 +133,8 @@ class _Builder:
         self.stack: list[_Open] = []
 
     def take(self, event: Any) -> None:
+        if (tag := getattr(event, "tag", None)) is not None:
+            self._refuse(event, f"tag {quote(tag)} is not read", "plain YAML without tags")
         match event:
             case yaml.DocumentStartEvent():
                 self.documents += 1
@@ -148,13 +150,11 @@ class _Builder:
                 value, size, height = self.anchors[event.anchor]
                 self._place(event, value, size, height)
             case yaml.ScalarEvent():
-                self._check_no_tag(event)
                 value = self._scalar(event)
                 if event.anchor:
                     self.anchors[event.anchor] = (value, 1, 0)
                 self._place(event, value, 1, 0)
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                self._check_no_tag(event)
                 if len(self.stack) >= DEEPEST:
                     self._refuse(event, "is nested too deeply", f"at most {DEEPEST} levels")
                 top = self.stack[-1] if self.stack else None
@@ -219,10 +219,6 @@ class _Builder:
         if _FLOAT.fullmatch(text):
             return float(text)
         return text
-
-    def _check_no_tag(self, event: Any) -> None:
-        if event.tag is not None:
-            self._refuse(event, f"tag {quote(event.tag)} is not read", "plain YAML without tags")
 
     def _refuse(self, event: Any, what: str, expected: str, remedy: str | None = None) -> NoReturn:
         key = dotted(self._next_path()) or None
