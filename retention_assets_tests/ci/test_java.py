@@ -23,51 +23,45 @@ def installing(machine: Machine, version: str, home: str) -> str:
         chmod +x '{machine.root}/{home}/bin/java'"""
 
 
-@pytest.mark.parametrize("version", ["17", "21"])
-def test_java_home_is_taken_where_spark_runs_on_it(machine: Machine, version: str) -> None:
-    chosen = machine.java("chosen", version)
-    machine.java("other", "17", on_path=True)
-    said = machine.run("java", JAVA_HOME=chosen)
-    assert (said.returncode, said.stdout, said.stderr) == (0, f"{chosen}\n", ""), readable(said)
-
-
-@pytest.mark.parametrize("version", ["17", "21"])
-def test_the_java_on_the_path_is_taken(machine: Machine, version: str) -> None:
-    home = machine.java("opt/java", version, on_path=True)
-    said = machine.run("java")
+def taken(machine: Machine, home: str, **environment: str) -> None:
+    said = machine.run("java", **environment)
     assert (said.returncode, said.stdout, said.stderr) == (0, f"{home}\n", ""), readable(said)
+
+
+def refused(machine: Machine, advice: str = ADVICE) -> str:
+    said = machine.run("java")
+    assert (said.returncode, said.stdout) == (1, ""), readable(said)
+    assert advice in said.stderr
+    return said.stderr
+
+
+@pytest.mark.parametrize("version", ["17", "21"])
+def test_the_java_of_java_home_or_of_the_path_is_taken_where_spark_runs_on_it(machine: Machine, version: str) -> None:
+    home = machine.java("opt/java", version, on_path=True)
+    taken(machine, home)
+    chosen = machine.java("chosen", version)
+    taken(machine, chosen, JAVA_HOME=chosen)
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "22", "25", "170", "", "seventeen", "17\n    java.specification.version = 8"])
 def test_a_java_that_spark_does_not_run_on_is_not_taken(machine: Machine, version: str) -> None:
     machine.java(HOME_17, version, on_path=True)
-    said = machine.run("java")
-    assert (said.returncode, said.stdout) == (1, ""), readable(said)
-    assert ADVICE in said.stderr
+    refused(machine)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "exit 1",
-        "echo 'openjdk version \"17.0.1\"' >&2",
-        "echo 'No Java runtime present, requesting install.' >&2; exit 1",
-        "echo '    java.specification.version = 17'",
-        "echo '    java.home = /nowhere'; echo '    java.specification.version = 17'",
-    ],
-    ids=[
-        "fails",
-        "says too little",
-        "stands in for a Java that is not installed",
-        "has no home",
-        "has a home that is not there",
-    ],
-)
+IMPOSTORS = {
+    "fails": "exit 1",
+    "says too little": "echo 'openjdk version \"17.0.1\"' >&2",
+    "stands in for a Java that is not installed": "echo 'No Java runtime present, requesting install.' >&2; exit 1",
+    "has no home": "echo '    java.specification.version = 17'",
+    "has a home that is not there": "echo '    java.home = /nowhere'; echo '    java.specification.version = 17'",
+}
+
+
+@pytest.mark.parametrize("body", IMPOSTORS.values(), ids=IMPOSTORS)
 def test_something_that_only_looks_like_java_is_not_taken(machine: Machine, body: str) -> None:
     machine.command("java", body)
-    said = machine.run("java")
-    assert (said.returncode, said.stdout) == (1, ""), readable(said)
-    assert ADVICE in said.stderr
+    refused(machine)
 
 
 @pytest.mark.parametrize(
@@ -84,38 +78,24 @@ def test_a_java_in_one_of_the_usual_places_is_found_beside_others(machine: Machi
     machine.java("usr/lib/jvm/java-11-openjdk-amd64", "11", on_path=True)
     machine.java("usr/lib/jvm/java-25-openjdk-amd64", "25")
     (machine.root / "usr/lib/jvm/openjdk-17").mkdir()  # what the package of the sources leaves: a folder without a java
-    home = machine.java(place, "17")
-    said = machine.run("java")
-    assert (said.returncode, said.stdout, said.stderr) == (0, f"{home}\n", ""), readable(said)
+    taken(machine, machine.java(place, "17"))
 
 
-def test_a_chosen_java_that_will_not_do_is_replaced_with_a_word(machine: Machine) -> None:
-    old = machine.java("old", "11")
+@pytest.mark.parametrize("chosen", ["11", "not there"])
+def test_a_chosen_java_that_will_not_do_is_replaced_with_a_word(machine: Machine, chosen: str) -> None:
+    old = "/not/there" if chosen == "not there" else machine.java("old", chosen)
     home = machine.java(HOME_17, "17")
     said = machine.run("java", JAVA_HOME=old)
     assert (said.returncode, said.stdout) == (0, f"{home}\n"), readable(said)
     assert said.stderr == f"JAVA_HOME ({old}) is no Java 17 or 21, which Spark needs; taking {home}.\n"
 
 
-def test_a_java_home_that_is_not_there_is_replaced_too(machine: Machine) -> None:
-    home = machine.java("opt/java", "21", on_path=True)
-    said = machine.run("java", JAVA_HOME="/not/there")
-    assert (said.returncode, said.stdout) == (0, f"{home}\n"), readable(said)
-    assert "/not/there" in said.stderr
-
-
 def test_without_java_and_apt_it_says_what_to_do_on_each_system(machine: Machine) -> None:
     machine.become_root()
-    said = machine.run("java")
-    assert (said.returncode, said.stdout) == (1, ""), readable(said)
-    for advice in (
-        "apt-get install -y openjdk-17-jre-headless",
-        "dnf install",
-        "brew install openjdk@17",
-        "sdk install",
-        "JAVA_HOME",
-    ):
-        assert advice in said.stderr
+    said = refused(machine, "apt-get install -y openjdk-17-jre-headless")
+    assert [
+        advice for advice in ("dnf install", "brew install openjdk@17", "sdk install", "JAVA_HOME") if advice not in said
+    ] == []
 
 
 def test_root_gets_java_installed(machine: Machine) -> None:
@@ -147,18 +127,13 @@ def test_nothing_is_installed_where_a_java_is_there(machine: Machine) -> None:
 def test_what_apt_refuses_is_shown_with_the_advice(machine: Machine) -> None:
     machine.become_root()
     machine.apt_get()
-    said = machine.run("java")
-    assert (said.returncode, said.stdout) == (1, ""), readable(said)
-    assert "E: Unable to locate package openjdk-21-jre-headless" in said.stderr
-    assert ADVICE in said.stderr
+    assert "E: Unable to locate package openjdk-21-jre-headless" in refused(machine)
 
 
 def test_an_installation_that_brings_no_java_is_no_success(machine: Machine) -> None:
     machine.become_root()
     machine.apt_get("openjdk-17-jre-headless", installs="true")
-    said = machine.run("java")
-    assert (said.returncode, said.stdout) == (1, ""), readable(said)
-    assert ADVICE in said.stderr
+    refused(machine)
 
 
 def test_sudo_is_used_where_it_asks_for_no_password(machine: Machine) -> None:
@@ -177,10 +152,8 @@ def test_without_the_right_to_install_nothing_is_tried(machine: Machine, sudo: s
     if sudo:
         machine.command("sudo", sudo)
     machine.apt_get("openjdk-17-jre-headless")
-    said = machine.run("java")
-    assert (said.returncode, said.stdout) == (1, ""), readable(said)
+    assert "password is required" not in refused(machine)
     assert machine.asked == []
-    assert "password is required" not in said.stderr
 
 
 def test_an_update_that_fails_does_not_stop_the_installation(machine: Machine) -> None:

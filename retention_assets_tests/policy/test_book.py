@@ -128,13 +128,6 @@ def test_the_loaded_entries_come_in_their_order_and_then_those_of_the_book_alone
     ]  # fmt: skip
 
 
-def test_entries_do_not_speak_for_each_other() -> None:
-    book = [stored(policy("a"), system=False), stored(policy("b"), system=False), stored(policy("c"))]
-    files = [policy("a", "60d", force_overwrite=True), policy("b", "60d"), policy("c", "60d")]
-    decisions = compare(book, [as_loaded(item) for item in files])
-    assert [decision.outcome for decision in decisions] == ["WRITTEN", "DRIFTED", "WRITTEN"]
-
-
 def test_of_several_versions_the_newest_counts() -> None:
     versions = [stored(NEW, version=2), stored(OLD, version=10, system=False), stored(NEW, version=9)]
     (decision,) = compare(versions, [as_loaded(NEW)])

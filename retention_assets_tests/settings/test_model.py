@@ -86,13 +86,6 @@ def test_the_keys_of_a_store_that_are_left_out_have_datahubs_own_values(tmp_path
     assert (meta.url, meta.table, meta.current_counts) == (f"sqlite:///{tmp_path}/m.db", "metadata_aspect_v2", False)
 
 
-def test_a_store_is_found_by_its_name(tmp_path: Path) -> None:
-    settings = read(tmp_path, WHOLE)
-    assert (settings.kind_of("ods"), settings.kind_of("lake"), settings.kind_of("nowhere")) == ("records", "files", None)
-    assert settings.store("meta") is settings.stores[4]
-    assert settings.store("nowhere") is None
-
-
 def test_the_shipped_file_says_what_no_file_says_and_adds_the_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line in the shipped file that shows a default would lie if the two could differ."""
     text = (ROOT / "retention.yaml").read_text()

@@ -8,6 +8,12 @@ from sqlalchemy import Connection, text
 from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase
 
+# Whatever a text may hold that could be taken for the end of it, for nothing, or for another text.
+TEXTS = (
+    "", "null", "NULL", '"', '"a"', 'a"b', "\\", "\\N", "\\n", "\\.", "a\tb", "a\nb", "a\rb", "a\r\nb", "a\\\tb", "ends in \\", ",",
+    "a,b", "[0,1]", ",0]", "\x0b", "\x1f", "\u2028", "ü €", "  ", "5", "a'b",
+)  # fmt: skip
+
 
 @pytest.fixture
 def database(store_url: str) -> Iterator[ForeignDatabase]:

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 from sqlalchemy import Connection, select, text
@@ -105,30 +104,6 @@ def test_a_deadlock_is_tried_again(database: ForeignDatabase) -> None:
             done.result()
     assert sum(tries) == 3
     assert len({value for _, value in _rows(database)[:2]}) == 1
-
-
-def test_a_serialization_failure_is_tried_again(server: str, tmp_path: Path) -> None:
-    """Under REPEATABLE READ, PostgreSQL refuses to change a row that somebody changed since the snapshot."""
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("DROP TABLE IF EXISTS counted")
-        connection.execute("CREATE TABLE counted (k int PRIMARY KEY, n int)")
-        connection.execute("INSERT INTO counted VALUES (1, 0)")
-    database, tries = ForeignDatabase(Url(server), "s"), list[int]()
-
-    def work(connection: Connection) -> None:
-        tries.append(1)
-        connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
-        seen = connection.execute(text("SELECT n FROM counted")).scalar() or 0
-        if len(tries) == 1:
-            with psycopg.connect(server, autocommit=True) as other:
-                other.execute("UPDATE counted SET n = 41")
-        connection.execute(text("UPDATE counted SET n = :n"), {"n": seen + 1})
-
-    database.write(work)
-    with database.reading() as reader:
-        assert reader.execute(text("SELECT n FROM counted")).scalar() == 42
-    assert len(tries) == 2
-    database.close()
 
 
 def test_a_lost_connection_is_made_anew(database: ForeignDatabase) -> None:

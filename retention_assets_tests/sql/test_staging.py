@@ -6,28 +6,9 @@ from sqlalchemy import BigInteger, Column, MetaData, Table, Text, select
 
 from retention_assets.sql.engines import ledger_engine
 from retention_assets.sql.staging import append_rows
+from retention_assets_tests.sql.conftest import TEXTS
 
 NOTES = Table("notes", MetaData(), Column("id", BigInteger), Column("note", Text), Column("bytes", BigInteger))
-TEXTS = [
-    "",
-    "\\",
-    "\\N",
-    "\\n",
-    "\\.",
-    "a\tb",
-    "a\nb",
-    "a\rb",
-    "a\r\nb",
-    "a\\\tb",
-    "ends in \\",
-    ",",
-    '"a"',
-    "NULL",
-    "\x0b",
-    "\u2028",
-    "ü €",
-    "5",
-]
 
 
 def test_rows_are_appended_as_they_are(url: str) -> None:

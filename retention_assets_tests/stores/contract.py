@@ -105,14 +105,11 @@ class Contract:
         assert isinstance(store, Store)
         assert {dataset.partition("/")[0] for dataset in environment.datasets} == {store.name}
 
-    def test_a_store_that_travelled_answers_the_same(self, environment: Environment) -> None:
+    def test_a_store_that_is_open_travels_and_answers_the_same(self, environment: Environment) -> None:
         store = environment.store()
+        answers = (store.name, store.capabilities, store.datasets())
         travelled: Store = pickle.loads(pickle.dumps(store))
-        assert (travelled.name, travelled.capabilities, travelled.datasets()) == (
-            store.name,
-            store.capabilities,
-            store.datasets(),
-        )
+        assert (travelled.name, travelled.capabilities, travelled.datasets()) == answers
         assert travelled.read(environment.datasets).equals(store.read(environment.datasets))
 
     def test_every_dataset_is_found_and_read_as_it_was_written(self, environment: Environment, ids: dict[str, str]) -> None:

@@ -128,16 +128,6 @@ def test_what_a_rollback_made_newer_is_spared_at_the_door(datahub: DataHub, tabl
     assert datahub.statuses(STATUS) == {f"{URN}@1": "SPARED"}
 
 
-@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_what_is_no_urn_is_refused_and_keeps_no_other_from_being_swept(datahub: DataHub, table: Table) -> None:
-    table.chain("no urn", "status", {0: 1, 1: 50, 2: 40})
-    table.chain(URN, "status", {0: 1, 1: 50, 2: 40})
-    datahub.marks(MARKED)
-    datahub.sweeps(DUE)
-    assert table.versions("no urn", "status") == {0, 1, 2}
-    assert table.versions(URN, "status") == {0, 2}
-
-
 # The policy book knows no database of a store: each case has one of them.
 @pytest.mark.parametrize(
     ("store_url", "more", "settings", "left"),

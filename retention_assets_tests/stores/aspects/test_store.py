@@ -14,9 +14,8 @@ from retention_assets.outcomes import Outcome
 from retention_assets.settings.model import Settings
 from retention_assets.stores.aspects import store as aspects
 from retention_assets.stores.aspects.delete import VersionDeletion
-from retention_assets.stores.aspects.rows import RowNote, WantedRow, dataset_of, key_of, row_of
+from retention_assets.stores.aspects.rows import RowNote, WantedRow, row_of
 from retention_assets.stores.aspects.settings import AspectsSettings
-from retention_assets.stores.concurrency import equal_parts
 from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
@@ -259,21 +258,6 @@ def test_a_store_may_be_where_a_ledger_may_not(tmp_path: Path) -> None:
         Settings.model_validate({"ledger": "mariadb://me@host/db"})
     with pytest.raises(ValidationError, match="not supported"):
         AspectsSettings.model_validate({**given, "url": "oracle://me@host/db"})
-
-
-@pytest.mark.parametrize(
-    ("items", "parts", "sizes"), [(500, 8, [63] * 4 + [62] * 4), (3, 8, [1, 1, 1]), (0, 8, []), (10, 1, [10]), (16, 8, [2] * 8)]
-)
-def test_parts_are_equal_and_hold_everything_once_and_in_order(items: int, parts: int, sizes: list[int]) -> None:
-    found = equal_parts(range(items), parts)
-    assert [len(part) for part in found] == sizes
-    assert [one for part in found for one in part] == list(range(items))
-
-
-def test_names_are_read_back_as_they_were_written() -> None:
-    assert key_of(STORE, dataset_of(STORE, "dataset", "a.b")) == ("dataset", "a.b")
-    assert row_of(f"{URN}@17", "dataset") == (URN, 17)
-    assert row_of("urn:li:dataset:@@@3@0", "dataset") == ("urn:li:dataset:@@@3", 0)
 
 
 @pytest.mark.parametrize(

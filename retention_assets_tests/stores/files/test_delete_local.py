@@ -110,11 +110,6 @@ def test_a_root_that_empties_while_it_is_swept_says_nothing_either(lake: LocalFi
             ask(("a", "T1"))
 
 
-def test_folders_above_stay_and_the_folder_itself_goes(lake: LocalFiles) -> None:
-    swept(lake.store(), "lake/a", "T1", "T2", "T10")
-    assert [path.name for path in (lake.root / "data").rglob("*")] == ["a"]
-
-
 def test_an_empty_folder_is_deleted_and_frees_nothing(lake: LocalFiles) -> None:
     for path in sorted((lake.root / "data/a/T1").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()

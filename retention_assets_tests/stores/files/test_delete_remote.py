@@ -52,11 +52,6 @@ def test_a_file_system_that_does_not_say_the_truth_is_not_believed(
         MemoryFileSystem().rm("/quiet", recursive=True)
 
 
-def test_on_another_file_system_an_empty_root_says_nothing_either(lake: LocalFiles) -> None:
-    store = FilesStore(lake.settings.model_copy(update={"data": "memory://nowhere/{dataset}/{transaction}"}))
-    assert "memory://nowhere is empty" in refusal(store, "lake/a", "T1")
-
-
 def test_without_its_bucket_nothing_is_taken_for_gone(s3: S3, tmp_path: Path) -> None:
     filled(LocalFiles(tmp_path))
     settings = FilesSettings.model_validate(

@@ -64,12 +64,6 @@ def test_any_other_name_is_a_folder_like_all(environment: Files, name: str) -> N
     assert environment.everything() == before
 
 
-def test_a_neighbour_with_a_longer_name_stays(environment: Files) -> None:
-    before = environment.owned("lake/a", "T10")
-    assert [one.outcome for one in swept(environment.store(), "lake/a", "T1")] == [Outcome.DELETED]
-    assert environment.owned("lake/a", "T10") == before != set()
-
-
 @pytest.mark.parametrize("name", ["d [v]", "d*", "..", "a//b", "a\\b"])
 def test_a_dataset_that_can_have_no_folder_is_refused_when_it_is_read(environment: Files, name: str) -> None:
     """What can never be deleted would be marked and fail for ever. The others go on."""

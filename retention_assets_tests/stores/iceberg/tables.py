@@ -159,6 +159,12 @@ def replace(table: Table, *values: int) -> int:
     return change(table, [written(table, *values)], files_of(table))
 
 
+def replaced(warehouse: Warehouse, times: int) -> tuple[Table, list[int]]:
+    """A table whose whole content was replaced so often, and its snapshots."""
+    table = warehouse.table()
+    return table, [replace(table, number) for number in range(1, times + 1)]
+
+
 def live(table: Table, snapshot: Snapshot) -> set[str]:
     """The data and delete files that a snapshot holds, by PyIceberg's own reading."""
     return {

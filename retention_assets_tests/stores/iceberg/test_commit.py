@@ -25,6 +25,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     reachable,
     reaches,
     replace,
+    replaced,
     written,
 )
 
@@ -89,8 +90,7 @@ def test_what_is_committed_between_the_commit_and_the_deleting_is_kept(
 def test_a_ref_made_on_a_planned_snapshot_before_the_commit_spares_it(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    table = warehouse.table()
-    one, two, _ = replace(table, 1), replace(table, 2), replace(table, 3)
+    table, (one, two, _) = replaced(warehouse, 3)
     made = {"branch": lambda: warehouse.load().manage_snapshots().create_branch(one, "new").commit(),
             "tag": lambda: warehouse.load().manage_snapshots().create_tag(one, "new").commit()}  # fmt: skip
     meddle(monkeypatch, before(made[kind]))
@@ -131,8 +131,7 @@ def test_a_ref_that_a_server_dropped_with_its_snapshot_keeps_the_files(
 def test_snapshots_that_somebody_else_expired_first_are_cleaned_up_after(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = warehouse.table()
-    one, two, _ = replace(table, 1), replace(table, 2), replace(table, 3)
+    table, (one, two, _) = replaced(warehouse, 3)
     meddle(monkeypatch, before(lambda: warehouse.load().maintenance.expire_snapshots().by_ids([one]).commit()))
     assert outcomes(sweep(store, one, two)) == {one: Outcome.DELETED, two: Outcome.DELETED}
     assert warehouse.files().keys() == reachable(table)
@@ -179,8 +178,7 @@ ANSWERS: dict[Callable[..., Any], str | None] = {
 def test_whatever_is_answered_to_a_commit_the_table_tells_whether_it_was_made(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Any], error: str | None
 ) -> None:
-    table = warehouse.table()
-    one, two = replace(table, 1), replace(table, 2)
+    table, (one, two) = replaced(warehouse, 2)
     there = warehouse.files()
     meddle(monkeypatch, lambda commit: answer(commit, table))
     [result] = sweep(store, one).values()
@@ -197,8 +195,7 @@ def test_whatever_is_answered_to_a_commit_the_table_tells_whether_it_was_made(
 def test_a_table_that_others_change_all_the_time_is_left_for_later(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
     meddle(monkeypatch, before(lambda: append(warehouse.load(), 3)), times=100)
     [result] = sweep(store, one).values()
     assert result.outcome is Outcome.FAILED
@@ -219,8 +216,7 @@ def given_away(table: Table) -> None:
 def test_a_name_that_goes_to_another_table_during_a_sweep_loses_nothing(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
 
     def gives_away(commit: Callable[[], Any]) -> Any:
         if how == "a conflict":
@@ -244,8 +240,7 @@ def test_a_name_that_goes_to_another_table_during_a_sweep_loses_nothing(
 def test_a_second_name_that_comes_during_a_sweep_stops_it(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
     earlier = table.metadata_location
 
     def registers(commit: Callable[[], Any]) -> Any:

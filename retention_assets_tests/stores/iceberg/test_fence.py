@@ -7,12 +7,12 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg.delete import ExactFileIO, LiteralFileIO, is_literal
+from retention_assets.stores.iceberg.delete import ExactFileIO, is_literal
 from retention_assets.stores.iceberg.fence import TableFence, file_identity
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, snapshots, sweep
-from retention_assets_tests.stores.iceberg.tables import Warehouse, append, place, reachable, reaches, replace, rows, written
+from retention_assets_tests.stores.iceberg.tables import Warehouse, place, reachable, reaches, replace, replaced, rows, written
 
 
 def test_files_from_elsewhere_are_left_and_said_so(warehouse: Warehouse, store: IcebergStore, tmp_path: Path) -> None:
@@ -102,8 +102,7 @@ def test_a_table_in_a_folder_of_any_name_is_read_and_swept_to_the_end(tmp_path: 
     with Warehouse(tmp_path, name, f"{scheme}{tmp_path}/{name}", **EXACT) as warehouse:
         # As it is used: nothing is said of how files are reached.
         warehouse.properties.pop("py-io-impl")
-        table = warehouse.table()
-        one, two = replace(table, 1), replace(table, 2)
+        table, (one, two) = replaced(warehouse, 2)
         store = warehouse.store()
         log = sound_log(store.read([DATASET]))
         assert log.transactions["transaction"].to_pylist() == [str(one), str(two)]
@@ -136,8 +135,7 @@ def test_a_table_in_a_bucket_below_a_key_of_any_name_is_swept_to_the_end(tmp_pat
 
 def test_where_a_location_leads_to_another_file_it_is_left_and_counted(tmp_path: Path) -> None:
     with Warehouse(tmp_path, "a#b", f"{tmp_path}/a#b", **EXACT) as warehouse:
-        table = warehouse.table()
-        one, _ = replace(table, 1), replace(table, 2)
+        table, (one, _) = replaced(warehouse, 2)
         # Somebody wants files reached in PyIceberg's way, which cuts a URI there; a plain path it does not.
         said = f"{PyArrowFileIO.__module__}.{PyArrowFileIO.__qualname__}"
         warehouse.properties["py-io-impl"] = said
@@ -153,28 +151,3 @@ def test_what_pyiceberg_cuts_is_only_reached_by_what_does_not() -> None:
     exact, plain = ExactFileIO({}), PyArrowFileIO({})
     assert [is_literal(exact, one) for one in ("file:///a#b", "s3://a/b?c", "/a#b", "file:///a")] == [True] * 4
     assert [is_literal(plain, one) for one in ("file:///a#b", "s3://a/b?c", "file:///a")] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("location", "path"),
-    [
-        ("s3://bucket/a/#1/b?c", "bucket/a/#1/b?c"),
-        ("s3://bucket/a?c#d", "bucket/a?c#d"),
-        ("file:///a/#1", "/a/#1"),
-        ("file:/a#1", "/a#1"),
-        ("/a/#1/../b", "/a/b"),
-        ("s3://bucket/a/b", "bucket/a/b"),
-    ],
-)
-def test_a_location_is_a_path_to_its_last_character(location: str, path: str) -> None:
-    assert LiteralFileIO.parse_location(location)[2] == path
-
-
-def test_appending_once_more_is_read_by_the_store(tmp_path: Path) -> None:
-    with Warehouse(tmp_path, "x#y", **EXACT) as warehouse:
-        table = warehouse.table()
-        made = [append(table, number) for number in range(3)]
-        store = warehouse.store()
-        assert set(store.tokens([DATASET]).values()) == {table.refresh().metadata_location}
-        assert [one.bytes for one in store.prepare(DATASET, [str(made[0])])] != [None]
-        store.close()

@@ -24,7 +24,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     entry_of,
     head,
     live,
-    replace,
+    replaced,
     write_counts,
     written,
 )
@@ -47,8 +47,7 @@ SPOILS: dict[str, Callable[[Path], object]] = {
 def test_what_remains_and_cant_be_read_lets_nothing_be_deleted(
     warehouse: Warehouse, store: IcebergStore, spoil: Callable[[Path], object], what: str
 ) -> None:
-    table = warehouse.table()
-    one, two, three = replace(table, 1), replace(table, 2), replace(table, 3)
+    table, (one, two, three) = replaced(warehouse, 3)
     spoil(own_metadata(table, two, what))
     there = warehouse.files()
     [result] = sweep(store, one).values()
@@ -62,8 +61,7 @@ def test_what_remains_and_cant_be_read_lets_nothing_be_deleted(
 def test_what_goes_and_cant_be_read_is_reported_and_skipped(
     warehouse: Warehouse, store: IcebergStore, spoil: Callable[[Path], object], what: str
 ) -> None:
-    table = warehouse.table()
-    one, two, three = replace(table, 1), replace(table, 2), replace(table, 3)
+    table, (one, two, three) = replaced(warehouse, 3)
     unknown = live(table, table.metadata.snapshots[0])
     file = own_metadata(table, one, what)
     spoil(file)

@@ -28,6 +28,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     place,
     reachable,
     replace,
+    replaced,
 )
 
 
@@ -333,8 +334,7 @@ def test_a_table_with_two_names_in_the_catalog_loses_nothing_by_either(
     warehouse: Warehouse, store: IcebergStore, dataset: str
 ) -> None:
     warehouse.catalog.create_namespace("db.a")
-    table = warehouse.table()
-    one, two = replace(table, 1), replace(table, 2)
+    table, (one, two) = replaced(warehouse, 2)
     registered_again(table, "db.a.copy")
     copy = warehouse.load("a.copy")
     replace(copy, 4)
@@ -359,8 +359,7 @@ def test_a_table_is_swept_again_once_its_second_name_is_dropped(warehouse: Wareh
 
 
 def test_a_table_whose_name_was_changed_and_given_away_shares_its_folder(warehouse: Warehouse, store: IcebergStore) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    _, (one, _) = replaced(warehouse, 2)
     warehouse.catalog.rename_table("db.t", "db.before")
     warehouse.table()
     assert failed_for(sweep(store, one, dataset="ice/db.before"), "ice/db.t is another table in the same folder")
@@ -437,8 +436,7 @@ def test_a_twin_whose_metadata_is_beside_is_found_whatever_else_is_known(
 def test_a_twin_that_is_registered_before_the_last_look_is_seen(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
     targets = planned(store, one)
     files, commit = own_files(table, one), SqlCatalog.commit_table
 
@@ -470,8 +468,7 @@ def test_a_twin_that_was_made_another_table_after_it_was_read_is_none(warehouse:
 def test_a_catalog_that_goes_away_before_twins_are_looked_for_fails_the_targets(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    _, (one, _) = replaced(warehouse, 2)
     targets = planned(store, one)
 
     def loads_a_last_time(catalog: SqlCatalog, *asked: Any) -> Table:

@@ -30,6 +30,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     reachable,
     reaches,
     replace,
+    replaced,
     write_counts,
     written,
 )
@@ -214,8 +215,7 @@ def test_statistics_of_several_snapshots_are_one_file_however_they_are_spelled(
 def test_snapshots_with_one_manifest_list_free_its_files_with_the_last_of_them_and_once(
     warehouse: Warehouse, store: IcebergStore
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
     first = table.metadata.snapshots[0]
     # As a table that was rolled back by writing its snapshots anew.
     number = len(table.metadata.snapshots) + 1

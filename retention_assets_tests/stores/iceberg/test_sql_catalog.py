@@ -21,7 +21,7 @@ from retention_assets.stores.iceberg.fence import file_identity
 from retention_assets.stores.iceberg.manifests import ParsedFiles
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, own_metadata, planned, sweep, swept
-from retention_assets_tests.stores.iceberg.tables import SCHEMA, Warehouse, replace
+from retention_assets_tests.stores.iceberg.tables import SCHEMA, Warehouse, replaced
 
 
 @contextmanager
@@ -42,8 +42,7 @@ def statements(store: IcebergStore) -> Iterator[list[tuple[str, bool]]]:
 def asked_by_a_sweep(folder: Path, tables: int) -> tuple[int, int]:
     folder.mkdir()
     with Warehouse(folder) as warehouse:
-        table = warehouse.table()
-        one, two, _ = replace(table, 1), replace(table, 2), replace(table, 3)
+        _, (one, two, _) = replaced(warehouse, 3)
         for number in range(tables):
             warehouse.table(f"other{number}")
         store = warehouse.store()
@@ -183,8 +182,7 @@ def test_metadata_that_is_written_anew_in_its_place_is_read_anew(warehouse: Ware
 def test_what_is_damaged_after_the_plan_deletes_nothing(
     warehouse: Warehouse, store: IcebergStore, what: str, damage: Callable[[bytes], bytes]
 ) -> None:
-    table = warehouse.table()
-    one, two = replace(table, 1), replace(table, 2)
+    table, (one, two) = replaced(warehouse, 2)
     targets = planned(store, one)
     file = own_metadata(table, two, what)
     file.write_bytes(damage(file.read_bytes()))
@@ -196,8 +194,7 @@ def test_what_is_damaged_after_the_plan_deletes_nothing(
 def test_a_sweep_parses_nothing_that_its_plan_has_parsed(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    _, (one, _) = replaced(warehouse, 2)
     targets = planned(store, one)
     parse, parsed = manifests._blocks, list[int]()
 

@@ -1,6 +1,5 @@
 """The catalog of an Iceberg store: which tables there are, their tokens, and what cannot be read of it."""
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, swept
-from retention_assets_tests.stores.iceberg.tables import SCHEMA, Warehouse, append, place, replace
+from retention_assets_tests.stores.iceberg.tables import SCHEMA, Warehouse, append, place, replaced
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda file: file.write_text("{"), lambda file: file.write_text("{}")])
@@ -141,14 +140,6 @@ def test_the_catalog_may_have_a_name_of_its_own(warehouse: Warehouse) -> None:
     renamed.close()
 
 
-def test_a_store_that_is_open_travels_without_its_connection(warehouse: Warehouse, store: IcebergStore) -> None:
-    warehouse.table()
-    assert store.datasets() == [DATASET]
-    travelled: IcebergStore = pickle.loads(pickle.dumps(store))
-    assert travelled.datasets() == [DATASET]
-    travelled.close()
-
-
 NOTES = (
     ("no JSON", "{", Outcome.FAILED),
     ("no note", "{}", Outcome.FAILED),
@@ -169,8 +160,7 @@ def test_a_note_that_does_not_fit_deletes_nothing(
 
 
 def test_a_note_outlives_the_table_it_was_made_for(warehouse: Warehouse, store: IcebergStore) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    _, (one, _) = replaced(warehouse, 2)
     [prepared] = store.prepare(DATASET, [str(one)])
     warehouse.catalog.drop_table("db.t")
     append(warehouse.table(), 3)

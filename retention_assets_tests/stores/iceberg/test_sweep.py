@@ -23,7 +23,7 @@ from retention_assets_tests.stores.iceberg.tables import (
     content,
     live,
     reachable,
-    replace,
+    replaced,
     undeletable,
 )
 
@@ -54,8 +54,7 @@ def test_a_table_that_forbids_it_is_left_alone(warehouse: Warehouse, store: Iceb
 
 
 def test_a_file_that_cant_be_deleted_keeps_the_way_to_it(warehouse: Warehouse, store: IcebergStore) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
     [stuck] = live(table, table.metadata.snapshots[0])
     [prepared] = store.prepare(DATASET, [str(one)])
     with undeletable(stuck):
@@ -131,8 +130,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
 
 
 def test_a_file_that_was_gone_before_frees_nothing(warehouse: Warehouse, store: IcebergStore) -> None:
-    table = warehouse.table()
-    one, _ = replace(table, 1), replace(table, 2)
+    table, (one, _) = replaced(warehouse, 2)
     [gone] = live(table, table.metadata.snapshots[0])
     Path(gone).unlink()
     there = warehouse.files()

@@ -171,24 +171,6 @@ def attributes(warehouse: Warehouse) -> dict[str, str]:
     return {name: value for name, value in pairs if name.startswith("history.expire.")}
 
 
-def test_only_what_a_branch_says_otherwise_has_an_attribute_of_its_own(warehouse: Warehouse) -> None:
-    table = warehouse.table(**{MIN_SNAPSHOTS: "3"})
-    one = append(table, 1)
-    with table.manage_snapshots() as refs:
-        refs.create_branch(one, "plain").create_branch(one, "aged", max_snapshot_age_ms=7)
-        refs.create_branch(one, "feature/a.b", max_snapshot_age_ms=8, min_snapshots_to_keep=2)
-        refs.create_branch(one, "ends", max_ref_age_ms=9).create_tag(one, "v1", max_ref_age_ms=9)
-    assert attributes(warehouse) == {
-        MAX_AGE: str(5 * DAY),
-        MIN_SNAPSHOTS: "3",
-        "history.expire.branch.aged.max-snapshot-age-ms": "7",
-        "history.expire.branch.feature/a.b.max-snapshot-age-ms": "8",
-        "history.expire.branch.feature/a.b.min-snapshots-to-keep": "2",
-        "history.expire.branch.ends.max-ref-age-ms": "9",
-        "history.expire.tag.v1.max-ref-age-ms": "9",
-    }
-
-
 def test_a_property_in_the_name_of_a_branch_is_not_taken_for_its_ref(warehouse: Warehouse) -> None:
     append(warehouse.table(**{"history.expire.branch.main.max-snapshot-age-ms": "1"}), 1)
     assert attributes(warehouse) == {MAX_AGE: str(5 * DAY), MIN_SNAPSHOTS: "1"}
@@ -199,29 +181,3 @@ def test_a_table_whose_number_cannot_be_read_keeps_everything(warehouse: Warehou
     snapshots = {append(table, number) for number in range(3)}
     found = judged(read(warehouse))
     assert found == dict.fromkeys(snapshots, ("keep", ["NO_OWN_RETENTION"]))
-
-
-def test_a_branch_or_tag_whose_own_age_is_over_protects_until_it_is_dropped(warehouse: Warehouse) -> None:
-    table = warehouse.table(**{MAX_AGE: "1"})
-    made: list[Snapshot] = []
-    for number in range(1, 5):
-        made.append(snapshot(number, made[-1] if made else None, NOW_MS - 9 * DAY + number))
-    refs = (
-        ref("main", made[3]),
-        ref("dev", made[0], max_ref_age_ms=DAY),
-        ref("over", made[1], SnapshotRefType.TAG, max_ref_age_ms=DAY),
-        ref("alive", made[2], SnapshotRefType.TAG, max_ref_age_ms=10 * DAY),
-    )
-    table._do_commit((*(AddSnapshotUpdate(snapshot=one) for one in made), *refs), ())
-    assert judged(read(warehouse)) == {
-        1: ("keep", ["WITHIN_TRANSACTIONS"]),
-        2: ("spare", ["TAG"]),
-        3: ("spare", ["TAG"]),
-        4: ("keep", ["WITHIN_TRANSACTIONS"]),
-    }
-    assert judged(read(warehouse), DROPS) == {
-        1: ("mark", ["SELECTED", "EXPIRED_REF"]),
-        2: ("mark", ["SELECTED", "EXPIRED_REF"]),
-        3: ("spare", ["TAG"]),
-        4: ("keep", ["WITHIN_TRANSACTIONS"]),
-    }

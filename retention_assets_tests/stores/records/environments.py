@@ -7,24 +7,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    DateTime,
-    Engine,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    delete,
-    insert,
-    make_url,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import TypeEngine
@@ -42,7 +25,7 @@ TOLD_TO = "told to fail"
 
 
 @contextmanager
-def refusing(engine: Engine, table: str, condition: str) -> Iterator[None]:
+def refusing(engine: sa.Engine, table: str, condition: str) -> Iterator[None]:
     """While open, the database raises where a row is deleted for which a condition about OLD is true."""
     made = {
         "sqlite": [
@@ -60,12 +43,12 @@ def refusing(engine: Engine, table: str, condition: str) -> Iterator[None]:
     }[engine.dialect.name]
     with engine.begin() as connection:
         for statement in made:
-            connection.execute(text(statement.replace(":", r"\:")))
+            connection.execute(sa.text(statement.replace(":", r"\:")))
     try:
         yield
     finally:
         with engine.begin() as connection:
-            connection.execute(text(f"DROP TRIGGER broken{f' ON {table}' if engine.dialect.name == 'postgresql' else ''}"))
+            connection.execute(sa.text(f"DROP TRIGGER broken{f' ON {table}' if engine.dialect.name == 'postgresql' else ''}"))
 
 
 @dataclass
@@ -76,7 +59,7 @@ class Units:
     root: str = "unit_of_work"
     children: tuple[str, ...] = ("summary", "process_object")
     store_name: str = "ods"
-    key: TypeEngine[Any] = field(default_factory=lambda: String(60))
+    key: TypeEngine[Any] = field(default_factory=lambda: sa.String(60))
     # Of the children; that of the root if none.
     child_key: TypeEngine[Any] | None = None
     ttl: dict[str, Any] | None = None
@@ -85,33 +68,33 @@ class Units:
     pooled: bool = False
 
     def __post_init__(self) -> None:
-        parsed = make_url(self.url)
+        parsed = sa.make_url(self.url)
         self.dialect = parsed.get_backend_name()
         pool = QueuePool if self.pooled and self.dialect != "sqlite" else NullPool
-        self.engine: Engine = create_engine(parsed.set(drivername=DRIVERS[self.dialect]), poolclass=pool)
+        self.engine: sa.Engine = sa.create_engine(parsed.set(drivername=DRIVERS[self.dialect]), poolclass=pool)
         times: dict[str, TypeEngine[Any]] = {
-            "postgresql": DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": Text(),
+            "postgresql": sa.DateTime(timezone=True), "mysql": mysql.DATETIME(fsp=6), "sqlite": sa.Text(),
         }  # fmt: skip
-        made = MetaData()
-        columns: list[Column[Any]] = [Column(name, times[self.dialect]) for name in TIMES]
+        made = sa.MetaData()
+        columns: list[sa.Column[Any]] = [sa.Column(name, times[self.dialect]) for name in TIMES]
         self.tables = {
-            self.root: Table(
+            self.root: sa.Table(
                 self.root,
                 made,
-                Column("id", self.key, primary_key=True, autoincrement=False),
+                sa.Column("id", self.key, primary_key=True, autoincrement=False),
                 *columns,
-                Column("kind", String(40)),
+                sa.Column("kind", sa.String(40)),
             )
         }
         for name in self.children:
-            owner = Column("unit", self.child_key or self.key, nullable=False)
-            own: list[Column[Any]] = [
-                Column("n", Integer, primary_key=True),
+            owner = sa.Column("unit", self.child_key or self.key, nullable=False)
+            own: list[sa.Column[Any]] = [
+                sa.Column("n", sa.Integer, primary_key=True),
                 owner,
-                Column("content", String(40)),
-                Column("expires", times[self.dialect]),
+                sa.Column("content", sa.String(40)),
+                sa.Column("expires", times[self.dialect]),
             ]
-            self.tables[name] = Table(name, made, *own, *([Index(f"ix_{name}", owner)] if self.indexed else []))
+            self.tables[name] = sa.Table(name, made, *own, *([sa.Index(f"ix_{name}", owner)] if self.indexed else []))
         made.create_all(self.engine)
         self._rows = 0
 
@@ -120,14 +103,14 @@ class Units:
         times = {"opened": opened, "closed": closed, **{name: others.get(name) for name in ("archived", "expires")}}
         with self.engine.begin() as connection:
             row = {**{name: self.at(time) for name, time in times.items()}, "kind": others.get("kind")}
-            connection.execute(insert(self.tables[self.root]), [{"id": unit, **row} for unit in units])
+            connection.execute(sa.insert(self.tables[self.root]), [{"id": unit, **row} for unit in units])
             for name in self.children:
                 rows = []
                 for unit in units:
                     for part in ("first", "second"):
                         self._rows += 1
                         rows.append({"n": self._rows, "unit": unit, "content": part, "expires": row["expires"]})
-                connection.execute(insert(self.tables[name]), rows)
+                connection.execute(sa.insert(self.tables[name]), rows)
         return self
 
     def at(self, time: str | None) -> Any:
@@ -141,20 +124,20 @@ class Units:
         table = self.tables[self.root]
         written = {name: self.at(value) if name in TIMES else value for name, value in values.items()}
         with self.engine.begin() as connection:
-            connection.execute(update(table).where(table.c.id == unit).values(**written))
+            connection.execute(sa.update(table).where(table.c.id == unit).values(**written))
         return self
 
     def loses(self, table: str, unit: Any) -> "Units":
         found = self.tables[table]
         with self.engine.begin() as connection:
-            connection.execute(delete(found).where((found.c.id if table == self.root else found.c.unit) == unit))
+            connection.execute(sa.delete(found).where((found.c.id if table == self.root else found.c.unit) == unit))
         return self
 
     def there(self, table: str | None = None) -> list[str]:
         found = self.tables[table or self.root]
         column = found.c.id if found.name == self.root else found.c.unit
         with self.engine.connect() as connection:
-            return sorted(str(one) for one in connection.execute(select(column)).scalars())
+            return sorted(str(one) for one in connection.execute(sa.select(column)).scalars())
 
     def whole(self, *units: Any) -> bool:
         twice = sorted(str(unit) for unit in units for _ in range(2))
@@ -165,7 +148,7 @@ class Units:
         with self.engine.connect() as connection:
             for name, table in self.tables.items():
                 mine = (table.c.id if name == self.root else table.c.unit) == unit
-                found |= {_shown(time) for time in connection.execute(select(table.c.expires).where(mine)).scalars()}
+                found |= {_shown(time) for time in connection.execute(sa.select(table.c.expires).where(mine)).scalars()}
         return found
 
     def broken(self, unit: Any, table: str | None = None) -> AbstractContextManager[None]:
@@ -196,7 +179,7 @@ class Units:
     def do(self, *statements: str) -> None:
         with self.engine.begin() as connection:
             for statement in statements:
-                connection.execute(text(statement.replace(":", r"\:")))
+                connection.execute(sa.text(statement.replace(":", r"\:")))
 
     @cached_property
     def opened(self) -> RecordsStore:
@@ -215,7 +198,7 @@ class Units:
             return {
                 f"{name}/{row[1] if name != self.root else row[0]}/{row[0]}": repr(tuple(row)).encode()
                 for name, table in self.tables.items()
-                for row in connection.execute(select(table))
+                for row in connection.execute(sa.select(table))
             }
 
 

@@ -136,15 +136,6 @@ def test_the_next_day_has_a_report_of_its_own_with_its_own_bound_and_configurati
     assert [one.counters["deleted"] for one in (first, second)] == [1, 2]
 
 
-def test_many_small_batches_delete_everything_and_lose_nothing(cycle: Cycle, units: Units) -> None:
-    names = [f"u{number:04}" for number in range(97)]
-    units.has(*names).has("young", closed="2023-01-01")
-    cycle.says(policy(sweep={"batch": 10, "parallelism": 8})).runs(AS_OF)
-    assert units.whole("young")
-    total = cycle.report(AS_OF.date()).total
-    assert (total.counters["to_delete"], total.counters["deleted"], total.unsettled) == (97, 97, 0)
-
-
 def test_a_unit_of_work_that_is_reopened_after_the_plan_is_spared_whole(cycle: Cycle, units: Units) -> None:
     """The plan was made of a log that was sound and true; nobody reads it again, so the deletion itself has to ask."""
     units.has("a", "b", "c")

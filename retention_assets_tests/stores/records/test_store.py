@@ -13,28 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import (
-    CHAR,
-    Boolean,
-    Column,
-    Connection,
-    Date,
-    DateTime,
-    Float,
-    LargeBinary,
-    MetaData,
-    Numeric,
-    String,
-    Table,
-    Text,
-    Time,
-    Uuid,
-    insert,
-    make_url,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import BigInteger, Integer, TypeEngine
 
@@ -76,14 +55,14 @@ def outcomes(units: Units, planned: list[Target], parallelism: int = 4) -> dict[
 
 SOME = [uuid.UUID(int=number) for number in (1, 2**64, 2**127 + 5)]
 KEYS: dict[str, tuple[TypeEngine[Any], list[Any]]] = {
-    "text with anything in it": (String(60), ["plain", 'it\'s "quoted"', "ключ 🗄 %s :x", "back\\slash", "a,b;--"]),
-    "text that only differs in case": (String(60), ["abc", "ABC", "Abc "]),
-    "text without a length": (Text().with_variant(String(60), "mysql", "mariadb"), ["a", "b", "x" * 50]),
+    "text with anything in it": (sa.String(60), ["plain", 'it\'s "quoted"', "ключ 🗄 %s :x", "back\\slash", "a,b;--"]),
+    "text that only differs in case": (sa.String(60), ["abc", "ABC", "Abc "]),
+    "text without a length": (sa.Text().with_variant(sa.String(60), "mysql", "mariadb"), ["a", "b", "x" * 50]),
     "integer": (BigInteger().with_variant(Integer(), "sqlite"), [0, -1, 7, 2**62]),
-    "uuid": (Uuid(), SOME),
-    "uuid as char": (CHAR(36), [str(one) for one in SOME]),
-    "number": (Numeric(20, 0).with_variant(Integer(), "sqlite"), [1, 10**15, -5]),
-    "bytes": (LargeBinary().with_variant(mysql.BINARY(16), "mysql", "mariadb"), [one.bytes for one in SOME]),
+    "uuid": (sa.Uuid(), SOME),
+    "uuid as char": (sa.CHAR(36), [str(one) for one in SOME]),
+    "number": (sa.Numeric(20, 0).with_variant(Integer(), "sqlite"), [1, 10**15, -5]),
+    "bytes": (sa.LargeBinary().with_variant(mysql.BINARY(16), "mysql", "mariadb"), [one.bytes for one in SOME]),
 }
 
 
@@ -119,7 +98,7 @@ def test_texts_that_no_key_can_be_delete_nothing(store_url: str, kind: str) -> N
 
 def test_keys_that_the_database_takes_for_the_same_are_not(store_url: str) -> None:
     """A key that only differs in blanks or case is another unit of work, or it is nobody's."""
-    units = Units(store_url, key=CHAR(8)).has("abc")
+    units = Units(store_url, key=sa.CHAR(8)).has("abc")
     before = units.everything()
     assert set(outcomes(units, [Target("abc ", None), Target("ABC", None)]).values()) == {GONE}
     assert units.everything() == before
@@ -129,11 +108,11 @@ def test_keys_that_the_database_takes_for_the_same_are_not(store_url: str) -> No
 def test_what_the_column_of_a_child_takes_for_the_same_is_still_of_another(store_url: str) -> None:
     """The root tells "abc" from "ABC"; a column of a child that does not must not have it lose the rows of both."""
     strict, loose = {"mysql": ("utf8mb4_bin", "utf8mb4_general_ci"), "sqlite": ("BINARY", "NOCASE")}.get(
-        make_url(store_url).get_backend_name(), (None, None)
+        sa.make_url(store_url).get_backend_name(), (None, None)
     )
     if strict is None:
         pytest.skip("it takes an ICU of its own for a loose comparison in PostgreSQL")
-    units = Units(store_url, key=String(8, collation=strict), child_key=String(8, collation=loose))
+    units = Units(store_url, key=sa.String(8, collation=strict), child_key=sa.String(8, collation=loose))
     units.has("abc", "ABC", "other")
     assert outcomes(units, targets(units, "abc")) == {"abc": DELETED}
     assert units.whole("ABC", "other")
@@ -238,7 +217,7 @@ def test_sqlite_times_that_are_no_instants_refuse_the_dataset(tmp_path: Path, wr
 def test_an_infinite_time_refuses_the_dataset(postgresql: Units) -> None:
     postgresql.has("a")
     with postgresql.engine.begin() as connection:
-        connection.execute(text("UPDATE unit_of_work SET closed = '-infinity'"))
+        connection.execute(sa.text("UPDATE unit_of_work SET closed = '-infinity'"))
     (fault,) = sound_log(postgresql.store().read([postgresql.dataset])).datasets["fault"].to_pylist()
     assert "closed_at of one of its rows is infinite" in fault
 
@@ -285,7 +264,7 @@ def test_a_missing_index_is_told_with_what_makes_it_and_making_it_helps(store_ur
     ]
     with units.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for remark in remarks:
-            connection.execute(text(remark.partition("Make one: ")[2].removesuffix(";")))
+            connection.execute(sa.text(remark.partition("Make one: ")[2].removesuffix(";")))
     assert units.store().warnings() == []
     units.store().close()
 
@@ -367,10 +346,10 @@ def test_children_that_refer_to_each_other_go_in_the_order_of_the_settings(units
     )
     with units.engine.begin() as connection:
         unit = "unit varchar(60) CHARACTER SET utf8mb4" if units.dialect == "mysql" else "unit varchar(60)"
-        connection.execute(text(f"CREATE TABLE detail ({unit}, p integer {reference})"))
+        connection.execute(sa.text(f"CREATE TABLE detail ({unit}, p integer {reference})"))
         other = units.tables["process_object"]
-        for row in connection.execute(select(other.c.unit, other.c.n)).all():
-            connection.execute(text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
+        for row in connection.execute(sa.select(other.c.unit, other.c.n)).all():
+            connection.execute(sa.text("INSERT INTO detail VALUES (:unit, :n)"), {"unit": row.unit, "n": row.n})
     children = [{"table": "detail", "key": "unit"}, *units.settings["children"]]
     store = units.store(children=children)
     assert store.cascades().is_entangled
@@ -403,10 +382,10 @@ def test_a_writer_that_has_a_child_and_waits_for_the_root_gets_it(postgresql: Un
 
     def writer() -> None:
         with postgresql.engine.begin() as connection:
-            connection.execute(text("UPDATE summary SET content = 'new' WHERE unit = 'a'"))
+            connection.execute(sa.text("UPDATE summary SET content = 'new' WHERE unit = 'a'"))
             has_child.set()
             done.wait(0.5)
-            connection.execute(text("UPDATE unit_of_work SET closed = NULL WHERE id = 'a'"))
+            connection.execute(sa.text("UPDATE unit_of_work SET closed = NULL WHERE id = 'a'"))
 
     with ThreadPoolExecutor(1) as threads:
         writing = threads.submit(writer)
@@ -429,7 +408,7 @@ def test_a_unit_of_which_somebody_holds_a_row_of_a_child_fails_alone_and_whole(r
     racing.has(*names)
     planned = targets(racing, *names)
     with racing.engine.connect() as writer, writer.begin() as writing:
-        writer.execute(text("UPDATE summary SET content = 'new' WHERE unit = 'u4'"))
+        writer.execute(sa.text("UPDATE summary SET content = 'new' WHERE unit = 'u4'"))
         found = swept(racing, planned, 1)
         writing.rollback()
     assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == {"u4": LOCKED}
@@ -449,7 +428,7 @@ def test_what_other_parts_of_a_batch_kept_from_being_done_is_done_when_they_are(
     once_more = GuardedDelete._once_more
     broken = racing.broken(fails) if fails else nullcontext()
     with broken, racing.engine.connect() as neighbour, neighbour.begin() as deleting:
-        neighbour.execute(text("UPDATE summary SET content = 'new' WHERE unit IN ('u4', 'u7')"))
+        neighbour.execute(sa.text("UPDATE summary SET content = 'new' WHERE unit IN ('u4', 'u7')"))
 
         def ended(deletion: GuardedDelete[Any, Any], names: Sequence[str]) -> list[SweptTarget]:
             # Parts have threads of their own.
@@ -474,11 +453,11 @@ def test_a_root_row_whose_deletion_waits_for_somebody_fails_alone_and_whole(raci
             " ON DELETE CASCADE)",
             "INSERT INTO invoice VALUES ('a', 0), ('b', 0), ('c', 0)",
         ):
-            connection.execute(text(statement))
+            connection.execute(sa.text(statement))
     store = racing.store(cascades="accepted")
     planned = [Target(one.transaction, one.note) for one in store.prepare(racing.dataset, ["a", "b", "c"])]
     with racing.engine.connect() as writer, writer.begin() as writing:
-        writer.execute(text("UPDATE invoice SET paid = 1 WHERE unit = 'b'"))
+        writer.execute(sa.text("UPDATE invoice SET paid = 1 WHERE unit = 'b'"))
         found = {one.transaction: one for one in store.sweep(racing.dataset, planned, 1)}
         writing.rollback()
     assert {name: one.error for name, one in found.items() if one.outcome is not DELETED} == {"b": LOCKED}
@@ -492,7 +471,7 @@ def test_children_of_a_root_that_came_back_after_the_look_stay(racing: Units, mo
         racing.loses(racing.root, name)
     look = delete.present_of
 
-    def comes_back(connection: Connection, tables: Any, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
+    def comes_back(connection: sa.Connection, tables: Any, ids: Sequence[str], locked: bool = False) -> dict[str, str]:
         found = look(connection, tables, ids, locked)
         # Both looks have been: at the roots that are free, and at those that somebody holds.
         if not locked and "a" not in racing.there():
@@ -518,11 +497,11 @@ def test_writers_go_on_during_a_sweep_and_nothing_of_theirs_is_lost(postgresql: 
         for number in range(60):
             with postgresql.engine.begin() as connection:
                 name = f"new{writer}-{number}"
-                connection.execute(insert(root).values(id=name, opened=datetime(2023, 5, 1, tzinfo=UTC)))
+                connection.execute(sa.insert(root).values(id=name, opened=datetime(2023, 5, 1, tzinfo=UTC)))
                 rows = [{"n": 10**6 + writer * 1000 + number * 2 + part, "unit": name} for part in (0, 1)]
-                connection.execute(insert(summary), rows)
+                connection.execute(sa.insert(summary), rows)
                 touched = live[(writer * 7 + number) % len(live)]
-                connection.execute(update(root).where(root.c.id == touched).values(kind=f"{writer}-{number}"))
+                connection.execute(sa.update(root).where(root.c.id == touched).values(kind=f"{writer}-{number}"))
         return 60
 
     with ThreadPoolExecutor(3) as threads:
@@ -561,16 +540,16 @@ def test_connections_that_go_back_wait_for_locks_as_long_as_before(units: Units)
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        (Boolean(), True, "true"),
-        (Boolean(), False, "false"),
+        (sa.Boolean(), True, "true"),
+        (sa.Boolean(), False, "false"),
         (Integer(), 7, "7"),
-        (Numeric(10, 2), Decimal("1.50"), "1.50"),
-        (Date(), date(2026, 1, 31), "2026-01-31"),
-        (DateTime(timezone=True), datetime(2026, 1, 31, 10, tzinfo=UTC), "2026-01-31T10:00:00Z"),
-        (DateTime(timezone=True), datetime(2026, 1, 31, 10, 0, 0, 5, tzinfo=UTC), "2026-01-31T10:00:00.000005Z"),
-        (Float(53), 1.0, None),
-        (Time(), time(10), None),
-        (DateTime(), datetime(2026, 1, 31, 10), None),  # noqa: DTZ001 - that is what is refused
+        (sa.Numeric(10, 2), Decimal("1.50"), "1.50"),
+        (sa.Date(), date(2026, 1, 31), "2026-01-31"),
+        (sa.DateTime(timezone=True), datetime(2026, 1, 31, 10, tzinfo=UTC), "2026-01-31T10:00:00Z"),
+        (sa.DateTime(timezone=True), datetime(2026, 1, 31, 10, 0, 0, 5, tzinfo=UTC), "2026-01-31T10:00:00.000005Z"),
+        (sa.Float(53), 1.0, None),
+        (sa.Time(), time(10), None),
+        (sa.DateTime(), datetime(2026, 1, 31, 10), None),  # noqa: DTZ001 - that is what is refused
     ],
     ids=str,
 )
@@ -579,13 +558,13 @@ def test_a_column_is_the_text_that_an_attribute_has_in_a_log_or_refused(
 ) -> None:
     if units.dialect == "sqlite" and not isinstance(kind, Integer):
         pytest.skip("it has numbers and texts alone")
-    if units.dialect == "mysql" and isinstance(kind, Boolean | DateTime):
+    if units.dialect == "mysql" and isinstance(kind, sa.Boolean | sa.DateTime):
         pytest.skip("it has numbers for truths, and times without a zone")
-    times = [Column(name, Text() if units.dialect == "sqlite" else DateTime(timezone=True)) for name in ("o", "c")]
-    made = Table("typed", MetaData(), Column("id", Integer, primary_key=True), Column("kind", kind), *times)
+    times = [sa.Column(name, sa.Text() if units.dialect == "sqlite" else sa.DateTime(timezone=True)) for name in ("o", "c")]
+    made = sa.Table("typed", sa.MetaData(), sa.Column("id", Integer, primary_key=True), sa.Column("kind", kind), *times)
     made.create(units.engine)
     with units.engine.begin() as connection:
-        connection.execute(insert(made), [{"id": 1, "kind": value}, {"id": 2, "kind": None}])
+        connection.execute(sa.insert(made), [{"id": 1, "kind": value}, {"id": 2, "kind": None}])
     root = {"table": "typed", "key": "id", "type": "kind", "opened_at": "o", "closed_at": "c"}
     store = units.store(root=root, children=[])
     try:
