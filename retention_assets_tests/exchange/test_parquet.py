@@ -85,14 +85,11 @@ def test_rows_of_a_log_without_an_id_refuse_their_dataset(tmp_path: Path) -> Non
     ("changed", "key", "what"),
     [
         ({"dataset": ...}, "dataset", "is missing"),
-        ({"dataset": pa.array([None] * 5, pa.string())}, "dataset", "is missing"),
         ({"dataset": ["lake/d"] * 4 + [""]}, "dataset", "is missing"),
         ({"byts": [1] * 5}, "byts", "is not a known column"),
         ({"closed_at": pa.array([0] * 5, pa.timestamp("us"))}, "closed_at", "has no zone"),
         ({"closed_at": ["2026-01-01"] * 5}, "closed_at", "has no zone"),
         ({"bytes": ["10"] * 5}, "bytes", "has the wrong type"),
-        ({"bytes": [0.5] * 5}, "bytes", "has the wrong type"),
-        ({"transaction": [[1]] * 5}, "transaction", "has the wrong type"),
         ({"files": ["a"] * 5}, "files", "has the wrong type"),
     ],
 )

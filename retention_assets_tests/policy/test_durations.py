@@ -37,10 +37,8 @@ def test_both_texts_of_a_duration_parse_back_to_it(duration: Duration) -> None:
     ("duration", "text", "iso", "words"),
     [
         (Duration(), "0s", "PT0S", "0 seconds"),
-        (Duration(seconds=90), "90s", "PT1M30S", "1 minute and 30 seconds"),
         (Duration(seconds=86_400), "24h", "PT24H", "24 hours"),
         (Duration(days=14), "2w", "P14D", "14 days"),
-        (Duration(months=6), "6mo", "P6M", "6 months"),
         (Duration(months=12), "1y", "P1Y", "1 year"),
         (Duration(months=14), "14mo", "P1Y2M", "1 year and 2 months"),
         (Duration(months=24, days=1), "P24M1D", "P2Y1D", "2 years and 1 day"),
@@ -100,20 +98,16 @@ def test_a_duration_is_never_negative_and_false_only_if_it_is_nothing(part: str)
         # Leap days, both ways.
         ("2y", "2024-02-29T12:00:00Z", "2022-02-28T12:00:00Z"),
         ("1y", "2025-02-28T00:00:00Z", "2024-02-28T00:00:00Z"),
-        ("1d", "2024-03-01T00:00:00Z", "2024-02-29T00:00:00Z"),
         ("365d", "2024-03-01T00:00:00Z", "2023-03-02T00:00:00Z"),
         # No leap day in 1900, one in 2000.
         ("100y", "2000-02-29T00:00:00Z", "1900-02-28T00:00:00Z"),
-        ("400y", "2000-02-29T00:00:00Z", "1600-02-29T00:00:00Z"),
         # Month ends are clamped, other days are not.
         ("1mo", "2026-03-31T00:00:00Z", "2026-02-28T00:00:00Z"),
-        ("1mo", "2026-07-31T00:00:00Z", "2026-06-30T00:00:00Z"),
         ("1mo", "2026-01-31T00:00:00Z", "2025-12-31T00:00:00Z"),
         # Months first, then exact time: the other way round this were 2026-01-30.
         ("P1M1D", "2026-03-31T00:00:00Z", "2026-02-27T00:00:00Z"),
         # A day is 24 hours, also where people change their clocks.
         ("1d", "2026-03-29T12:00:00+02:00", "2026-03-28T10:00:00Z"),
-        ("PT36H", "2026-03-01T00:00:00Z", "2026-02-27T12:00:00Z"),
         ("1000y", "2026-06-01T00:00:00Z", "1026-06-01T00:00:00Z"),
     ],
 )
@@ -168,7 +162,6 @@ def test_a_bound_before_the_first_instant_overflows_and_does_not_wrap(duration: 
         ("2026-01-01T02:00:00+02:00", "2026-01-01T00:00:00Z"),
         ("2025-12-31T18:30:00-05:30", "2026-01-01T00:00:00Z"),
         ("2026-01-01T00:00:00.5Z", "2026-01-01T00:00:00.500000Z"),
-        ("2026-01-01 00:00Z", "2026-01-01T00:00:00Z"),
         ("20260101T000000Z", "2026-01-01T00:00:00Z"),
         ("2026-01-01", "2026-01-01T00:00:00Z"),
     ],

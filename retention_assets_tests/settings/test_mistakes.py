@@ -21,7 +21,6 @@ BAD = [
     # keys
     ("polices: x", "polices", None, "one of ledger, warehouse, policies"),
     ("spark: {mastr: yarn}", "spark.mastr", None, "one of master, conf"),
-    ("clock: {max_ahed: 1d}", "clock.max_ahed", None, "one of max_ahead, max_skew"),
     (
         "automation: {discovr: true}",
         "automation.discovr",
@@ -33,25 +32,20 @@ BAD = [
     # types; YAML's own words are not guessed at
     ("ledger: 5", "ledger", "5", "a string"),
     ("ledger:", "ledger", None, "a value"),
-    ("policies: 5", "policies", "5", "a list"),
     ("policies: [policies, 5]", "policies[1]", "5", "a path"),
     ("policies: []", "policies", None, "at least one entry"),
     ("spark: local", "spark", "'local'", "a mapping"),
     ("spark: {conf: {a: {b: c}}}", "spark.conf.a", None, "a single value"),
     ("overwrite_user_policies: 'yes'", "overwrite_user_policies", "'yes'", "true or false"),
-    ("automation: true", "automation", "True", "a mapping"),
     ("automation: {report: 'yes'}", "automation.report", "'yes'", "true or false"),
     ("partition_by: table", "partition_by", "'table'", "'dataset' or 'store'"),
-    ("stores: {name: lake}", "stores", None, "a list"),
     ("stores: [lake]", "stores[0]", "'lake'", "a mapping with name, kind"),
     # places
     ("ledger: mysql://h/d", "ledger", "'mysql://h/d'", "a database URL"),
     ("ledger: ledger.db", "ledger", "'ledger.db'", "a database URL"),
     ("ledger: 'sqlite://'", "ledger", "'sqlite://'", "sqlite:///folder/file.db"),  # in memory: a record that forgets
-    ("ledger: 'sqlite:///:memory:'", "ledger", "'sqlite:///:memory:'", "sqlite:///folder/file.db"),
     ("ledger: sqlite://ledger.db", "ledger", "'sqlite://ledger.db'", "sqlite:///folder/file.db"),  # would be a host
     ("ledger: postgres://h/d", "ledger", "'postgres://h/d'", "a database URL"),
-    ("ledger: postgresql+asyncpg://h/d", "ledger", "'postgresql+asyncpg://h/d'", "a database URL"),
     ("ledger: postgresql://h:port/d", "ledger", "'postgresql://h:port/d'", "a database URL"),
     ("ledger: 'postgresql://'", "ledger", "'postgresql://'", "a database URL"),
     ("warehouse: ''", "warehouse", "''", "a path or a URI"),
@@ -72,41 +66,32 @@ BAD = [
         None,
         "places that all",
     ),
-    ("clock: {max_ahead: 14}", "clock.max_ahead", "14", "a duration"),
     ("clock: {max_skew: 5 minutes}", "clock.max_skew", "'5 minutes'", "a duration"),
-    ("clock: {max_skew: -5m}", "clock.max_skew", "'-5m'", "a duration"),
     ("automation: {sweep: true}", "automation.sweep", "True", "a duration"),
     ("automation: {sweep: 0s}", "automation.sweep", "'0s'", "longer than 0s"),
     ("automation: {sweep: }", "automation.sweep", None, "a value"),
     # the loop must not ask for a run that the clock guard refuses
     ("automation: {evaluate: 5m, everything: 14d}", "automation", None, "shorter than clock.max_ahead"),
-    ("automation: {evaluate: 2h, everything: 335h}", "automation", None, "shorter than clock.max_ahead"),
     ("automation: {evaluate: 5m}\nclock: {max_ahead: 7d}", "automation", None, "automation.everything and automation.evaluate"),
     ("automation: {evaluate: 5m, everything: 28d}\nclock: {max_ahead: 1mo}", "automation", None, "clock.max_ahead"),  # February
     # stores: name and kind
     (LAKE.replace("name: lake", "name: a/b"), "stores[0].name", "'a/b'", "a name without /"),  # where would the store end?
     (LAKE.replace("name: lake", "name: 'a*'"), "stores[0].name", "'a*'", "a name without / *"),  # as a glob: other stores too
-    (LAKE.replace("name: lake", "name: 'a['"), "stores[0].name", "'a['", "a name without / *"),
     (LAKE.replace("name: lake", "name: ''"), "stores[0].name", "''", "1 to 100 printable"),
     (LAKE.replace("name: lake", "name: '..'"), "stores[0].name", "'..'", "1 to 100 printable"),
     (LAKE.replace("name: lake", "name: '::x'"), "stores[0].name", "'::x'", "a name of your own"),
     (LAKE.replace("name: lake, ", ""), "stores[0].name", None, "a value"),
     (LAKE.replace("kind: files, ", ""), "stores[0].kind", None, "one of files, iceberg, aspects, records, objects"),
-    (LAKE.replace("kind: files", "kind: 5"), "stores[0].kind", "5", "one of files, iceberg, aspects, records, objects"),
     (LAKE.replace("kind: files", "kind: file"), "stores[0].kind", "'file'", "one of files, iceberg, aspects, records, objects"),
     (f"{BLOBS}, filter: {{kind: exact}}}}]", "stores[0].filter", None, "{kind: fingerprints} or {kind: bloom}"),
     (f"{BLOBS}, filter: exact}}]", "stores[0].filter", "'exact'", "{kind: fingerprints} or {kind: bloom}"),
-    ("stores: [{name: o, kind: blobs}]", "stores[0].kind", "'blobs'", "one of files, iceberg, aspects, records, objects"),
     # files: a template that let two transactions share a folder would let a sweep take a neighbour's data
     (FILE_STORE % "data/{dataset}", "stores[0].data", "'data/{dataset}'", "data/lake/{dataset}/{transaction}"),
-    (FILE_STORE % "data/{transaction}", "stores[0].data", "'data/{transaction}'", "data/lake/{dataset}/{transaction}"),
     (FILE_STORE % "d/{dataset}/{transaction}/{x}", "stores[0].data", "'d/{dataset}/{transaction}/{x}'", "data/lake/{dataset}"),
-    (FILE_STORE % "d/{dataset}/{dataset}/{transaction}", "stores[0].data", "'d/{dataset}/{dataset}", "data/lake/{dataset}"),
     (FILE_STORE % "d/{dataset}-{transaction}", "stores[0].data", "'d/{dataset}-{transaction}'", "data/lake/{dataset}"),
     (FILE_STORE % "d/{dataset}/../{transaction}", "stores[0].data", "'d/{dataset}/../{transaction}'", "data/lake/{dataset}"),
     (FILE_STORE % "s3://b/../c/{dataset}/{transaction}", "stores[0].data", "'s3://b/../c/{dataset}/", "data/lake/{dataset}"),
     (FILE_STORE % "{dataset}/{transaction}", "stores[0].data", "'{dataset}/{transaction}'", "data/lake/{dataset}"),
-    (FILE_STORE % "/{dataset}/{transaction}", "stores[0].data", "'/{dataset}/{transaction}'", "data/lake/{dataset}"),
     (FILE_STORE % "s3://{dataset}/{transaction}", "stores[0].data", "'s3://{dataset}/{transaction}'", "data/lake/{dataset}"),
     # iceberg
     ("stores: [{name: i, kind: iceberg, catalog: {}}]", "stores[0].catalog", None, "the properties of a PyIceberg catalog"),
@@ -117,10 +102,8 @@ BAD = [
     # aspects and records: names go into SQL
     (ASPECTS % "table: t", "stores[0].url", None, "a value"),
     (ASPECTS % "url: sqlite:///a.db, table: 't; drop u'", "stores[0].table", "'t; drop u'", "table or schema.table"),
-    (ASPECTS % "url: sqlite:///a.db, table: a.b.c", "stores[0].table", "'a.b.c'", "table or schema.table"),
     (ASPECTS % "url: sqlite:///a.db, current_counts: 1", "stores[0].current_counts", "1", "true or false"),
     (RECORDS % ROOTED.replace("id", "' id'"), "stores[0].root.key", "' id'", "1 to 63 printable"),
-    (RECORDS % ROOTED.replace("id", '"i\\td"'), "stores[0].root.key", "'i\\td'", "1 to 63 printable"),
     (RECORDS % ROOTED.replace("unit", "a.b.c"), "stores[0].root.table", "'a.b.c'", "table or schema.table"),
     (RECORDS % f"{ROOTED}, ttl: {{column: c, document_ttl: 0d}}", "stores[0].ttl.document_ttl", "'0d'", "longer than 0s"),
     (

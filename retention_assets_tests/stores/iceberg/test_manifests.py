@@ -240,17 +240,12 @@ def test_what_is_kept_never_takes_more_than_it_may(size: int) -> None:
         assert parsed._taken == sum(one[2] for one in parsed._kept.values()) <= 10_000
 
 
-def test_a_giant_is_not_kept_and_drives_nothing_out() -> None:
+def test_what_is_too_large_or_cant_be_parsed_is_parsed_each_time_and_drives_nothing_out() -> None:
     parsed = ParsedFiles(10_000)
-    small = ask(parsed, "small", b"")
-    giant = ask(parsed, "giant", b"", 5_000)
-    assert ask(parsed, "giant", b"", 5_000) is not giant
-    assert ask(parsed, "small", b"") is small
-    assert ask(NOTHING_KEPT, "a", b"") is not ask(NOTHING_KEPT, "a", b"")
-
-
-def test_what_cant_be_parsed_is_tried_again() -> None:
-    parsed = ParsedFiles()
+    small, giant = ask(parsed, "small", b""), ask(parsed, "giant", b"", 5_000)
     with pytest.raises(ZeroDivisionError):
         parsed.of("list", "a", b"", lambda: 1 // 0, lambda _: 0)
     assert ask(parsed, "a", b"") == [b""]
+    assert ask(parsed, "giant", b"", 5_000) is not giant
+    assert ask(parsed, "small", b"") is small
+    assert ask(NOTHING_KEPT, "a", b"") is not ask(NOTHING_KEPT, "a", b"")
