@@ -82,17 +82,12 @@ def works_until(url: str, store: Path, last: int) -> None:
     works(ledger, store)
 
 
-@pytest.fixture(scope="module")
-def writers() -> Any:
-    return forking()
-
-
 @pytest.mark.parametrize(("url", "last"), POINTS, indirect=["url"])
-def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, writers: Any, last: int) -> None:
+def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, last: int) -> None:
     store = tmp_path / "store"
     store.mkdir()
     open_ledger(url).close()
-    writer = writers.Process(target=works_until, args=(url, store, last))
+    writer = forking().Process(target=works_until, args=(url, store, last))
     writer.start()
     writer.join()
     ends = {-signal.SIGKILL} if last < SURELY_KILLED else {0} if last == LAST else {0, -signal.SIGKILL}

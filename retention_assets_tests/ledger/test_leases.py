@@ -41,7 +41,7 @@ from retention_assets_tests.ledger.states import (
     take_lease,
     write_past_ledger,
 )
-from retention_assets_tests.ledger.test_sweeps import Write, begins, finishes, plans, settles, spares
+from retention_assets_tests.ledger.test_sweeps import WRITES, Write
 
 NAMES = [f"T{number}" for number in range(1, 7)]
 LONG = 60.0
@@ -72,10 +72,10 @@ def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping
     return {}
 
 
-WRITES = pytest.mark.parametrize("write", [beats, spares, plans, begins, settles, finishes])
+PART_WRITES = {**WRITES, "beats": beats}
 
 
-@WRITES
+@pytest.mark.parametrize("write", PART_WRITES.values(), ids=PART_WRITES)
 def test_an_attempt_writes_nothing_once_another_has_joined(marked: Ledger, write: Write) -> None:
     part = dealt(marked)
     older = marked.parts.join(part)
@@ -93,11 +93,7 @@ def test_an_attempt_writes_nothing_once_another_has_joined(marked: Ledger, write
 
 @pytest.mark.parametrize(
     ("write", "loss"),
-    [
-        *((write, "expired") for write in (beats, spares, plans, begins, settles, finishes)),
-        (begins, "taken"),
-        (begins, "given up"),
-    ],
+    [*((write, "expired") for write in PART_WRITES.values()), (WRITES["begins"], "taken"), (WRITES["begins"], "given up")],
 )
 def test_a_part_writes_nothing_without_the_lease_of_its_dataset(marked: Ledger, write: Write, loss: str) -> None:
     part = dealt(marked)

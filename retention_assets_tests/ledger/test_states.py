@@ -155,36 +155,25 @@ def test_what_a_sweep_spared_is_told_by_reason_and_only_of_that_sweep(ledger: Le
     assert ledger.pending.spared([], "run 1") == []
 
 
-def test_marks_whose_bytes_are_more_than_a_number_holds_are_reported_swept_and_summed(ledger: Ledger) -> None:
+def test_bytes_that_are_more_than_a_number_holds_are_reported_swept_and_summed(ledger: Ledger) -> None:
     """Nobody has so many bytes, but a log may say so, and nothing of the dataset would ever be swept."""
-    most = 2**63 - 1
+    most, today = 2**63 - 1, LATER.date()
     ledger.marks.mark(candidates(["T1", "T2", "T3"], size=most), T0, "evaluation")
     assert [(group.marks, group.bytes) for group in ledger.pending.waiting()] == [(3, most)]
-    assert ledger.reports.open(LATER.date(), {"lake/d": OpenedReport()}, LATER, "sweeper")
+    assert ledger.reports.open(today, {"lake/d": OpenedReport()}, LATER, "sweeper")
+    # These count for the next day.
+    ledger.marks.mark(candidates(["L1", "L2"], size=most), T0, "evaluation")
     lease, plan, marks = planned(ledger)
-    assert (plan.marks, plan.bytes) == (3, most)
-    begun = ledger.sweeps.begin([lease], [plan], marks).marks
-    for mark in begun:
-        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, most)], LATER.date())
+    assert (plan.marks, plan.bytes) == (5, most)
+    for mark in sorted(ledger.sweeps.begin([lease], [plan], marks).marks):
+        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, most)], today)
     ledger.sweeps.finish([lease], [plan])
-    (report,) = ledger.reports.of(LATER.date())
-    assert (report["bytes_to_free"], report["bytes_freed"], report["deleted"]) == (most, most, 3)
-    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 3, most)]
+    reports = [*ledger.reports.of(today), *ledger.reports.of(today + DAY)]
+    assert [(one["bytes_to_free"], one["bytes_freed"], one["deleted"]) for one in reports] == [(most, most, 3), (most, most, 2)]
+    assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 5, most)]
     assert ledger.verify().faults == ()
-
-
-def test_so_many_bytes_that_a_late_sweep_counts_for_the_next_day_fit_it(ledger: Ledger) -> None:
-    most = 2**63 - 1
-    assert ledger.reports.open(LATER.date(), {"lake/d": OpenedReport()}, LATER, "sweeper")
-    ledger.marks.mark(candidates(["T1", "T2"], size=most), T0, "evaluation")
-    lease, plan, marks = planned(ledger)
-    begun = ledger.sweeps.begin([lease], [plan], marks).marks
-    ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, most) for mark in begun], LATER.date())
-    tomorrow = (LATER + DAY).date()
-    (report,) = ledger.reports.of(tomorrow)
-    assert (report["bytes_to_free"], report["bytes_freed"], report["deleted"]) == (most, most, 2)
-    assert ledger.reports.open(tomorrow, {"lake/d": OpenedReport()}, LATER + DAY, "sweeper")
-    assert ledger.reports.of(tomorrow)[0]["bytes_to_free"] == most
+    assert ledger.reports.open(today + DAY, {"lake/d": OpenedReport()}, LATER + DAY, "sweeper")
+    assert ledger.reports.of(today + DAY)[0]["bytes_to_free"] == most
 
 
 NOW = T0 + timedelta(microseconds=1)

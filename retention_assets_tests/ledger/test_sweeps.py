@@ -213,36 +213,22 @@ def test_a_lease_is_that_of_its_dataset(marked: Ledger) -> None:
     assert marked.leases.beat([lease]).leases[lease.dataset].token == lease.token
 
 
-# Writes under a lease; each returns why it is lost, by dataset.
 Write = Callable[[Ledger, Lease, Plan, list[int]], Mapping[str, str]]
-
-
-def beats(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
-    return ledger.leases.beat([lease]).others
-
-
-def spares(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
-    return ledger.sweeps.spare([lease], dict.fromkeys(batch, "why")).lost
-
-
-def plans(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
-    return ledger.sweeps.plan([lease], dict.fromkeys(batch, Planned()), LATER, {lease.dataset: None}).lost
-
-
-def begins(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
-    return ledger.sweeps.begin([lease], [plan], batch).lost
-
-
-def settles(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
-    return ledger.sweeps.settle([lease], [Settlement(batch[0], Outcome.DELETED)]).lost
-
-
-def finishes(ledger: Ledger, lease: Lease, plan: Plan, batch: list[int]) -> Mapping[str, str]:
-    return ledger.sweeps.finish([lease], [plan])
+# Writes under a lease; each returns why it is lost, by dataset.
+WRITES: dict[str, Write] = {
+    "beats": lambda ledger, lease, *_: ledger.leases.beat([lease]).others,
+    "spares": lambda ledger, lease, _, batch: ledger.sweeps.spare([lease], dict.fromkeys(batch, "why")).lost,
+    "plans": lambda ledger, lease, _, batch: (
+        ledger.sweeps.plan([lease], dict.fromkeys(batch, Planned()), LATER, {lease.dataset: None}).lost
+    ),
+    "begins": lambda ledger, lease, plan, batch: ledger.sweeps.begin([lease], [plan], batch).lost,
+    "settles": lambda ledger, lease, _, batch: ledger.sweeps.settle([lease], [Settlement(batch[0], Outcome.DELETED)]).lost,
+    "finishes": lambda ledger, lease, plan, _: ledger.sweeps.finish([lease], [plan]),
+}
 
 
 @pytest.mark.parametrize("loss", ["expired", "taken", "given up"])
-@pytest.mark.parametrize("write", [beats, spares, plans, begins, settles, finishes])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_who_lost_the_lease_writes_nothing(marked: Ledger, write: Write, loss: str) -> None:
     lease, plan, batch = planned(marked, holder="first")
     marked.sweeps.begin([lease], [plan], batch[:1])

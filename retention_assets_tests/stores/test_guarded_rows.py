@@ -72,19 +72,8 @@ class Rows:
 
 def units(url: str, _: Path) -> Rows:
     made = Units(url).has(*(names := [f"u{number}" for number in range(5)]))
-    columns = {"id": "varchar(60)"}
-    return Rows(
-        url,
-        made.dataset,
-        names,
-        0,
-        made.engine,
-        made.root,
-        columns,
-        lambda name: {"id": name},
-        made.store,
-        lambda: {*made.there()},
-    )
+    columns, key = {"id": "varchar(60)"}, lambda name: {"id": name}
+    return Rows(url, made.dataset, names, 0, made.engine, made.root, columns, key, made.store, lambda: {*made.there()})
 
 
 def versions(url: str, _: Path) -> Rows:
@@ -92,18 +81,16 @@ def versions(url: str, _: Path) -> Rows:
     names = [f"urn:li:dataset:{number}@1" for number in range(5)]
     for name in names:
         table.chain(name[:-2], "status", {0: 1, 1: 5})
-    return Rows(
-        url,
-        "meta/dataset.status",
-        names,
-        len(f"{names[0][:-2]} 1"),
-        table.database.engine,
-        table.name,
-        {"urn": "varchar(500)", "aspect": "varchar(200)", "version": "bigint"},
-        lambda name: {"urn": name[:-2], "aspect": "status", "version": 1},
-        table.store,
-        lambda: {f"{urn}@1" for urn, _, version in table.rows() if version},
-    )
+    columns = {"urn": "varchar(500)", "aspect": "varchar(200)", "version": "bigint"}
+
+    def key(name: str) -> Mapping[str, object]:
+        return {"urn": name[:-2], "aspect": "status", "version": 1}
+
+    def there() -> set[str]:
+        return {f"{urn}@1" for urn, _, version in table.rows() if version}
+
+    size, engine = len(f"{names[0][:-2]} 1"), table.database.engine
+    return Rows(url, "meta/dataset.status", names, size, engine, table.name, columns, key, table.store, there)
 
 
 def blobs(url: str, folder: Path) -> Rows:

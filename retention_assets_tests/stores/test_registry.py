@@ -40,6 +40,7 @@ LAKE = 'stores: [{name: lake, kind: files, log: log, data: "data/{dataset}/{tran
 
 class Site:
     def __init__(self, folder: Path) -> None:
+        folder.mkdir()
         self.folder = folder
 
     def install(self, package: str, source: str, kind: str = "lance") -> str:
@@ -54,10 +55,9 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(folder)
-    return Site(folder)
+    made = Site(tmp_path / "site")
+    monkeypatch.syspath_prepend(made.folder)
+    return made
 
 
 def read(folder: Path, text: str) -> Settings:

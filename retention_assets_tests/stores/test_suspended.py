@@ -103,11 +103,6 @@ def sweeps_and_stops(
         told.send(sweep(load_settings(folder / "retention.yaml"), ledger, "stopped", seconds))
 
 
-@pytest.fixture(scope="module")
-def sweepers() -> Any:
-    return forking()
-
-
 def local_files(folder: Path, _: pytest.FixtureRequest) -> Stoppable:
     root = folder / "lake"
     (folder / "log").mkdir(parents=True)
@@ -159,10 +154,7 @@ def aspects(url: str, folder: Path) -> Stoppable:
 
 def records(url: str, folder: Path) -> Stoppable:
     units = Units(url).has("a", "b", "c", "d", "e")
-    root = {"table": "unit_of_work", "key": "id", "opened_at": "opened", "closed_at": "closed"}
-    children = [{"table": name, "key": "unit"} for name in units.children]
-    store = {"name": "ods", "kind": "records", "url": url, "root": root, "children": children}
-    return Stoppable(folder, store, lambda: [units.there(name) for name in units.tables], "{older_than: 30d}")
+    return Stoppable(folder, units.settings, lambda: [units.there(name) for name in units.tables], "{older_than: 30d}")
 
 
 def in_sqlite(make: Callable[[str, Path], Stoppable]) -> Callable[[Path, pytest.FixtureRequest], Stoppable]:
@@ -213,14 +205,14 @@ def killed_at_last() -> Iterator[list[Any]]:
 
 
 def goes_on_after_another(
-    stoppable: Stoppable, url: str, sweepers: Any, programs: list[Any], ask: int, seconds: float, jumps: float
+    stoppable: Stoppable, url: str, programs: list[Any], ask: int, seconds: float, jumps: float
 ) -> tuple[str, dict[str, str]]:
     with open_simulated(url) as ledger:
         dataset = stoppable.marks(ledger)
         full = stoppable.look()
         here, there = multiprocessing.Pipe()
         arguments = (stoppable.folder, stoppable.environment, url, ask, seconds, jumps, there)
-        sweeper = sweepers.Process(target=sweeps_and_stops, args=arguments)
+        sweeper = forking().Process(target=sweeps_and_stops, args=arguments)
         sweeper.start()
         programs.append(sweeper)
         there.close()
@@ -234,6 +226,7 @@ def goes_on_after_another(
         ledger.holds.place(HOLD, "ann")
         assert sweep(load_settings(stoppable.folder / "retention.yaml"), ledger, "other", 120) is None
         left = stoppable.look()
+        assert sweeper.pid
         os.kill(sweeper.pid, signal.SIGCONT)
         said = here.recv()
         sweeper.join()
@@ -253,19 +246,19 @@ def goes_on_after_another(
     ("stoppable", "ask"), [(name, ask) for name, (_, asks) in STORES.items() for ask in asks], indirect=["stoppable"]
 )
 def test_a_sweeper_that_was_stopped_deletes_nothing_of_what_another_has_spared_since(
-    stoppable: Stoppable, ask: int, tmp_path: Path, sweepers: Any, killed_at_last: list[Any]
+    stoppable: Stoppable, ask: int, tmp_path: Path, killed_at_last: list[Any]
 ) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    said, spared = goes_on_after_another(stoppable, url, sweepers, killed_at_last, ask, 1000, 2000)
+    said, spared = goes_on_after_another(stoppable, url, killed_at_last, ask, 1000, 2000)
     assert "Nothing further is deleted: the lease of" in said or "has lost the lease" in said
     assert all("Hold 'legal' keeps it." in why for why in spared.values())
 
 
 @pytest.mark.parametrize("stoppable", ["files"], indirect=True)
 def test_a_sweeper_that_was_stopped_for_longer_than_its_lease_notices_by_real_clocks(
-    stoppable: Stoppable, url: str, sweepers: Any, killed_at_last: list[Any]
+    stoppable: Stoppable, url: str, killed_at_last: list[Any]
 ) -> None:
-    said, spared = goes_on_after_another(stoppable, url, sweepers, killed_at_last, 7, 2, 0)
+    said, spared = goes_on_after_another(stoppable, url, killed_at_last, 7, 2, 0)
     assert "Nothing further is deleted" in said or "has lost the lease" in said
     whole, part = (
         "A sweep had begun on it, and it has deleted nothing of it.",

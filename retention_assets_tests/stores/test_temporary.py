@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
@@ -72,29 +73,21 @@ def test_the_folder_of_a_program_that_is_at_work_for_days_stays(here: Path) -> N
             assert Path(folder).exists()
 
 
-def no_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / ".in-use").unlink()
+def to_a_symlink(place: Path) -> None:
+    place.rename(place.with_name("elsewhere"))
+    place.symlink_to(place.with_name("elsewhere"))
 
 
-def a_symlink(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.rename(folder.with_name("elsewhere"))
-    folder.symlink_to(folder.with_name("elsewhere"))
+CHANGES: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
+    "no lock": lambda folder, _: (folder / ".in-use").unlink(),
+    "a symlink": lambda folder, _: to_a_symlink(folder),
+    "a lock elsewhere": lambda folder, _: to_a_symlink(folder / ".in-use"),
+    "of another user": lambda folder, patch: patch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1),
+    "of another name": lambda folder, _: folder.rename(folder.with_name(f"{folder.name}.kept")),
+}
 
 
-def a_lock_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / ".in-use").rename(folder.with_name("lock"))
-    (folder / ".in-use").symlink_to(folder.with_name("lock"))
-
-
-def of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
-
-
-def of_another_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.rename(folder.with_name(f"{folder.name}.kept"))
-
-
-@pytest.mark.parametrize("change", [no_lock, a_symlink, a_lock_elsewhere, of_another_user, of_another_name])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_what_is_not_surely_left_by_such_a_program_stays(
     here: Path, left: Path, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:

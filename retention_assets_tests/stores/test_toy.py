@@ -12,19 +12,18 @@ import pytest
 from retention_assets.errors import BadInput
 from retention_assets.settings.model import Settings, load_settings
 from retention_assets.stores.protocol import Store
-from retention_assets.stores.registry import GROUP, open_store
+from retention_assets.stores.registry import open_store
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.stores import toy
 from retention_assets_tests.stores.contract import Contract, Environment
+from retention_assets_tests.stores.test_registry import Site
 
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    info = tmp_path / "site" / "toy-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{GROUP}]\ntoy = {toy.__name__}:KIND\n")
-    monkeypatch.syspath_prepend(info.parent)
+    site = Site(tmp_path / "site")
+    site.install("toy", f"from {toy.__name__} import KIND", kind="toy")
+    monkeypatch.syspath_prepend(site.folder)
     return read(tmp_path, "{name: box, kind: toy, root: box}")
 
 

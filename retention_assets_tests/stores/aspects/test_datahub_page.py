@@ -4,13 +4,11 @@ What DataHub does is written down beside it as SQL, from its sources: so a case 
 asked. Which versions each kind of entry keeps is test_cases.py's.
 """
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.aspects.datahub import DataHub, entry
 from retention_assets_tests.stores.aspects.environments import STORE, Table
@@ -40,14 +38,8 @@ PAGE = """
       version:
         maxVersions: 1
 """
+pytestmark = pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 DATASET, REQUEST = "urn:li:dataset:a", "urn:li:dataHubExecutionRequest:b"
-
-
-@pytest.fixture
-def table(server: str) -> Iterator[Table]:
-    table = Table(new_schema(server))
-    yield table
-    table.database.close()
 
 
 @pytest.fixture

@@ -145,9 +145,8 @@ def test_a_scheme_that_has_a_file_system_is_taken(tmp_path: Path, place: str) ->
 @pytest.mark.parametrize(
     "value",
     [
-        "2026-11-20T01:02:03.456Z", "2026-11-20T01:02:03Z", "2026-11-20T01:02:03.456789012Z", "2026-11-20T01:02:03+02:00",
-        "Fri, 20 Nov 2026 01:02:03 GMT", "Friday, 20-Nov-26 01:02:03 GMT", "20261120T010203Z", "1763600523", 1763600523,
-        "1763600523.5",
+        "2026-11-20T01:02:03.456Z", "2026-11-20T01:02:03.456789012Z", "2026-11-20T01:02:03+02:00",
+        "Fri, 20 Nov 2026 01:02:03 GMT", "20261120T010203Z", "1763600523", 1763600523,
     ],
 )  # fmt: skip
 def test_a_time_is_that_which_the_driver_reads(value: object) -> None:

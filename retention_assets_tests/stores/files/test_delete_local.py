@@ -142,19 +142,14 @@ def sweeps_until(store: FilesStore, last: int) -> None:
     store.sweep("lake/a", [Target("T1", in_latest_view=True), Target("T2", in_latest_view=True)], 1)
 
 
-@pytest.fixture(scope="module")
-def sweepers() -> Any:
-    return forking()
-
-
 # Two files and three folders of each transaction.
 @pytest.mark.long
 @pytest.mark.parametrize("last", [*range(11)])
-def test_a_sweep_that_was_killed_is_finished_by_the_next(tmp_path: Path, sweepers: Any, last: int) -> None:
+def test_a_sweep_that_was_killed_is_finished_by_the_next(tmp_path: Path, last: int) -> None:
     lake = LocalFiles(tmp_path)
     lake.write("lake/a", "main: T1:SNAPSHOT@9d[a] - T2:APPEND@8d[b] - T10:APPEND@7d[c]")
     before, whole = lake.data(), {name: lake.owned("lake/a", name) for name in ("T1", "T2", "T10")}
-    sweeper = sweepers.Process(target=sweeps_until, args=(lake.store(), last))
+    sweeper = forking().Process(target=sweeps_until, args=(lake.store(), last))
     sweeper.start()
     sweeper.join()
     assert sweeper.exitcode == (0 if last == 10 else -signal.SIGKILL)

@@ -91,11 +91,6 @@ def sweeps_until(folder: Path, targets: list[Target], last: int) -> None:
         warehouse.store().sweep(DATASET, targets, 1)
 
 
-@pytest.fixture(scope="module")
-def sweepers() -> Any:
-    return forking()
-
-
 # Two acts are of the commit, then come the deletions; the last sweep comes to its end.
 DELETED_FILES = 20
 SURELY_KILLED = 2 + DELETED_FILES
@@ -105,7 +100,7 @@ LAST = 1000
 @pytest.mark.long
 @pytest.mark.parametrize("last", [*range(SURELY_KILLED), LAST])
 def test_a_killed_sweep_is_finished_by_the_next(
-    storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], sweepers: Any, last: int
+    storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], last: int
 ) -> None:
     kept = storied_warehouse()
     with kept.opened() as warehouse, closing(warehouse.store()) as store:
@@ -113,7 +108,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
         chosen = set(kept.made) - {one.snapshot_id for one in table.refs().values()}
         targets = planned(store, *chosen)
         there = warehouse.files().keys()
-        sweeper = sweepers.Process(target=sweeps_until, args=(kept.folder, targets, last))
+        sweeper = forking().Process(target=sweeps_until, args=(kept.folder, targets, last))
         sweeper.start()
         sweeper.join()
         assert sweeper.exitcode == (0 if last == LAST else -signal.SIGKILL)

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import SnapshotLogEntry
 from pyiceberg.table.update import SetSnapshotRefUpdate
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg.commit import log_without, remove_snapshots
+from retention_assets.stores.iceberg.commit import remove_snapshots
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.iceberg.sweeps import outcomes, sweep
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, place
@@ -104,21 +103,3 @@ def test_a_commit_that_pyiceberg_applies_leaves_no_gap_either(warehouse: Warehou
     before = travel(table, at)
     remove_snapshots(table, [made[1]])
     assert all(answer in (before[instant], None) for instant, answer in travel(table, at).items())
-
-
-LOGS = (
-    ("abc", "abc", "abc"),
-    ("abc", "ac", "c"),
-    ("abc", "c", "c"),
-    ("abc", "bc", "bc"),
-    ("abac", "bc", "c"),
-    ("abca", "ab", "a"),
-    ("ab", "", ""),
-    ("", "a", ""),
-)
-
-
-@pytest.mark.parametrize(("log", "staying", "left"), LOGS)
-def test_a_log_is_cut_after_the_last_entry_of_what_goes(log: str, staying: str, left: str) -> None:
-    entries = [SnapshotLogEntry.model_validate({"snapshot-id": ord(one), "timestamp-ms": at}) for at, one in enumerate(log)]
-    assert "".join(chr(one.snapshot_id) for one in log_without(entries, {ord(one) for one in staying})) == left
