@@ -1,12 +1,14 @@
-"""Sums of bytes on both databases: exact as long as a column holds them, and then the largest number that it holds."""
+"""Sums of bytes, exact or the largest number that a column holds, and rows that are appended as they are, on both databases."""
 
 from collections.abc import Sequence
 
 import pytest
-from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, insert, select, update
+from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, insert, select, update
 
 from retention_assets.sql.columns import MOST_BYTES, ByteSum, fit, plus
 from retention_assets.sql.engines import ledger_engine
+from retention_assets.sql.staging import append_rows
+from retention_assets_tests.sql.conftest import TEXTS
 
 SIZES = Table("sizes", MetaData(), Column("id", Integer, primary_key=True), Column("bytes", BigInteger))
 HALF = 2**62
@@ -47,4 +49,25 @@ def test_what_is_added_to_a_column_stays_in_it(url: str, more: int) -> None:
         connection.execute(insert(SIZES).values(bytes=HALF))
         connection.execute(update(SIZES).values(bytes=plus(SIZES.c.bytes, more)))
         assert connection.execute(select(SIZES.c.bytes)).scalar_one() == min(HALF + more, MOST_BYTES)
+    engine.dispose()
+
+
+NOTES = Table("notes", MetaData(), Column("id", BigInteger), Column("note", Text), Column("bytes", BigInteger))
+
+
+def test_rows_are_appended_as_they_are(url: str) -> None:
+    engine = ledger_engine(url)
+    parts: list[Sequence[tuple[int, str | None, int | None]]] = [
+        [(number, f"note {number}", 2**62 + number) for number in range(600)],
+        [(number, None if number % 2 else "x", None if number % 3 else number) for number in range(600, 620)],
+        [(number, text, 7) for number, text in enumerate(TEXTS, 1000)],
+        [],
+        *([(number, text, None)] for number, text in enumerate(TEXTS, 2000)),
+    ]
+    with engine.execution_options(ledger_writes=True).begin() as connection:
+        NOTES.create(connection)
+        for part in parts:
+            append_rows(connection, NOTES, [*NOTES.c], part)
+        found = connection.execute(select(NOTES).order_by(NOTES.c.id)).all()
+    assert [tuple(row) for row in found] == [row for part in parts for row in part]
     engine.dispose()

@@ -28,8 +28,7 @@ from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.rounds import rounds
-from retention_assets_tests.stores.aspects.datahub import DataHub, entry
-from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.stores.aspects.environments import STORE, DataHub, Table, entry
 from retention_assets_tests.stores.records.cycle import Cycle
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.stores.records.test_cycle import AS_OF as UNITS_DAY

@@ -1,17 +1,21 @@
 """Reading a condition: what binds how, up to which limits, and that any text is read or refused."""
 
 import os
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retention_assets.errors import InvalidValue
+from retention_assets.frames.log import INSTANT, LOG
 from retention_assets.frames.verdicts.where_condition import evaluate
+from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
 from retention_assets.policy.where import grammar, parse_condition
 from retention_assets.policy.where.tree import (
     COLUMNS,
@@ -174,3 +178,43 @@ def _names_a_value_that_is_none(tree: Term) -> bool:
         isinstance(one, Column) and one.name in VALUES and isinstance(other, Literal) and other.value not in VALUES[one.name]
         for parts in compared for one in parts for other in parts
     )  # fmt: skip
+
+
+def test_two_texts_that_say_the_same_are_equal() -> None:
+    one = parse_condition("bytes>5 AND (type != 'APPEND' and files = 1)")
+    other = parse_condition("BYTES > 5 AND `type` <> 'APPEND' AND files = 1")
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.text != other.text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("bytes = 1", "bytes = 1.0"), ("bytes = 1", "bytes = 2"), ("type < 'a'", "type <= 'a'")]
+)
+def test_two_texts_that_say_something_else_are_not(one: str, other: str) -> None:
+    assert parse_condition(one) != parse_condition(other)
+
+
+def test_a_condition_travels_to_another_interpreter() -> None:
+    condition = parse_condition("NOT (bytes > 5 AND closed_at < '2026-01-01' OR attributes['k'] LIKE 'a%')")
+    copy = pickle.loads(pickle.dumps(condition))
+    assert (copy, copy.text) == (condition, condition.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("bytes > 5", {"bytes"}),
+        ("bytes > 5 AND attributes['a'] = attributes['b']", {"bytes", "attributes"}),  # keys are not columns
+        ("NOT CAST(closed_at AS BIGINT) BETWEEN ordinal AND files", {"closed_at", "ordinal", "files"}),
+    ],
+)
+def test_names_the_columns_that_it_reads(text: str, columns: set[str]) -> None:
+    assert columns_of(parse_condition(text)) == columns
+
+
+def test_columns_and_values_are_those_of_the_log_and_the_model() -> None:
+    text = {pa.string(), LOG.field("type").type}
+    kinds = {pa.int32(): Kind.INTEGER, pa.int64(): Kind.INTEGER, INSTANT: Kind.INSTANT, **dict.fromkeys(text, Kind.TEXT)}
+    assert {field.name: kinds[field.type] for field in LOG if field.type in kinds} == COLUMNS
+    assert {"type": (*BRANCHED, *INDEPENDENT), "status": STATUSES} == VALUES

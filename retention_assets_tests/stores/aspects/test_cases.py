@@ -14,8 +14,7 @@ import pytest
 
 from retention_assets_tests.databases import new_database, new_schema
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.datahub import DataHub, entry
-from retention_assets_tests.stores.aspects.environments import Table
+from retention_assets_tests.stores.aspects.environments import DataHub, Table, entry
 from retention_assets_tests.sweep.lakes import DUE
 
 GENERAL = "v3"

@@ -18,8 +18,7 @@ from retention_assets.stores.protocol import Target
 from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.datahub import DataHub, entry
-from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.stores.aspects.environments import STORE, DataHub, Table, entry
 from retention_assets_tests.sweep.lakes import DUE, MARKED
 
 URN = "urn:li:dataset:(urn:li:dataPlatform:hive,it's ü,PROD)"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.datahub import DataHub, entry
-from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.stores.aspects.environments import STORE, DataHub, Table, entry
 from retention_assets_tests.sweep.lakes import DUE
 
 # The file that the page shows, as it shows it.

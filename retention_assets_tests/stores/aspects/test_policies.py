@@ -16,8 +16,7 @@ from retention_assets.settings.model import load_settings
 from retention_assets.stores.aspects.policies import SYSTEM
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF
-from retention_assets_tests.stores.aspects.datahub import DataHub, entry
-from retention_assets_tests.stores.aspects.environments import STORE, Table
+from retention_assets_tests.stores.aspects.environments import STORE, DataHub, Table, entry
 from retention_assets_tests.sweep.lakes import DUE
 
 URN = "urn:li:dataset:(urn:li:dataPlatform:hive,a,PROD)"

@@ -1,4 +1,4 @@
-"""The files store over its log: what is read and refused, and what is prepared and swept by it."""
+"""The files store over its log: the contract; what is read and refused, and what is prepared and swept by it."""
 
 import gzip
 import json
@@ -15,6 +15,7 @@ from retention_assets.stores.files import log
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.files.tombstones import can_append
 from retention_assets.stores.protocol import SweptTarget
+from retention_assets_tests.stores.contract import Contract, Environment
 from retention_assets_tests.stores.files.environments import S3, Files, LocalFiles, S3Files
 from retention_assets_tests.stores.files.sweeps import line, refusal, seen, swept
 
@@ -169,3 +170,16 @@ def test_branches_and_tags_may_stand_in_files_of_their_own(environment: Files, a
     environment.put_log("c.jsonl", json.dumps({"dataset": "lake/b", about: "main", "head": "T2"}) + "\n")
     environment.put("lake/b", "T1", "x", b"123")
     assert swept(environment.store(), "lake/b", "T1") == [SweptTarget("T1", Outcome.DELETED, 3)]
+
+
+class TestLocalFiles(Contract):
+    @pytest.fixture
+    def environment(self, tmp_path: Path) -> Environment:
+        return LocalFiles(tmp_path)
+
+
+@pytest.mark.long
+class TestS3Files(Contract):
+    @pytest.fixture
+    def environment(self, s3: S3) -> Environment:
+        return S3Files(s3)

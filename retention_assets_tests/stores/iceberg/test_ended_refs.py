@@ -19,8 +19,20 @@ from retention_assets.stores.iceberg.notes import note_from
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Capabilities, Target
 from retention_assets.sweep.recheck import Recheck
-from retention_assets_tests.stores.iceberg.cycles import DAY, DROP, DUE, KEEP, MARKED, SHORT, TEN_YEARS, Cycle
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, snapshots, swept
+from retention_assets_tests.stores.iceberg.sweeps import (
+    DATASET,
+    DAY,
+    DROP,
+    DUE,
+    KEEP,
+    MARKED,
+    SHORT,
+    TEN_YEARS,
+    Cycle,
+    outcomes,
+    snapshots,
+    swept,
+)
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append, content, reachable, replace
 from retention_assets_tests.stores.iceberg.test_commit import before, meddle
 

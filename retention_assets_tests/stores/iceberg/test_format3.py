@@ -1,8 +1,8 @@
 """Tables of format version 3: who can commit to them, and what is said where nobody can."""
 
-from retention_assets_tests.stores.iceberg.cycles import Cycle
 from retention_assets_tests.stores.iceberg.format3 import add_vectors
 from retention_assets_tests.stores.iceberg.rest import RestServer
+from retention_assets_tests.stores.iceberg.sweeps import Cycle
 from retention_assets_tests.stores.iceberg.tables import Warehouse, replace
 
 

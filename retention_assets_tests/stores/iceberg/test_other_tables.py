@@ -15,8 +15,18 @@ from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.fence import TableFence
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import SweptTarget
-from retention_assets_tests.stores.iceberg.cycles import DUE, KEEP, SHORT, Cycle
-from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, planned, snapshots, sweep, swept
+from retention_assets_tests.stores.iceberg.sweeps import (
+    DATASET,
+    DUE,
+    KEEP,
+    SHORT,
+    Cycle,
+    outcomes,
+    planned,
+    snapshots,
+    sweep,
+    swept,
+)
 from retention_assets_tests.stores.iceberg.tables import (
     SCHEMA,
     Warehouse,

@@ -1,4 +1,4 @@
-"""The records store beyond the contract: keys of all kinds, what it refuses, what keeps a unit of work, and other writers."""
+"""The records store: the contract, keys of all kinds, what it refuses, what keeps a unit of work, and other writers."""
 
 import threading
 import uuid
@@ -26,7 +26,8 @@ from retention_assets.stores.records import delete
 from retention_assets.stores.records.delete import reason_changed
 from retention_assets.stores.records.log import lines_of
 from retention_assets_tests.databases import new_schema
-from retention_assets_tests.stores.records.environments import TOLD_TO, Units
+from retention_assets_tests.stores.contract import Contract
+from retention_assets_tests.stores.records.environments import TOLD_TO, Records, Units
 
 DELETED, GONE, FAILED, SPARED = Outcome.DELETED, Outcome.ALREADY_GONE, Outcome.FAILED, Outcome.SPARED
 
@@ -576,3 +577,11 @@ def test_a_column_is_the_text_that_an_attribute_has_in_a_log_or_refused(
         assert rows == {"1": {"type": said}, "2": {}}
     finally:
         store.close()
+
+
+class TestRecordsStore(Contract):
+    @pytest.fixture
+    def environment(self, store_url: str) -> Iterator[Records]:
+        environment = Records(store_url, pooled=True)
+        yield environment
+        environment.units.close()
