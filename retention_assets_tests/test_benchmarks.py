@@ -22,9 +22,7 @@ MEASURED = sorted(SECTIONS.keys() - {"aspects", "cluster", "loop", "partitions",
 
 
 @pytest.mark.spark
-def test_every_contender_gives_the_same_answers_and_the_table_is_printed(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_contenders_give_the_same_answers_and_the_table_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A contender that answers differently does another job, and the exit code says so."""
     found = tmp_path / "bench.json"
     sizes = ["--rows", str(ROWS), "--datasets", str(DATASETS), "--rounds", "1", "--only", ",".join(MEASURED)]

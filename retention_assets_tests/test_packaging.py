@@ -162,9 +162,7 @@ def test_the_first_five_minutes_are_as_readme_tells_them(installed: Mapping[str,
         ("gs://bucket/log", "The driver for this place is not installed: Please install gcsfs to access Google Storage."),
     ],
 )
-def test_a_file_system_without_its_driver_says_what_to_install(
-    place: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_driver_says_what_to_install(place: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for protocol, module in (("s3", "s3fs"), ("gs", "gcsfs")):
         monkeypatch.setitem(sys.modules, module, None)
         # What was opened before in this program is known by its protocol.

@@ -96,9 +96,7 @@ def test_a_sum_lasts_from_the_first_beginning_to_the_last_end() -> None:
 @pytest.mark.parametrize(
     ("parts", "told"), [((True, None), True), ((True, False), False), ((None, None), None), ((False, False), False)]
 )
-def test_a_sum_promises_that_unfinished_records_stay_only_if_each_part_does(
-    parts: tuple[bool | None, ...], told: bool | None
-) -> None:
+def test_a_sum_says_that_unfinished_records_stay_if_each_part_does(parts: tuple[bool | None, ...], told: bool | None) -> None:
     assert sum_lines("all", [ReportLine("lake/d", ZERO, terminal_only=part) for part in parts]).terminal_only is told
 
 

@@ -90,9 +90,7 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_a_silent_server_is_named_and_the_other_store_is_judged(
-    kind: str, silent: int, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_silent_server_is_named_and_other_stores_are_judged(kind: str, silent: int, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent}")
     store = json.loads(json.dumps(SERVERS[kind]).replace("PORT", str(silent)))
     environment(tmp_path, {"name": "far", **store})

@@ -118,9 +118,7 @@ def test_nobody_outside_is_asked_where_the_time_can_be_right_anyway(ledger: Ledg
     assert ledger.clock.check(T0 + DAY, None, outside=asked) is None
 
 
-def test_beside_the_clock_of_a_server_that_of_this_machine_is_a_witness(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_a_servers_clock_that_of_this_machine_is_a_witness(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.clock.check(T0, None)
     set_clock(monkeypatch, T0 + QUIET)
     is_server = ledger.database.engine.dialect.name == "postgresql"

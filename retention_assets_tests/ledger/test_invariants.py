@@ -117,9 +117,7 @@ def check_swept(ledger: Ledger, datasets: list[str] | None = None) -> set[tuple[
     }
 
 
-def test_runs_look_at_what_was_swept_since_the_last_whole_look_and_once_a_day_at_all(
-    lived: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_look_at_what_was_swept_since_and_daily_at_all(lived: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_swept(lived) == check_swept(lived) == set()
     # Each whole look is an act, once a day; an act of a look at what is swept verifies no chain.
     assert len([line for line in lived.audit_lines() if '"VERIFY"' in line]) == 2

@@ -78,9 +78,7 @@ LIVES = [
 
 
 @pytest.mark.parametrize(("before", "again", "new"), LIVES)
-def test_an_id_that_was_swept_is_marked_again_if_its_times_are_others(
-    ledger: Ledger, before: Times, again: Times, new: int
-) -> None:
+def test_a_swept_id_is_marked_again_if_its_times_are_others(ledger: Ledger, before: Times, again: Times, new: int) -> None:
     marks(ledger, before)
     sweeps(ledger)
     assert marks(ledger, again) == new
@@ -165,9 +163,7 @@ def test_of_evaluations_that_find_the_same_new_lives_at_once_each_life_gets_one_
         pytest.param(UNCLOSED, UNCLOSED, True, id="the same that never closed"),
     ],
 )
-def test_a_life_that_is_said_to_be_swept_twice_violates_what_is_true_of_a_sound_ledger(
-    ledger: Ledger, first: Times, second: Times, found: bool
-) -> None:
+def test_a_life_that_is_said_to_be_swept_twice_is_a_violation(ledger: Ledger, first: Times, second: Times, found: bool) -> None:
     lives = (FIRST_LIFE, OPENED_LATER)
     for life in lives:
         marks(ledger, life)
@@ -262,9 +258,7 @@ def test_the_history_says_that_nothing_became_free(hidden: Ledger) -> None:
 
 
 @pytest.mark.parametrize("again", [(), ("other",), ("lak",), ("lake/d",)])
-def test_what_is_hidden_is_not_marked_again_as_long_as_its_store_deletes_no_versions(
-    hidden: Ledger, again: tuple[str, ...]
-) -> None:
+def test_what_is_hidden_is_not_marked_again_while_its_store_deletes_no_versions(hidden: Ledger, again: tuple[str, ...]) -> None:
     result = hidden.marks.mark(candidates(THREE), LATER, "evaluation", hidden_again=again)
     assert (result.new, result.known) == (0, 3)
     assert hidden.marks.table(["lake/d"], hidden_again=again).num_rows == 3

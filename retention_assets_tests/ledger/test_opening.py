@@ -208,9 +208,7 @@ def test_what_other_tests_begin_with_is_what_creating_makes(url: str, request: p
         "GRANT SELECT ON marks TO public",
     ],
 )
-def test_no_other_test_gets_tables_that_are_not_what_they_were(
-    server: str, monkeypatch: pytest.MonkeyPatch, statement: str
-) -> None:
+def test_no_test_gets_tables_that_are_not_what_they_were(server: str, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     monkeypatch.setattr(opening, "create_tables", create_again)
     # What the very first ledger of a server has recorded may be there already or not.
     changed, untouched = new_schema(server), new_schema(server)

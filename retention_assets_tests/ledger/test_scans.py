@@ -138,9 +138,7 @@ def accepted(ledger: Ledger) -> None:
     ],
     ids=("kept", "failed", "running", "of another store", "a newer one", "one that failed since", "accepted"),
 )
-def test_what_cannot_be_accepted_is_refused_and_nothing_changes(
-    ledger: Ledger, prepare: Callable[[Ledger], object], words: str
-) -> None:
+def test_what_cannot_be_accepted_changes_nothing(ledger: Ledger, prepare: Callable[[Ledger], object], words: str) -> None:
     prepare(ledger)
     before = ledger.verify().head
     with pytest.raises(Refused, match=words):

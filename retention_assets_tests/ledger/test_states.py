@@ -256,9 +256,7 @@ def test_a_mark_that_a_sweep_spares_has_its_dataset_evaluated_again(evaluated: L
 
 
 @pytest.mark.parametrize("outcome", sorted(set(Outcome) - {Outcome.EXPIRING, Outcome.WITHHELD}))
-def test_of_the_outcomes_of_a_sweep_only_the_spared_one_has_its_dataset_evaluated_again(
-    evaluated: Ledger, outcome: Outcome
-) -> None:
+def test_of_all_outcomes_only_the_spared_one_has_its_dataset_evaluated_again(evaluated: Ledger, outcome: Outcome) -> None:
     swept(evaluated, outcomes={"T1": outcome})
     assert standing(evaluated) == (["lake/e"] if outcome is Outcome.SPARED else ["lake/d", "lake/e"])
 

@@ -30,9 +30,7 @@ def _acceptance() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("given_history", "book", "answer"), list(_acceptance()))
-def test_the_published_cases_get_the_published_verdicts(
-    given_history: History, book: list[Policy], answer: dict[str, str]
-) -> None:
+def test_published_cases_get_the_published_verdicts(given_history: History, book: list[Policy], answer: dict[str, str]) -> None:
     assert {name: one.verdict for name, one in agreed(given_history, book).items()} == answer
 
 

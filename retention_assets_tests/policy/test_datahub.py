@@ -166,9 +166,7 @@ SHIPPED = [
         pytest.param(["m/plain", "plain.x", "m/.x", "m/x.", "m/"], {}, id="what is no entity.aspect is chosen by none"),
     ],
 )
-def test_policies_choose_exactly_the_datasets_that_their_entry_wins(
-    datasets: list[str], answer: dict[str, tuple[str, ...]]
-) -> None:
+def test_policies_choose_the_datasets_that_their_entry_wins(datasets: list[str], answer: dict[str, tuple[str, ...]]) -> None:
     found = policies_for(SHIPPED, datasets)
     assert [(policy.name, policy.datasets.include) for policy in found] == list(answer.items())
 

@@ -45,9 +45,7 @@ def test_both_texts_of_a_duration_parse_back_to_it(duration: Duration) -> None:
         (Duration(days=1, seconds=43_200), "P1DT43200S", "P1DT12H", "1 day and 12 hours"),
     ],
 )
-def test_a_duration_is_written_in_its_shortest_form_and_said_in_words(
-    duration: Duration, text: str, iso: str, words: str
-) -> None:
+def test_a_duration_is_written_in_its_shortest_form_and_in_words(duration: Duration, text: str, iso: str, words: str) -> None:
     assert (str(duration), duration.iso(), duration.words()) == (text, iso, words)
 
 

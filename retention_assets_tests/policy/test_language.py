@@ -91,9 +91,7 @@ def test_a_hold_without_a_name_gets_one_for_its_reasons_to_name(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["2026-01-01", "on", "yes", "12:30", "'7'", "raw 30 days", "日本", "0x", "1_000"])
-def test_a_name_that_other_yaml_readers_take_for_something_else_is_the_text_that_it_looks_like(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_name_that_other_yaml_readers_take_for_something_else_is_its_text(name: str, tmp_path: Path) -> None:
     assert one(tmp_path, WIDE.format(name=name)).name == name.strip("'")
 
 

@@ -155,9 +155,7 @@ GRACELESS = "policies: [{name: p, datasets: {include: [%s]%s}, select: {unrefere
         ("'blobs/*'", "", "1d", False),
     ],
 )
-def test_where_writers_use_what_they_find_a_policy_needs_a_grace(
-    include: str, exclude: str, grace: str, refused: bool, tmp_path: Path
-) -> None:
+def test_a_grace_is_needed_where_writers_reuse(include: str, exclude: str, grace: str, refused: bool, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(GRACELESS % (include, exclude, grace))
     assert load_policies([file], {"lake", "blobs"}).policies

@@ -67,9 +67,7 @@ def test_the_list_of_what_no_schema_can_say_names_broken_files() -> None:
 
 
 @given(policies(), holds())
-def test_the_schema_accepts_every_policy_that_the_model_accepts(
-    drawn: list[dict[str, Any]], held: list[dict[str, Any]]
-) -> None:
+def test_the_schema_accepts_every_policy_of_the_model(drawn: list[dict[str, Any]], held: list[dict[str, Any]]) -> None:
     VALIDATOR.validate(json.loads(json.dumps({"policies": drawn, "holds": held})))
 
 

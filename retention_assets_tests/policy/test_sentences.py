@@ -237,9 +237,7 @@ message_of = partial(deletion_message, dataset="lake/a b", transaction="T1", pol
         ),
     ],
 )  # fmt: skip
-def test_the_message_is_followed_by_when_by_whom_and_what_to_do(
-    status: str, as_of: datetime, message: str, details: str
-) -> None:
+def test_a_message_says_when_by_whom_and_what_to_do(status: str, as_of: datetime, message: str, details: str) -> None:
     said = message_of(status, as_of=as_of)
     assert said is not None
     assert (said.message, said.details, str(said)) == (message, details, f"{message} {details}")

@@ -97,9 +97,7 @@ OUTSIDE = {
 
 
 @pytest.mark.parametrize("store", OUTSIDE.values(), ids=OUTSIDE)
-def test_simulated_settings_with_a_store_outside_are_refused_and_real_ones_are_not(
-    store: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_outside_is_refused_to_simulations_alone(store: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_endpoint(monkeypatch)
     with pytest.raises(BadInput, match=r"with clock\.simulated no store may lie outside of the settings' folder"):
         read(folder, f"clock: {{simulated: true}}\nstores: [{store}]")
@@ -163,9 +161,7 @@ def test_an_address_is_shown_without_its_password(folder: Path) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_settings_that_no_file_holds_mean_the_folder_where_the_program_runs(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_that_no_file_holds_mean_the_working_directory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     store = {"name": "lake", "kind": "files", "log": "log", "data": "data/{dataset}/{transaction}"}
     inside = FilesSettings.model_validate(store, context={"folder": str(folder)})

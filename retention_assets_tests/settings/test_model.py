@@ -33,9 +33,7 @@ def test_no_file_means_embedded_defaults_below_the_working_directory(tmp_path: P
     assert settings.automation == AutomationSettings(discover=False, policies=False, sweep=None, report=False)
 
 
-def test_the_given_path_wins_over_the_variable_and_the_variable_over_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_path_wins_over_the_variable_and_that_over_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("given", "variable", "here"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "retention.yaml").write_text(f"warehouse: {name}\n")

@@ -197,9 +197,7 @@ def test_a_transaction_that_writes_ends_before_a_lease_does_and_whoever_comes_ne
 
 
 @pytest.mark.parametrize("refused", [1, 2, None])
-def test_a_permit_is_asked_before_a_transaction_begins_and_before_it_commits(
-    database: ForeignDatabase, refused: int | None
-) -> None:
+def test_a_permit_is_asked_before_a_transaction_begins_and_commits(database: ForeignDatabase, refused: int | None) -> None:
     before, seen = _rows(database), list[object]()
 
     def permit() -> None:

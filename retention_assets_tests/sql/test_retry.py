@@ -50,9 +50,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         pytest.param(RetryPolicy(is_busy, attempts=1), [], id="never"),
     ],
 )
-def test_what_passes_is_done_again_after_longer_and_longer_pauses(
-    policy: RetryPolicy, made: list[float], pauses: list[float]
-) -> None:
+def test_what_passes_is_done_again_after_longer_pauses(policy: RetryPolicy, made: list[float], pauses: list[float]) -> None:
     work = Work(*[Busy()] * len(made))
     assert retry(work, policy) == "done"
     assert pauses == made

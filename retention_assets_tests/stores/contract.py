@@ -219,9 +219,7 @@ class Contract:
         assert swept.bytes == 0
         assert environment.everything() == before
 
-    def test_a_transaction_of_a_dataset_that_is_not_there_is_an_outcome(
-        self, environment: Environment, ids: dict[str, str]
-    ) -> None:
+    def test_a_transaction_of_an_unknown_dataset_is_an_outcome(self, environment: Environment, ids: dict[str, str]) -> None:
         before, store = environment.everything(), environment.store()
         [swept] = _sweep(store, f"{store.name}/not-there", [ids["T1"]])
         assert swept.outcome in (Outcome.ALREADY_GONE, Outcome.FAILED)
@@ -239,9 +237,7 @@ class Contract:
         assert environment.data().keys() >= before.keys() - goes - stays
         assert not environment.data().keys() & goes
 
-    def test_a_place_is_said_alike_by_whoever_asks_and_is_changed_by_nobody_who_does_not_claim_it(
-        self, environment: Environment
-    ) -> None:
+    def test_a_place_is_said_alike_to_all_and_changed_by_who_claims_it_alone(self, environment: Environment) -> None:
         before, dataset = environment.everything(), environment.datasets[0]
         found = _place(environment, dataset)
         assert found == _place(environment, dataset)

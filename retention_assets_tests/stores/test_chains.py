@@ -149,9 +149,7 @@ def swept(hub: DataHub) -> SweepResult:
     return result
 
 
-def test_however_many_slices_there_are_the_table_is_read_whole_once(
-    hub: DataHub, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_however_many_slices_a_table_is_read_whole_once(hub: DataHub, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole, chains), tokens = reads(monkeypatch, AspectsStore), counted(monkeypatch, AspectsStore, "tokens")
     result = swept(hub)
     assert (result.refused, result.outcomes[Outcome.DELETED]) == (None, 12)

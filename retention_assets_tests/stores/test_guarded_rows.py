@@ -240,9 +240,7 @@ def test_nobody_changes_a_row_between_its_comparison_and_the_commit(rows: Rows, 
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_a_file_that_somebody_writes_to_is_not_waited_for_row_by_row(
-    rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_under_a_writer_is_not_waited_for_by_row(rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=1))
     monkeypatch.setattr(engines, "LOCK_SECONDS", 0.01)
     targets, begun, write = rows.targets(), list[object](), foreign.ForeignDatabase.write
@@ -466,9 +464,7 @@ def test_what_was_deleted_without_an_answer_is_deleted_and_counted(rows: Rows, a
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_what_nobody_knows_to_be_deleted_stays_begun_and_counts_when_it_is_looked_at(
-    rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_be_deleted_stays_begun_and_counts_when_it_is_looked_at(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=2, pause=0))
     targets = rows.targets()
     with proxied(rows.url) as (proxy, url):
@@ -499,9 +495,7 @@ def test_a_server_that_ends_the_connection_before_the_commit_has_deleted_nothing
         assert connection.exec_driver_sql("SELECT last_value FROM losses").scalar_one() > 1
 
 
-def test_a_whole_sweep_counts_what_went_with_a_lost_answer(
-    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_counts_what_went_with_a_lost_answer(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server is away for longer than anybody tries: the mark stays begun, and the sweep after it knows whose it was."""
     monkeypatch.setattr(foreign, "RETRY_TRANSIENT", replace(RETRY_TRANSIENT, attempts=2, pause=0))
     schema = new_schema(server)

@@ -63,9 +63,7 @@ def test_a_table_of_the_same_name_in_another_schema_or_made_anew_is_in_another_p
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_in_a_root_table_without_a_row_nothing_is_taken_for_gone_and_no_child_for_an_orphan(
-    store_url: str, parallelism: int
-) -> None:
+def test_without_a_root_row_nothing_is_taken_for_gone_and_no_child_for_an_orphan(store_url: str, parallelism: int) -> None:
     """In another database there may be children of the same keys whose roots are somewhere else."""
     units = Records(store_url)
     of = units.units
@@ -118,9 +116,7 @@ def test_a_table_that_another_catalog_does_not_have_is_not_taken_for_gone(wareho
     store.close()
 
 
-def test_a_copy_of_a_catalog_is_another_place_though_its_tables_have_the_same_identity(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_copy_of_a_catalog_is_another_place_in_spite_of_its_tables_identity(warehouse: Warehouse, tmp_path: Path) -> None:
     append(warehouse.table(), 0)
     store = warehouse.store()
     shutil.copy(tmp_path / "one" / "catalog.db", tmp_path / "copy.db")

@@ -82,9 +82,7 @@ CASES: dict[str, tuple[Any, dict[str, str], list[str | None]]] = {
 
 
 @pytest.mark.parametrize(("realm", "own", "expected"), CASES.values(), ids=CASES)
-def test_a_dataset_has_one_realm_wherever_it_is_read(
-    tmp_path: Path, realm: Any, own: dict[str, str], expected: list[str | None]
-) -> None:
+def test_a_dataset_has_one_realm(tmp_path: Path, realm: Any, own: dict[str, str], expected: list[str | None]) -> None:
     names = ("lake/acme.raw", "lake/acme-eu.raw", "lake/other")
     for found in read_everywhere(given(tmp_path, realm, own)):
         assert [found[name] for name in names] == expected

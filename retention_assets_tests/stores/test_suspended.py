@@ -255,9 +255,7 @@ def test_a_sweeper_that_was_stopped_deletes_nothing_of_what_another_has_spared_s
 
 
 @pytest.mark.parametrize("stoppable", ["files"], indirect=True)
-def test_a_sweeper_that_was_stopped_for_longer_than_its_lease_notices_by_real_clocks(
-    stoppable: Stoppable, url: str, killed_at_last: list[Any]
-) -> None:
+def test_a_sweeper_stopped_for_longer_than_its_lease_notices(stoppable: Stoppable, url: str, killed_at_last: list[Any]) -> None:
     said, spared = goes_on_after_another(stoppable, url, killed_at_last, 7, 2, 0)
     assert "Nothing further is deleted" in said or "has lost the lease" in said
     whole, part = (

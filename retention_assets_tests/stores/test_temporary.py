@@ -88,9 +88,7 @@ CHANGES: dict[str, Callable[[Path, pytest.MonkeyPatch], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_what_is_not_surely_left_by_such_a_program_stays(
-    here: Path, left: Path, monkeypatch: pytest.MonkeyPatch, change: Any
-) -> None:
+def test_what_no_such_program_has_left_stays(here: Path, left: Path, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     aged(left)
     change(left, monkeypatch)
     with temporary_folder("look"):

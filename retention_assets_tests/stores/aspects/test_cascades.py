@@ -135,9 +135,7 @@ def test_many_held_rows_cost_no_wait_for_each(servers: Table, tries: list[Any]) 
     assert tries == [50, 50, 25]
 
 
-def test_a_held_row_is_not_waited_for_again_where_a_statement_about_many_rows_reads_the_whole_table(
-    servers: Table, tries: list[Any]
-) -> None:
+def test_a_held_row_is_not_waited_for_again_where_a_statement_reads_the_whole_table(servers: Table, tries: list[Any]) -> None:
     """As MariaDB does once it knows how few rows there are: the deletion of the others would wait for that one as well."""
     servers.do(f"ANALYZE {'TABLE' if servers.database.dialect == 'mysql' else ''} {servers.name}")
     targets = planned(servers, *range(50))

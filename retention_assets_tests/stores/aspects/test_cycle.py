@@ -76,9 +76,7 @@ def test_a_new_version_between_mark_and_sweep_takes_nothing_more(datahub: DataHu
     assert datahub.marks(DUE) == 1
 
 
-def test_versions_that_come_again_after_retention_are_marked_and_swept_with_a_grace_of_their_own(
-    table: Table, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_versions_that_come_again_have_their_own_grace(table: Table, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """In normal use: retention took all of the history but the newest; a rollback takes that one too, and DataHub counts anew."""
     ledger = new_schema(request.getfixturevalue("server"))
     datahub = DataHub(tmp_path / "hub", {STORE: table}, ledger_url=ledger)

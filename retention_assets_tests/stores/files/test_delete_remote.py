@@ -95,9 +95,7 @@ def listed(method: str, place: str) -> bool:
         ("list", 2, Outcome.DELETED), ("list", 3, Outcome.FAILED), ("delete", 5, Outcome.DELETED), ("delete", 6, Outcome.FAILED),
     ],
 )  # fmt: skip
-def test_a_store_that_is_busy_is_asked_again_and_then_no_more(
-    s3: S3, on: str, answer: tuple[str, str], times: int, outcome: Outcome
-) -> None:
+def test_a_busy_store_is_asked_again(s3: S3, on: str, answer: tuple[str, str], times: int, outcome: Outcome) -> None:
     environment, left = filled(S3Files(s3)), iter(range(times))
     before = environment.data()
 

@@ -163,9 +163,7 @@ def test_a_file_of_many_datasets_is_read_once_and_again_when_it_changed(tmp_path
     assert len(read) == 2
 
 
-def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
-) -> None:
+def test_too_large_a_file_is_read_for_its_ids_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]) -> None:
     monkeypatch.setattr(log_files, "WHOLE_BYTES", 10)
     lake = LocalFiles(tmp_path)
     lake.put_log("all.jsonl", "".join(line(name, id_) for name in MANY[:3] for id_ in ("T1", "T2")))
@@ -175,9 +173,7 @@ def test_a_file_too_large_to_keep_is_read_for_its_ids_once(
     assert len(read) == 3 + 1
 
 
-def test_what_there_is_no_room_for_is_forgotten_and_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
-) -> None:
+def test_what_has_no_room_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]) -> None:
     monkeypatch.setattr(log_files, "_cache", log_files._SliceCache(1000))
     lake = LocalFiles(tmp_path)
     for name in MANY[:3]:
@@ -187,9 +183,7 @@ def test_what_there_is_no_room_for_is_forgotten_and_read_again(
     assert len(read) == 6
 
 
-def test_what_concerns_other_datasets_is_worked_out_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
-) -> None:
+def test_what_concerns_others_is_worked_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]) -> None:
     lake, asked, real = LocalFiles(tmp_path), list[str](), FolderLayout.pattern
     for name in (*MANY, "lake/000/a", "lake/001/b/c"):
         lake.put_log(f"{name.replace('/', '-')}.jsonl", line(name) + line(name, "T2"))
@@ -208,9 +202,7 @@ def test_what_concerns_other_datasets_is_worked_out_once(
     assert len(read) == 2
 
 
-def test_what_was_written_a_moment_ago_is_not_kept_and_later_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]
-) -> None:
+def test_what_was_just_written_is_kept_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: list[Path]) -> None:
     lake = LocalFiles(tmp_path)
     lake.put_log("a.jsonl", line())
     written = datetime.fromtimestamp((tmp_path / "log/a.jsonl").stat().st_ctime, UTC)
@@ -259,9 +251,7 @@ def test_small_logs_are_one_share_and_a_large_one_is_another(tmp_path: Path, mon
     assert lake.store().shares(names) == [("lake/a", "lake/b"), ("lake/c",), ("lake/d",)]
 
 
-def test_a_question_in_a_sweep_lists_many_files_anew_when_something_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_in_a_sweep_lists_files_anew_when_something_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_MANY", 2)
     lake, listed, real = LocalFiles(tmp_path), list[str](), log_files.list_logs
 

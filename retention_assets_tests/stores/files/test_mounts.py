@@ -108,9 +108,7 @@ def test_what_is_mounted_while_the_folder_goes_is_not_entered(lake: LocalFiles, 
 
 
 @pytest.mark.parametrize("missing", ["nothing", "statx", "its answer", "the kernel", "both"])
-def test_where_the_kernel_says_less_of_a_mount_another_source_is_asked(
-    lake: LocalFiles, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
+def test_where_the_kernel_says_less_others_are_asked(lake: LocalFiles, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     folder = os.open(lake.root, os.O_RDONLY)
     try:
         whole = mount_of(folder)

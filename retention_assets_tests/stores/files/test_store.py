@@ -82,9 +82,7 @@ def test_bytes_are_prepared_by_what_is_there_and_unknown_where_nothing_can_be_kn
 
 @pytest.mark.parametrize("name", ["other/a", "lakes/a", "lake", "lake/", "Lake/a"])
 @pytest.mark.parametrize(("ask", "asked"), [("datasets", ()), ("read", (["lake/a"],)), ("tokens", (["lake/a"],))])
-def test_a_file_with_a_dataset_of_another_store_is_refused(
-    environment: Files, name: str, ask: str, asked: tuple[list[str], ...]
-) -> None:
+def test_a_dataset_of_another_store_is_refused(environment: Files, name: str, ask: str, asked: tuple[list[str], ...]) -> None:
     environment.put_log("b.jsonl", line() + line(dataset=name))
     store = environment.store()
     with pytest.raises(BadInput, match="not of the store lake") as caught:
@@ -118,9 +116,7 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path, s3: S3) -> None:
             environment.store().datasets()
 
 
-def test_datasets_of_the_same_files_share_and_come_in_the_order_of_files(
-    environment: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_datasets_of_the_same_files_share_and_come_in_their_order(environment: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_TOGETHER", 0)
     environment.put_log("p.jsonl", line(dataset="lake/p") + line(dataset="lake/q"))
     environment.put_log("q.jsonl", line(dataset="lake/r") + line(dataset="lake/q", transaction="T2"))

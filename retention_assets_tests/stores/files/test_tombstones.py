@@ -117,9 +117,7 @@ def test_what_a_reader_cannot_be_told_stays(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["replace", "fsync", "open"])
-def test_what_could_not_be_told_stays_and_leaves_no_half_of_a_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_what_cannot_be_told_stays_and_leaves_no_half_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     lake = seen(LocalFiles(tmp_path), BRANCHED)
     before = lake.everything()
 
@@ -133,9 +131,7 @@ def test_what_could_not_be_told_stays_and_leaves_no_half_of_a_log(
     assert lake.everything() == before
 
 
-def test_a_disk_that_fills_up_while_a_log_is_added_to_leaves_it_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_meanwhile_leaves_a_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = seen(LocalFiles(tmp_path, log="log.jsonl"), BRANCHED, "log.jsonl")
     before, write = lake.everything(), os.write
     monkeypatch.setattr(os, "write", lambda file, content: write(file, content[:20]))

@@ -57,9 +57,7 @@ def before(act: Callable[[], object]) -> Commit:
     return commits
 
 
-def test_what_another_writer_commits_meanwhile_is_kept(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_of_others_are_kept(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table = storied(warehouse)
     chosen = set(snapshots(table)) - {one.snapshot_id for one in table.refs().values()}
     meddle(monkeypatch, before(lambda: append(warehouse.load(), 100)))
@@ -192,9 +190,7 @@ def test_whatever_is_answered_to_a_commit_the_table_tells_whether_it_was_made(
         assert outcomes(sweep(store, one)) == {one: Outcome.DELETED}
 
 
-def test_a_table_that_others_change_all_the_time_is_left_for_later(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_in_constant_change_is_left(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table, (one, _) = replaced(warehouse, 2)
     meddle(monkeypatch, before(lambda: append(warehouse.load(), 3)), times=100)
     [result] = sweep(store, one).values()

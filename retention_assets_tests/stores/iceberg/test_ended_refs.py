@@ -80,9 +80,7 @@ def test_by_default_a_tag_that_is_over_protects_until_somebody_drops_it(warehous
     assert cycle.marks()[one] == ("mark", [("SELECTED", "own")])
 
 
-def test_the_age_that_the_table_gives_all_refs_ends_those_that_say_nothing_and_never_main(
-    warehouse: Warehouse, cycle: Cycle
-) -> None:
+def test_the_age_of_all_refs_ends_those_that_say_nothing_and_never_main(warehouse: Warehouse, cycle: Cycle) -> None:
     table, (one, _, three) = tagged(warehouse)
     table.transaction().set_properties({"history.expire.max-ref-age-ms": str(DAY)}).commit_transaction()
     assert cycle.marks()[one][0] == "mark"
@@ -261,9 +259,7 @@ def test_the_commit_asserts_where_the_ref_that_it_drops_points(
     assert warehouse.load().refs().keys() == {"main", "v1"}
 
 
-def test_a_server_drops_what_it_was_told_to_and_nothing_is_kept_for_it(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_drops_what_it_was_told_to(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "MetastoreCatalog", Warehouse)
     table, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
     assert outcomes(swept(store, dropping(store, one))) == {one: Outcome.DELETED}
@@ -286,9 +282,7 @@ def test_main_is_not_dropped_even_if_it_is_asked_for(warehouse: Warehouse, store
     assert newest in snapshots(table)
 
 
-def test_a_sweep_that_ended_after_its_commit_says_what_it_dropped_when_it_is_resumed(
-    warehouse: Warehouse, store: IcebergStore
-) -> None:
+def test_a_sweep_that_ended_after_its_commit_says_what_it_dropped_later(warehouse: Warehouse, store: IcebergStore) -> None:
     table, (one, *_) = tagged(warehouse, max_ref_age_ms=DAY)
     [target] = dropping(store, one)
     remove_snapshots(table, [one], {"v1": table.refs()["v1"]})

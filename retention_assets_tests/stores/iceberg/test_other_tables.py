@@ -85,9 +85,7 @@ def nested(warehouse: Warehouse, name: str, inside: Table) -> Table:
 
 
 @pytest.mark.parametrize("outer_is_swept", [True, False])
-def test_a_table_in_the_folder_of_another_keeps_what_it_has(
-    warehouse: Warehouse, store: IcebergStore, outer_is_swept: bool
-) -> None:
+def test_a_table_in_anothers_folder_keeps_what_it_has(warehouse: Warehouse, store: IcebergStore, outer_is_swept: bool) -> None:
     outer = warehouse.table("outer")
     inner = nested(warehouse, "inner", outer)
     swept, reads = (outer, inner) if outer_is_swept else (inner, outer)
@@ -101,9 +99,7 @@ def test_a_table_in_the_folder_of_another_keeps_what_it_has(
     assert content(reads) == before
 
 
-def test_tables_in_each_others_folders_that_share_nothing_are_swept_to_the_end(
-    warehouse: Warehouse, store: IcebergStore
-) -> None:
+def test_tables_in_each_others_folders_that_share_nothing_are_swept(warehouse: Warehouse, store: IcebergStore) -> None:
     outer = warehouse.table("outer")
     inner = nested(warehouse, "inner", outer)
     one, _ = replace(outer, 1), replace(outer, 2)
@@ -318,9 +314,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("roots", "folders", "is_near"), PLACES.values(), ids=PLACES)
-def test_a_table_is_near_by_its_roots_and_by_folders_in_which_it_has_files(
-    roots: tuple[str, ...], folders: tuple[str, ...], is_near: bool
-) -> None:
+def test_a_table_is_near_by_roots_and_folders_of_files(roots: tuple[str, ...], folders: tuple[str, ...], is_near: bool) -> None:
     places, fence = other_tables._Places(), TableFence(("file:/a/b/",))
     summary = other_tables.TableSummary(TableFence(roots), frozenset(), False, frozenset(folders))
     places.put("other", summary)
@@ -340,9 +334,7 @@ def failed_for(swept: dict[int, SweptTarget], said: str) -> bool:
 
 
 @pytest.mark.parametrize("dataset", [DATASET, "ice/db.a.copy"])
-def test_a_table_with_two_names_in_the_catalog_loses_nothing_by_either(
-    warehouse: Warehouse, store: IcebergStore, dataset: str
-) -> None:
+def test_a_table_with_two_names_loses_nothing_by_either(warehouse: Warehouse, store: IcebergStore, dataset: str) -> None:
     warehouse.catalog.create_namespace("db.a")
     table, (one, two) = replaced(warehouse, 2)
     registered_again(table, "db.a.copy")
@@ -431,9 +423,7 @@ def test_a_twin_that_nobody_has_read_keeps_everything(warehouse: Warehouse, twin
     store.close()
 
 
-def test_a_twin_whose_metadata_is_beside_is_found_whatever_else_is_known(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twin_beside_is_found(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table = warehouse.table()
     one = replace(table, 1)
     registered_again(table)
@@ -443,9 +433,7 @@ def test_a_twin_whose_metadata_is_beside_is_found_whatever_else_is_known(
     assert failed_for(sweep(store, one), "ice/db.copy is the same table under a second name")
 
 
-def test_a_twin_that_is_registered_before_the_last_look_is_seen(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twin_of_the_last_moment_is_seen(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     table, (one, _) = replaced(warehouse, 2)
     targets = planned(store, one)
     files, commit = own_files(table, one), SqlCatalog.commit_table

@@ -113,9 +113,7 @@ def test_a_file_that_remaining_snapshots_only_call_deleted_goes(warehouse: Wareh
 
 
 @pytest.mark.parametrize("what", ["list", "manifest"])
-def test_an_entry_that_names_metadata_of_what_stays_does_not_delete_it(
-    warehouse: Warehouse, store: IcebergStore, what: str
-) -> None:
+def test_an_entry_that_names_metadata_of_what_stays_deletes_none(warehouse: Warehouse, store: IcebergStore, what: str) -> None:
     table = warehouse.table()
     first = append(table, 1)
     needed = own_metadata(table, first, what)
@@ -126,9 +124,7 @@ def test_an_entry_that_names_metadata_of_what_stays_does_not_delete_it(
     assert needed.exists()
 
 
-def test_deletion_vectors_in_one_puffin_file_go_together_and_are_counted_once(
-    warehouse: Warehouse, store: IcebergStore
-) -> None:
+def test_deletion_vectors_of_one_puffin_file_go_together_and_count_once(warehouse: Warehouse, store: IcebergStore) -> None:
     table = warehouse.table()
     first = append(table, 1, 2)
     puffin = Path(place(table.location()), "data", "vectors.puffin")
@@ -191,9 +187,7 @@ def test_what_stays_is_read_where_its_list_does_not_count_files(
 
 
 @pytest.mark.parametrize("spelled", ["file://{}", "file:{}", "{}"])
-def test_statistics_of_several_snapshots_are_one_file_however_they_are_spelled(
-    warehouse: Warehouse, store: IcebergStore, spelled: str
-) -> None:
+def test_shared_statistics_are_one_file_in_any_spelling(warehouse: Warehouse, store: IcebergStore, spelled: str) -> None:
     table = warehouse.table()
     one, two, three, _ = (replace(table, number) for number in range(4))
     file = Path(place(table.location()), "metadata", "shared.stats")
@@ -212,9 +206,7 @@ def test_statistics_of_several_snapshots_are_one_file_however_they_are_spelled(
         assert file.exists() is left
 
 
-def test_snapshots_with_one_manifest_list_free_its_files_with_the_last_of_them_and_once(
-    warehouse: Warehouse, store: IcebergStore
-) -> None:
+def test_snapshots_with_one_manifest_list_free_its_files_with_the_last_one(warehouse: Warehouse, store: IcebergStore) -> None:
     table, (one, _) = replaced(warehouse, 2)
     first = table.metadata.snapshots[0]
     # As a table that was rolled back by writing its snapshots anew.

@@ -160,9 +160,7 @@ def _text(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-def test_a_killed_sweeper_leaves_nobody_with_a_state_that_is_half_gone(
-    busy: BusyTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_sweeper_leaves_no_half_state(busy: BusyTable, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mark rises before the first file goes, so whatever is told after a sweep that died is whole."""
     for _ in range(6):
         busy.writes()

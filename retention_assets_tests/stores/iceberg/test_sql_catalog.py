@@ -191,9 +191,7 @@ def test_what_is_damaged_after_the_plan_deletes_nothing(
     assert warehouse.files() == there
 
 
-def test_a_sweep_parses_nothing_that_its_plan_has_parsed(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_parses_nothing_again(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     _, (one, _) = replaced(warehouse, 2)
     targets = planned(store, one)
     parse, parsed = manifests._blocks, list[int]()

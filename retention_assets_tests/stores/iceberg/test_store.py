@@ -49,9 +49,7 @@ def test_metadata_that_a_commit_removed_while_it_was_opened_is_read_again(
     assert next(gone, None) is None
 
 
-def test_where_the_catalog_is_no_database_the_tokens_are_the_same(
-    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_of_any_catalog_are_the_same(warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch) -> None:
     warehouse.table()
     asked = [DATASET, "ice/db.none"]
     tokens = store.tokens(asked)
@@ -59,9 +57,7 @@ def test_where_the_catalog_is_no_database_the_tokens_are_the_same(
     assert store.tokens(asked) == tokens == {DATASET: warehouse.load().metadata_location}
 
 
-def test_tables_whose_names_differ_only_in_where_a_dot_belongs_have_tokens_of_their_own(
-    warehouse: Warehouse, store: IcebergStore
-) -> None:
+def test_tables_whose_names_differ_in_where_a_dot_belongs_have_own_tokens(warehouse: Warehouse, store: IcebergStore) -> None:
     warehouse.catalog.create_namespace("a")
     warehouse.catalog.create_namespace("a.b")
     nested = warehouse.catalog.create_table(("a", "b", "c"), SCHEMA)
@@ -150,9 +146,7 @@ NOTES = (
 
 
 @pytest.mark.parametrize(("note", "outcome"), [pytest.param(*case, id=title) for title, *case in NOTES])
-def test_a_note_that_does_not_fit_deletes_nothing(
-    warehouse: Warehouse, store: IcebergStore, note: str | None, outcome: Outcome
-) -> None:
+def test_an_unfit_note_deletes_nothing(warehouse: Warehouse, store: IcebergStore, note: str | None, outcome: Outcome) -> None:
     append(warehouse.table(), 1)
     there = warehouse.files()
     assert outcomes(swept(store, [Target("12345", note)])) == {12345: outcome}

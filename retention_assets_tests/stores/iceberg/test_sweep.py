@@ -99,9 +99,7 @@ LAST = 1000
 
 @pytest.mark.long
 @pytest.mark.parametrize("last", [*range(SURELY_KILLED), LAST])
-def test_a_killed_sweep_is_finished_by_the_next(
-    storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], last: int
-) -> None:
+def test_a_killed_sweep_is_finished(storied_warehouse: Callable[..., KeptWarehouse[dict[int, list[int]]]], last: int) -> None:
     kept = storied_warehouse()
     with kept.opened() as warehouse, closing(warehouse.store()) as store:
         table = warehouse.load()

@@ -197,9 +197,7 @@ def units(units: Units) -> Units:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_nothing_goes_where_more_would_than_is_named_until_that_is_accepted_and_then_it_is_named(
-    units: Units, name: str
-) -> None:
+def test_nothing_goes_where_more_would_until_that_is_accepted_and_then_it_is_named(units: Units, name: str) -> None:
     targets = planned(units.store())
     attack = is_attacked(units, name)
     before, victims = units.everything(), count(units, attack.victims)

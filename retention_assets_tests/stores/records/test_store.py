@@ -554,9 +554,7 @@ def test_connections_that_go_back_wait_for_locks_as_long_as_before(units: Units)
     ],
     ids=str,
 )
-def test_a_column_is_the_text_that_an_attribute_has_in_a_log_or_refused(
-    units: Units, kind: TypeEngine[Any], value: Any, said: str | None
-) -> None:
+def test_a_column_is_an_attribute_or_refused(units: Units, kind: TypeEngine[Any], value: Any, said: str | None) -> None:
     if units.dialect == "sqlite" and not isinstance(kind, Integer):
         pytest.skip("it has numbers and texts alone")
     if units.dialect == "mysql" and isinstance(kind, sa.Boolean | sa.DateTime):
