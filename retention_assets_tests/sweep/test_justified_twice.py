@@ -171,6 +171,16 @@ def test_a_time_to_expire_is_taken_back_where_the_grace_in_force_is_longer(lake:
     assert lake.why("S3") == "The grace of policy 'old', which is in force now, is not over."
 
 
+def test_what_another_policy_now_hands_to_a_store_that_can_expire_nothing_waits(lake: Lake) -> None:
+    lake.has(FIVE).marks()
+    lake.says(OLD.replace("30d", "400d") + ", " + TTL.replace("name: old", "name: other"))
+    lake.sweeps()
+    assert (lake.there(), set(lake.statuses().values())) == (ALL, {"MARKED"})
+    lake.says(OLD)
+    lake.sweeps()
+    assert lake.there() == {"S6"}
+
+
 HOLD = "{name: legal, datasets: ['lake/*'], transactions: ['S1'], reason: case 7}"
 ELSE = "{name: another, datasets: {include: ['lake/none']}, select: all}"
 
