@@ -16,7 +16,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.frames.arrays import join_chunks
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.batches import Plan, Planned, Settlement
-from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange
+from retention_assets.ledger.leases import Lease, NameRange
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.model import Sweep
 from retention_assets.stores.protocol import (
@@ -71,6 +71,9 @@ class SweepResult:
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def refuse(self, fault: Refused) -> None:
+        self.refused, self.store_failed = str(fault), isinstance(fault, StoreFailed)
+
     @property
     def is_touched(self) -> bool:
         return bool(self.planned or self.outcomes or self.refused or self.skipped or self.errors)
@@ -92,9 +95,9 @@ class SweepContext:
     stop: threading.Event
     wait: Callable[[timedelta, threading.Event], None]
     # tasks at work; a policy's parallelism is divided among them
-    tasks: int = 1
+    tasks: int
     # transactions of its datasets to sweep: those of a part, or all
-    names: NameRange = ALL_NAMES
+    names: NameRange
 
 
 @dataclass
@@ -134,13 +137,6 @@ class DatasetSweep:
         here = np.fromiter(self.done, np.int64, len(self.done))
         return pa.array(np.concatenate([here, np.array(self.done_before, np.int64)]))
 
-    def end_slice(self) -> None:
-        self.done_before.extend(self.done)
-        self.done = set()
-
-    def refuse(self, fault: Refused) -> None:
-        self.result.refused, self.result.store_failed = str(fault), isinstance(fault, StoreFailed)
-
     def prepare(self, due: pa.Table) -> dict[int, Planned]:
         marks = dict(zip(due["transaction"].to_pylist(), due["id"].to_pylist(), strict=True))
         prepared = call_store(self.store, lambda: self.store.prepare(self.dataset, list(marks)))
@@ -165,20 +161,29 @@ class DatasetSweep:
     def execute(self, targets: Mapping[int, Target], sweep: Sweep) -> list[Settlement]:
         """Have the store delete or expire the targets, as the policy says; return the outcomes."""
         parallelism = max(1, sweep.parallelism // self.context.tasks)
-        if sweep.mode == "ttl" and targets:
-            return self._set_expiry(targets, parallelism)
-        return execute_deletion(self.store, self.dataset, targets, parallelism, self.permit)
+        if sweep.mode != "ttl" or not targets:
+            return execute_deletion(self.store, self.dataset, targets, parallelism, self.permit)
+        answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
+        # Those that failed may have a time now, and spared ones one from an earlier sweep: it is taken back first. A time that
+        # the row had by itself stays.
+        unsure = {
+            answer.mark: answer
+            for answer in answers
+            if answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.SPARED and answer.mark in self.begun_earlier)
+        }
+        back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
+        return [*(answer for answer in answers if answer.mark not in unsure), *back]
 
     def settle_expired(self, rows: pa.Table) -> list[Settlement]:
         gone = rows.filter(pc.invert(pc.is_in(rows["transaction"], join_chunks(self.reading.log.transactions["transaction"]))))
         expires = self.context.recheck.expiring(gone)
         return [Settlement(row["id"], Outcome.DELETED, row["bytes"] or 0) for row in gone.to_pylist() if row["id"] in expires]
 
-    def spare_begun(self, mine: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
+    def spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
         """Settle begun marks that are needed again. A time to expire that the store was given is taken back first."""
-        expires = self.context.recheck.expiring(mine) if self.store.capabilities.expiry else set()
-        remains = self._remains_of(mine.filter(pc.invert(among(mine, expires))))
-        planned = dict(zip(mine["id"].to_pylist(), mine["planned"].to_pylist(), strict=True))
+        expires = self.context.recheck.expiring(rows) if self.store.capabilities.expiry else set()
+        remains = self._remains_of(rows.filter(pc.invert(among(rows, expires))))
+        planned = dict(zip(rows["id"].to_pylist(), rows["planned"].to_pylist(), strict=True))
         spared = [
             Settlement(
                 mark, Outcome.ALREADY_GONE if left in (Remains.NOTHING, Remains.FREED) else Outcome.SPARED,
@@ -187,7 +192,7 @@ class DatasetSweep:
             )
             for mark, left in remains.items()
         ]  # fmt: skip
-        targets = {row["id"]: Target(row["transaction"], row["note"]) for row in mine.to_pylist() if row["id"] in expires}
+        targets = {row["id"]: Target(row["transaction"], row["note"]) for row in rows.to_pylist() if row["id"] in expires}
         then = {mark: Settlement(mark, Outcome.SPARED, error=needed[mark]) for mark in targets}
         return [*spared, *self._clear_expiry(targets, then)]
 
@@ -206,7 +211,7 @@ class DatasetSweep:
                 self.result.errors.append(error)
         return expires
 
-    def tell(self, settled: Sequence[Settlement]) -> None:
+    def count(self, settled: Sequence[Settlement]) -> None:
         self.result.outcomes.update(answer.outcome for answer in settled)
         self.deleted += sum(answer.outcome is Outcome.DELETED for answer in settled)
         done = (Outcome.DELETED, Outcome.ALREADY_GONE)
@@ -222,13 +227,6 @@ class DatasetSweep:
         for messages, outcomes in ((self.result.errors, (Outcome.FAILED,)), (self.result.warnings, done)):
             new = [answer.error for answer in settled if answer.outcome in outcomes and answer.error]
             messages += new[: max(0, MOST_ERRORS - len(messages))]
-
-    def _set_expiry(self, targets: Mapping[int, Target], parallelism: int) -> list[Settlement]:
-        # spared and failed targets may still have a time, from now or an earlier sweep: it is taken back first
-        answers = execute_expiry(self.store, self.dataset, targets, self.context.as_of, parallelism, self.permit)
-        unsure = {answer.mark: answer for answer in answers if answer.outcome is Outcome.FAILED or self._may_have_time(answer)}
-        back = self._clear_expiry({mark: targets[mark] for mark in unsure}, unsure)
-        return [*(answer for answer in answers if answer.mark not in unsure), *back]
 
     def _find_place(self, claim: bool = False) -> str | None:
         store = self.store
@@ -246,10 +244,6 @@ class DatasetSweep:
             remains = call_store(store, lambda: store.remains(self.dataset, targets))
         remains_here = {row["id"]: remains.get(row["transaction"], Remains.UNKNOWN) for row in here}
         return dict.fromkeys(begun["id"].to_pylist(), Remains.UNKNOWN) | remains_here
-
-    def _may_have_time(self, settlement: Settlement) -> bool:
-        # only an earlier sweep can have set a time; one that the row had by itself stays
-        return settlement.outcome is Outcome.SPARED and settlement.mark in self.begun_earlier
 
     def _clear_expiry(self, targets: Mapping[int, Target], then: Mapping[int, Settlement]) -> list[Settlement]:
         # a target that still has its time gets no settlement: its mark stays SWEEPING, because it may expire

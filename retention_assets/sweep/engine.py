@@ -123,14 +123,6 @@ class Sweeper:
         yield from self.clocks()
         yield from outside_times(self.stores.values())
 
-    def _context(self, part: DatasetPart | None) -> SweepContext:
-        # once a lease is taken more may be due, and holds and tags may be over
-        at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
-        recheck, check = replace(self._recheck, as_of=at), self._independent_check
-        return SweepContext(
-            self.ledger, self.rulebook, recheck, check, at, self.on_progress, self.stop, self.wait, self.tasks, names
-        )
-
     def _hold(self, datasets: Collection[str], part: DatasetPart | None) -> AbstractContextManager[HeldLeases]:
         if part is None:
             return hold_leases(self.ledger, datasets, self.holder, self.lease_seconds)
@@ -144,7 +136,12 @@ class Sweeper:
             with self._hold(results, part) as held:
                 for name, why in held.others.items():
                     results[name].skipped = why
-                context = self._context(part)
+                # once a lease is taken more may be due, and holds and tags may be over
+                at, names = self.ledger.clock.due_by(self.as_of), ALL_NAMES if part is None else part.names
+                context = SweepContext(
+                    self.ledger, self.rulebook, replace(self._recheck, as_of=at), self._independent_check, at, self.on_progress,
+                    self.stop, self.wait, self.tasks, names,
+                )  # fmt: skip
                 datasets = [
                     DatasetSweep(context, store, held.leases[one.dataset], held.permits[one.dataset], one, results[one.dataset])
                     for one in readings
@@ -158,7 +155,7 @@ class Sweeper:
         except Refused as fault:
             for result in results.values():
                 if result.refused is None and result.skipped is None:
-                    result.refused, result.store_failed = str(fault), isinstance(fault, StoreFailed)
+                    result.refuse(fault)
         for result in results.values():
             # after a stop, untouched datasets have nothing to report
             if result.is_touched or not self.stop.is_set():

@@ -4,7 +4,7 @@ A time that a sweep has set is never postponed: the transaction was judged, wait
 dataset's lease is held meanwhile, so that no sweep begins on what is being postponed.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
@@ -107,7 +107,9 @@ class _Postponing:
             result = replace(result, within=self.as_of + timedelta(days=terms.days), until=terms.length.after(self.as_of))
             attributes = {REALM: realm} if (realm := realm_of(store, dataset)) else {}
             archived_types = _to_be_archived(self.ledger, dataset, attributes)
-            is_held = _is_held((*self.holds, *self.ledger.holds.in_force(self.as_of)), dataset, attributes, self.as_of)
+            live = (hold for hold in (*self.holds, *self.ledger.holds.in_force(self.as_of)) if hold.is_live(self.as_of))
+            holds = [hold for hold in live if holds_dataset(hold, dataset, attributes)]
+            is_held = (lambda name: any(hold.covers(name) for hold in holds)) if holds else None
             with self._lease(dataset) as permit:
                 # what a sweep has begun on keeps the expiry that the sweep gave it
                 swept = frozenset(self.ledger.marks.table([dataset], ["SWEEPING"])["transaction"].to_pylist())
@@ -164,12 +166,3 @@ def _to_be_archived(ledger: Ledger, dataset: str, attributes: Mapping[str, str])
         if isinstance(item, Policy) and selects_dataset(item.datasets, dataset, attributes):
             kinds.update(item.select.archived_before_purge or ())
     return tuple(sorted(kinds))
-
-
-def _is_held(
-    holds: Sequence[Hold], dataset: str, attributes: Mapping[str, str], as_of: datetime
-) -> Callable[[str], bool] | None:
-    about = [hold for hold in holds if hold.is_live(as_of) and holds_dataset(hold, dataset, attributes)]
-    if not about:
-        return None
-    return lambda name: any(hold.covers(name) for hold in about)

@@ -10,7 +10,7 @@ other.
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -65,7 +65,9 @@ def sweep_share(context: SweepContext, store: Store, share: Sequence[DatasetSwee
         if not waiting:
             return
     for sweep in waiting:
-        sweep.refuse(Refused(f"the sweep of {sweep.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile"))
+        sweep.result.refuse(
+            Refused(f"the sweep of {sweep.dataset} ends here: holds or realms changed {_ROUNDS} times meanwhile")
+        )
 
 
 @dataclass
@@ -105,7 +107,8 @@ class _Round:
                 break
             self._sweep_due(self._sweepable(ledger.sweeps.due_rows(ids.tolist())))
             for sweep in (*self.active.values(), *self.again):
-                sweep.end_slice()
+                sweep.done_before.extend(sweep.done)
+                sweep.done = set()
         if opened := sorted(self.opened & self.active.keys()):
             ledger.reports.finish_done(self._holder, opened)
         return self.again
@@ -113,7 +116,6 @@ class _Round:
     # --- fresh reading ---
 
     def _read_fresh(self) -> None:
-        """Make every reading whole and current."""
         whole = {sweep.dataset for sweep in self._active() if sweep.reading.chains_of is None}
         # A store that guards its deletions is asked again before the first batch in any case, and a token of a large dataset
         # takes a scan of it.
@@ -148,9 +150,8 @@ class _Round:
             sweep.take_reading(reading)
 
     def _read_chains(self, due: pa.Table) -> None:
-        """Read the chains of what is due in datasets of which earlier slices have deleted: their tokens no longer tell whether
-        others changed anything, and reading them whole for each slice would take quadratic time.
-        """
+        # The token of a dataset of which earlier slices have deleted does not tell whether others changed it, and reading it
+        # whole for each slice would take quadratic time.
         if not self.store.capabilities.reads_chains:
             return
         for name, rows in by_dataset(due).items():
@@ -180,15 +181,13 @@ class _Round:
 
     def _log_of(self, datasets: Collection[str]) -> Log:
         readings = [sweep.reading for sweep in self._active(datasets)]
-        joint = self._log[0] if self._log else []
-        if self._log is None or len(joint) != len(readings) or any(a is not b for a, b in zip(joint, readings, strict=True)):
+        if self._log is None or [*map(id, self._log[0])] != [*map(id, readings)]:
             self._log = readings, joined(readings)
         return self._log[1]
 
     # --- what an earlier sweep had begun, and what is due ---
 
     def _finish_begun(self) -> None:
-        """Delete to the end what an earlier sweep had begun, unless somebody needs it now."""
         left = self._sweepable(self.context.ledger.sweeps.left(sorted(self.active), self.context.names))
         if not len(left):
             return
@@ -214,7 +213,6 @@ class _Round:
             self._finish_batch(batch, targets)
 
     def _sweep_due(self, due: pa.Table) -> None:
-        """Marks whose grace is over: checked, planned, and deleted batch by batch."""
         if not len(due):
             return
         self._open_reports(due)
@@ -229,8 +227,13 @@ class _Round:
             for sweep in (*self.active.values(), *self.again):
                 if sweep.dataset in batch.targets:
                     self.context.on_progress(sweep.result)
-        if not self.context.stop.is_set():
-            self._finish_plans((*self.active.values(), *self.again))
+        if self.context.stop.is_set():
+            return
+        sweeps = (*self.active.values(), *self.again)
+        if plans := [(sweep.lease, sweep.plan) for sweep in sweeps if sweep.plan is not None]:
+            self._lose(self.context.ledger.sweeps.finish([lease for lease, _ in plans], [plan for _, plan in plans]))
+        for sweep in sweeps:
+            sweep.plan = None
 
     def _sweepable(self, rows: pa.Table) -> pa.Table:
         rows = among_asked(self._undone(rows), [sweep.reading for sweep in self._active()])
@@ -245,7 +248,6 @@ class _Round:
         return (self.context.ledger.leases.protections(), self.context.recheck.file_holds())
 
     def _recheck(self, rows: pa.Table) -> None:
-        """Check marks against the store, holds and realms as they are now; spare those no longer justified."""
         names = _datasets_of(rows)
         # taken before holds and realms are read: a change in between still refuses the permit
         protections = self._protections()
@@ -264,7 +266,7 @@ class _Round:
             self._take_out(sweep, Refused(faults[sweep.dataset]))
 
     def _recheck_if_changed(self, batch: Batch, rows: pa.Table, unguarded: Collection[str]) -> None:
-        """Check again if holds, realms or the log changed; the log is skipped where the store guards what was read."""
+        # `unguarded`: datasets whose log may have changed since it was read
         protections = self._protections()
         changed = {sweep.dataset for sweep in self._active(batch.targets) if sweep.checked_under != protections}
         # a store's log does not change with holds and realms: where reading is slow, only changed datasets are read again
@@ -282,7 +284,7 @@ class _Round:
             self._recheck(again)
 
     def _spare(self, rows: pa.Table, needed: Mapping[int, str]) -> None:
-        """Spare marks that are needed again. Of those on which a sweep had begun the store says what is left."""
+        # of those on which a sweep had begun the store says what is left
         if rows["status"][0].as_py() == "SWEEPING":
             answers: dict[str, list[Settlement]] = {}
             for name, begun in by_dataset(rows).items():
@@ -299,7 +301,7 @@ class _Round:
     # --- plans ---
 
     def _plan(self, rows: pa.Table) -> pa.Table:
-        """Record what is about to go, with the store's notes and the place of its data; return its rows."""
+        # returns the rows of what was planned, with notes
         ledger = self.context.ledger
         prepared: dict[str, dict[int, Planned]] = {}
         for name, marks in by_dataset(rows).items():
@@ -320,19 +322,11 @@ class _Round:
         rows = self._rows_of_active(rows, plans.marks)
         return rows.append_column("note", pa.array([planned[mark].note for mark in rows["id"].to_pylist()], pa.string()))
 
-    def _finish_plans(self, datasets: Iterable[DatasetSweep]) -> None:
-        plans = [(sweep.lease, sweep.plan) for sweep in datasets if sweep.plan is not None]
-        if plans:
-            self._lose(self.context.ledger.sweeps.finish([lease for lease, _ in plans], [plan for _, plan in plans]))
-        for sweep in datasets:
-            sweep.plan = None
-
     # --- batches ---
 
     def _justified_batches(self, rows: pa.Table, marks: pa.Table) -> Iterator[tuple[Batch, Targets]]:
-        """Yield each batch of rows with the targets that may go. Before it, changes are looked for: if there are any, all
-        `marks` at hand are checked again. Then places are compared, and readers are told.
-        """
+        # Before each batch of the rows: if anything changed, all marks at hand are checked again; places are compared, and
+        # readers are told what goes.
         names, began = _datasets_of(rows), set[str]()
         for batch in self._batches(rows):
             self._recheck_if_changed(batch, marks, self._unguarded(batch, names, began))
@@ -344,7 +338,7 @@ class _Round:
             yield batch, targets
 
     def _batches(self, rows: pa.Table) -> Iterator[Batch]:
-        """Batches at the pace of their policies, until a stop."""
+        # at the pace of their policies, until a stop
         for batch in cut_batches(rows, self.context.recheck.sweeps_of(rows)):
             if self.context.stop.is_set() or not any(name in self.active for name in batch.targets):
                 continue
@@ -362,12 +356,9 @@ class _Round:
                 yield batch
 
     def _unguarded(self, batch: Batch, names: Set[str], began: set[str]) -> Set[str]:
-        """Return the datasets whose tokens are checked before a batch.
-
-        The batch's own. Where the store guards its deletions: all `names` before the first batch, and those that have not begun
-        when another one begins, unless it was asked lately. Their notes are younger than the reading, so they cover changes in
-        between.
-        """
+        # Datasets whose tokens are checked before a batch: its own. Where the store guards its deletions: all `names` before
+        # the first batch, and those that have not begun when another one begins, unless it was asked lately. Their notes are
+        # younger than the reading, so they cover changes in between.
         if not self.store.capabilities.guards:
             return batch.targets.keys()
         is_first, waiting = not began, names - began
@@ -407,7 +398,7 @@ class _Round:
         self.hidden |= names
 
     def _begin(self, targets: Targets) -> Targets:
-        """Return the targets on which the ledger lets the sweep begin."""
+        # returns the targets on which the ledger lets the sweep begin
         for sweep in self._active(targets):
             with self._alone(sweep):
                 sweep.permit()
@@ -426,15 +417,13 @@ class _Round:
         }
 
     def _finish_batch(self, batch: Batch, targets: Targets) -> None:
-        """Have a batch deleted and record the outcomes. Where a permit was refused meanwhile, the sweep of that dataset ends,
-        or it is checked again.
-        """
+        # where a permit was refused meanwhile, the sweep of that dataset ends, or it is checked again
         answers: dict[str, list[Settlement]] = {}
-        waiting, stale = [sweep.dataset for sweep in self._active(targets)], set[str]()
-        for sweep in self._active(targets):
-            if sweep.dataset != waiting[0] and not self.store.capabilities.guards and not self._was_asked_lately():
+        datasets, stale = self._active(targets), set[str]()
+        for number, sweep in enumerate(datasets):
+            if number and not self.store.capabilities.guards and not self._was_asked_lately():
                 # earlier datasets of this batch may have taken long
-                stale = self._stale(waiting[waiting.index(sweep.dataset) :])
+                stale = self._stale([later.dataset for later in datasets[number:]])
             if sweep.dataset in stale:
                 answers[sweep.dataset] = [Settlement(mark, Outcome.WITHHELD) for mark in targets[sweep.dataset]]
             elif sweep.dataset in self.active:
@@ -456,7 +445,7 @@ class _Round:
                 self._once_more(sweep)
 
     def _settle(self, answers: Mapping[str, Sequence[Settlement]]) -> None:
-        """Record outcomes. A mark that only has its time now stays begun, until a later look finds it gone."""
+        # a mark that only has its time now stays begun, until a later look finds it gone
         for sweep in self._active(answers):
             if waiting := sum(answer.outcome is Outcome.EXPIRING for answer in answers[sweep.dataset]):
                 sweep.result.outcomes[Outcome.EXPIRING] += waiting
@@ -469,7 +458,7 @@ class _Round:
         self._lose(moved.lost)
         for sweep in self._active(over):
             with self._alone(sweep):
-                sweep.tell([answer for answer in over[sweep.dataset] if answer.mark in moved.marks])
+                sweep.count([answer for answer in over[sweep.dataset] if answer.mark in moved.marks])
 
     def _open_reports(self, rows: pa.Table) -> None:
         ledger, as_of = self.context.ledger, self.context.as_of
@@ -503,7 +492,7 @@ class _Round:
 
     def _take_out(self, sweep: DatasetSweep, fault: Refused) -> None:
         if self.active.pop(sweep.dataset, None):
-            sweep.refuse(fault)
+            sweep.result.refuse(fault)
 
     def _lose(self, lost: Mapping[str, str]) -> None:
         for sweep in self._active(lost):
