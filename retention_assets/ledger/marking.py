@@ -367,51 +367,58 @@ class _Marking:
         return MarkResult(new, marked_before, marked_at, act if new else None, swept)
 
     def _swept(self, tx: WriteTransaction) -> SweptBefore:
-        staged, counts = self._staged
+        staged = self._staged
         alike = (staged.c.dataset, staged.c.common)
         query = select(*alike, func.count().label("amount"), ByteSum(staged.c.bytes).label("size"))
         sums: dict[tuple[str, str], tuple[int, int]] = {}
-        for row in tx.connection.execute(query.where(counts, ~_known(staged, OPEN)).group_by(*alike)):
+        unmarked = query.where(self._is_loaded(staged), ~_has_mark(staged, OPEN)).group_by(*alike)
+        for row in tx.connection.execute(unmarked):
             key = (row.dataset, self.candidates.groups[row.common].policy)
             amount, size = sums.get(key, (0, 0))
             sums[key] = (amount + row.amount, size + int(row.size))
         return sums
 
     @property
-    def _staged(self) -> tuple[Table, ColumnElement[bool]]:
+    def _staged(self) -> Table:
         columns = (Column(field.name, _KINDS[field.type]) for field in STAGED_ROWS)
-        staged, numbers = Table(self.candidates.table, MetaData(), *columns), [load.number for load in self.candidates.loads]
-        return staged, staged.c.load == numbers[0] if len(numbers) == 1 else staged.c.load.in_(numbers)
+        return Table(self.candidates.table, MetaData(), *columns)
+
+    def _is_loaded(self, staged: Table) -> ColumnElement[bool]:
+        # other loads in the table are of tasks that died or ran twice
+        numbers = [load.number for load in self.candidates.loads]
+        return staged.c.load == numbers[0] if len(numbers) == 1 else staged.c.load.in_(numbers)
 
     def _insert(self, tx: WriteTransaction, act: int, first: int, marked_at: datetime) -> int:
         teach_seals(tx.connection)
-        staged, counts = self._staged
+        staged = self._staged
         groups = values(*_GROUPS, name="mark_groups").data(list(self._groups(marked_at))).cte()
         # An outer join, so that SQLite scans the rows once and not once per group.
         rows = staged.outerjoin(groups, staged.c.common == groups.c.number)
-        before: ColumnElement[int] = literal(first, BigInteger)
+        first_of_load: ColumnElement[int] = literal(first, BigInteger)
         if len(self.candidates.loads) > 1:
-            begins = accumulate((load.rows for load in self.candidates.loads), initial=first)
-            numbers = [(load.number, begin) for load, begin in zip(self.candidates.loads, begins, strict=False)]
-            loads = values(*_LOADS, name="mark_loads").data(numbers).cte()
-            rows, before = rows.join(loads, staged.c.load == loads.c.number), loads.c.first
-        number = before + staged.c.place
-        seal = MarkSeal(number, *(staged.c[name] for name in _SEALED), groups.c.seal, *(staged.c[name] for name in TIMES))
+            firsts = accumulate((load.rows for load in self.candidates.loads), initial=first)
+            numbered = [(load.number, begin) for load, begin in zip(self.candidates.loads, firsts, strict=False)]
+            loads = values(*_LOADS, name="mark_loads").data(numbered).cte()
+            rows, first_of_load = rows.join(loads, staged.c.load == loads.c.number), loads.c.first
+        mark = first_of_load + staged.c.place
         columns = {
-            "id": number,
+            "id": mark,
             **{name: staged.c[name] for name in (*_SEALED, *TIMES)},
             **{name: groups.c[name] for name in (*MarkGroup._fields, "due_at")},
             "marked_at": literal(marked_at, InstantColumn()),
             "act": literal(act, BigInteger),
-            "seal": seal,
+            "seal": MarkSeal(mark, *(staged.c[name] for name in _SEALED), groups.c.seal, *(staged.c[name] for name in TIMES)),
             "status": literal("MARKED"),
         }
-        # One condition per index, for open and for swept marks. An open mark blocks its id whatever the transaction;
-        # the next one is marked when it is over.
-        lives = _is_same_life(tx.connection, staged)
-        fresh = [~_known(staged, OPEN), *(~_known(staged, SWEPT, also, self.hidden_again) for also in lives)]
-        new = select(*columns.values()).select_from(rows).where(counts, *fresh)
+        new = select(*columns.values()).select_from(rows).where(self._is_loaded(staged), *self._is_new(tx.connection, staged))
         return insert_counted(tx.connection, insert(MARKS).from_select(list(columns), new))
+
+    def _is_new(self, connection: Connection, staged: Table) -> Iterator[ColumnElement[bool]]:
+        # One condition per index, for open and for swept marks. An open mark blocks its id whatever the transaction; the next
+        # one is marked when it is over.
+        yield ~_has_mark(staged, OPEN)
+        for is_same in _is_same_life(connection, staged):
+            yield ~_has_mark(staged, SWEPT, is_same, self.hidden_again)
 
     def _groups(self, marked_at: datetime) -> Iterator[tuple[object, ...]]:
         for number, group in self.candidates.groups.items():
@@ -433,7 +440,7 @@ def _parts(tables: pa.Table | Iterable[pa.Table]) -> Iterable[pa.Table]:
     return [tables] if isinstance(tables, pa.Table) else tables
 
 
-def _known(
+def _has_mark(
     staged: Table,
     condition: str,
     also: Callable[[FromClause], ColumnElement[bool]] | None = None,

@@ -3,7 +3,7 @@
 Never one row per branch and transaction: a hundred thousand branches of one history cost one walk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -83,7 +83,7 @@ BRANCH_ENDS = pa.schema(
     ]
 )
 
-# columns carried from roots to heads: SNAPSHOTs, whether a view began without one, transactions since, newest close
+# columns of the state of a branch: SNAPSHOTs, 1 if a view began without one, transactions of the latest view, newest close
 _SNAPSHOTS, _BARE, _LATEST, _CLOSED = range(4)
 
 
@@ -91,13 +91,13 @@ def branch_ends(history: History, most: int = MOST) -> pa.Table:
     forest, refs = history.chains, history.branches
     if not len(refs.position):
         return BRANCH_ENDS.empty_table()
-    carry = _carry(history)
-    start = np.zeros((len(forest.first), 4), dtype=np.int64)
-    start[:, _CLOSED] = NEVER
-    start = forest.descend(start, carry)
-    # A head ends its chain, so what is carried past the chain is what the branch has.
+    pass_chain = _pass_chain(history)
+    state = np.zeros((len(forest.first), 4), dtype=np.int64)
+    state[:, _CLOSED] = NEVER
+    state_before_chain = forest.descend(state, pass_chain)
+    # a head ends its chain
     chain = forest.at(refs.position)
-    ends = carry(chain, start[chain])
+    ends = pass_chain(chain, state_before_chain[chain])
     names = np.array(history.names, dtype=object)[refs.dataset]
     first = np.lexsort((refs.rank, names.astype(str), -ends[:, _LATEST]))[:most]
     return pa.table(
@@ -112,38 +112,33 @@ def branch_ends(history: History, most: int = MOST) -> pa.Table:
     )
 
 
-def _carry(history: History) -> Any:
-    forest, total = history.chains, history.snapshots_in_chain.astype(np.int64)
-    so_far = np.cumsum(history.committed, dtype=np.int32)
-    committed = in_chain(so_far, history.committed, forest).astype(np.int64)
-    has_commits = committed > 0
-    places = np.append(history.snapshot_positions, 0)
-    last_snapshot = places[np.maximum(history.snapshots_so_far[forest.last] - 1, 0)]
-    since = (so_far[forest.last] - so_far[last_snapshot] + 1).astype(np.int64)
-    newest = history.closed[np.maximum(history.last_committed[forest.last], 0)]
-    # A chain whose first committed transaction is no SNAPSHOT: on its own it begins a view without one.
-    before = np.where(total > 0, _committed_before_snapshot(history, so_far), committed)
-    bare = (before > 0).astype(np.int64)
+def _pass_chain(history: History) -> Callable[[Ints, npt.NDArray[Any]], npt.NDArray[Any]]:
+    # A function from chains, and the states of their branches before them, to the states after them. All numbers below are
+    # per chain.
+    forest, snapshots = history.chains, history.snapshots_in_chain.astype(np.int64)
+    committed_so_far = np.cumsum(history.committed, dtype=np.int32)
+    committed = in_chain(committed_so_far, history.committed, forest).astype(np.int64)
+    newest_close = history.closed[np.maximum(history.last_committed[forest.last], 0)]
+    # meaningless where there is no SNAPSHOT: the first, the last, and what is committed before and since
+    positions = np.append(history.snapshot_positions, 0)
+    first_snapshot = positions[history.snapshots_so_far[forest.first] - history.snapshots[forest.first]]
+    last_snapshot = positions[np.maximum(history.snapshots_so_far[forest.last] - 1, 0)]
+    before = committed_so_far[first_snapshot] - history.committed[first_snapshot]
+    before = before - committed_so_far[forest.first] + history.committed[forest.first]
+    since = (committed_so_far[forest.last] - committed_so_far[last_snapshot] + 1).astype(np.int64)
+    # committed transactions that begin a view without a SNAPSHOT, if nothing is before them
+    begins_bare = (np.where(snapshots > 0, before, committed) > 0).astype(np.int64)
 
-    def carry(at: Ints, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        out = np.empty_like(value)
-        fresh = (value[:, _SNAPSHOTS] == 0) & (value[:, _BARE] == 0)
-        out[:, _SNAPSHOTS] = value[:, _SNAPSHOTS] + total[at]
-        out[:, _BARE] = np.where(fresh, bare[at], value[:, _BARE])
-        out[:, _LATEST] = np.where(total[at] > 0, since[at], value[:, _LATEST] + committed[at])
-        out[:, _CLOSED] = np.where(has_commits[at], newest[at], value[:, _CLOSED])
-        return out
+    def pass_chain(chain: Ints, state: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        after = np.empty_like(state)
+        has_no_view = (state[:, _SNAPSHOTS] == 0) & (state[:, _BARE] == 0)
+        after[:, _SNAPSHOTS] = state[:, _SNAPSHOTS] + snapshots[chain]
+        after[:, _BARE] = np.where(has_no_view, begins_bare[chain], state[:, _BARE])
+        after[:, _LATEST] = np.where(snapshots[chain] > 0, since[chain], state[:, _LATEST] + committed[chain])
+        after[:, _CLOSED] = np.where(committed[chain] > 0, newest_close[chain], state[:, _CLOSED])
+        return after
 
-    return carry
-
-
-def _committed_before_snapshot(history: History, so_far: npt.NDArray[np.int32]) -> Ints:
-    # Committed transactions of each chain before its first SNAPSHOT; meaningless where it has none.
-    forest = history.chains
-    number = history.snapshots_so_far[forest.first] - history.snapshots[forest.first]
-    places = history.snapshot_positions
-    first = places[np.minimum(number, max(len(places) - 1, 0))] if len(places) else forest.first
-    return (so_far[first] - history.committed[first] - so_far[forest.first] + history.committed[forest.first]).astype(np.int64)
+    return pass_chain
 
 
 BRANCH_VIEWS = pa.schema(
