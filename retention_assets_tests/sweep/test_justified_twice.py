@@ -85,6 +85,12 @@ def test_what_differs_in_the_files_has_to_select_as_well(lake: Lake) -> None:
             id="of several the shortest",
         ),
         pytest.param(True, OLD[:-1] + ", grace: 20d}", 20, id="of what differs in the files"),
+        pytest.param(
+            True,
+            OLD[:-1] + ", grace: 20d}, {name: other, datasets: {include: ['*']}, select: {older_than: 30d}, grace: 12d}",
+            12,
+            id="of several, one of which differs in the files, the shortest",
+        ),
     ],
 )
 def test_the_longer_grace_counts(lake: Lake, writes: bool, policies: str, last: int) -> None:
