@@ -292,6 +292,14 @@ def test_what_was_swept_before_is_counted_in_the_loads_that_count(served: Ledger
     assert (done.new, done.known, done.swept) == (1, 1, {("lake/d", "p"): (1, 10)})
 
 
+def test_what_a_task_that_died_staged_is_not_marked(served: Ledger) -> None:
+    with candidate_table(served.database) as table:
+        task = sent(table)
+        task(candidates(["T2"]))
+        done = served.marks.mark(task.staged([task(candidates(["T1"]))]), T0, "run")
+    assert (done.new, statuses(served)) == (1, {"T1": "MARKED"})
+
+
 def test_nothing_is_staged_where_tasks_found_nothing(served: Ledger) -> None:
     with candidate_table(served.database) as table:
         task = sent(table)
