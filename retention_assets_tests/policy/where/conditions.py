@@ -68,11 +68,9 @@ MEANINGS = [
     ("type = 'SNAPSHOT'", "T1 T4"),  # a dictionary-encoded column
     ("ordinal = 1 OR parent_ordinal = 1", "T2 T3"),  # 32-bit columns
     ("transaction >= 'T3'", "T3 T4"),  # texts have an order
-    ("closed_at <= '2026-01-01T00:05:00Z'", "T1"),
     ("closed_at <= '2026-01-01T01:05:00+01:00'", "T1"),  # the same instant in another zone
     ("closed_at = TIMESTAMP '2026-02-01T00:00:00Z'", "T2"),
     ("closed_at >= DATE '2026-02-01'", "T2"),  # a date is its midnight in UTC
-    ("closed_at >= '2026-02-01'", "T2"),  # also without DATE
     ("closed_at > opened_at", "T1"),
     ("archived_at IS NULL", "T1 T2 T3 T4"),
     # Case of words does not matter; case of values does.
@@ -82,7 +80,6 @@ MEANINGS = [
     ("`type` = 'APPEND'", "T2 T3"),  # backquotes name a column, as in Spark
     ("`attributes`['tier'] = 'bronze'", "T1"),
     # Attributes.
-    ("attributes['tier'] = 'bronze'", "T1"),
     ("attributes['tier'] <> 'bronze'", "T2 T4"),  # without attributes (T3) unknown
     ("attributes['k''1'] = 'it''s'", "T4"),  # a doubled quote is a quote
     ("attributes['k\\'1'] = 'it\\'s'", "T4"),  # and so is an escaped one
@@ -93,24 +90,20 @@ MEANINGS = [
     ("bytes NOT IN (10, -5)", "T2"),
     ("bytes IN (10.0)", "T1"),  # an integer beside a decimal becomes one
     ("bytes BETWEEN 10 AND 11", "T1"),  # both ends belong
-    ("closed_at BETWEEN '2026-01-01' AND '2026-01-31'", "T1"),
     ("attributes['tier'] LIKE 'bron%'", "T1"), ("attributes['tier'] NOT LIKE 'bron%'", "T2 T4"),
     ("attributes['tier'] LIKE '%bronze_'", "T4"),  # % also stands for a line break
     ("dataset LIKE '%100!%!_%' ESCAPE '!'", "T4"),
     ("dataset LIKE '%100\\\\%%'", "T4"),  # without ESCAPE a backslash escapes, and in a text it is doubled: as in Spark
     ("dataset LIKE '%\\\\\\\\x'", "T4"),  # so a backslash itself takes four
-    ("dataset LIKE '%\\\\x' ESCAPE '!'", "T4"),  # and two with another escape
     ("dataset LIKE '%100_%' AND NOT dataset LIKE '%100!_%' ESCAPE '!'", "T4"),
     ("startswith(dataset, 'lake/100%_\\\\')", "T4"),  # no wildcards here
-    ("contains(dataset, '%_')", "T4"),
     # Precedence.
     ("NOT (bytes = 10 AND files = 2)", "T1 T2 T4"),  # T2: files = 2 is false, so the NOT is true
     # Numbers.
     ("files / 2 = 1.5", "T1"),  # division is not of integers
     ("bytes / files > 0", "T1"),  # T2: x / 0 is null
     ("bytes % files IS NULL", "T2 T3"),
-    ("bytes % 3 = -2", "T4"),  # the sign of what is divided
-    ("bytes % -3 = -2", "T4"),
+    ("bytes % -3 = -2", "T4"),  # the sign of what is divided
     ("bytes * 2 IS NULL", "T2 T3"),  # beyond 64 bits, not wrapped
     ("bytes + bytes < 0", "T4"), ("0 - bytes - bytes - bytes > 0", "T4"), ("bytes * 2.0 > 9e18", "T2"),
     ("abs(bytes) = 5", "T4"), ("-bytes = 5", "T4"), ("abs(-1.5) = 1.5 AND bytes = 10", "T1"),
@@ -129,12 +122,10 @@ MEANINGS = [
     ("CAST(attributes['n'] AS DOUBLE) > 7", "T2"),
     ("CAST(attributes['n'] AS BIGINT) IS NULL", "T2 T3 T4"),
     ("CAST(attributes['done'] AS BOOLEAN)", "T1"), ("NOT CAST(attributes['done'] AS BOOLEAN)", "T2"),
-    ("CAST(attributes['on'] AS TIMESTAMP) = opened_at", "T1"),
     ("CAST(attributes['on'] AS TIMESTAMP) IS NULL", "T2 T3 T4"),  # there is no 30 February
     ("CAST(bytes AS STRING) = '-5'", "T4"), ("CAST(bytes / 4 AS BIGINT) = 2", "T1"), ("CAST(bytes / 4 AS BIGINT) = -1", "T4"),
     ("CAST(files / 2 AS BIGINT) = 1", "T1 T4"),  # towards zero
-    ("CAST(bytes * 2.0 AS BIGINT) IS NULL", "T2 T3"),  # nor does 2^63
-    ("CAST(bytes * -2.0 AS BIGINT) = -9223372036854775808", "T2"),  # but its negative
+    ("CAST(bytes * -2.0 AS BIGINT) = -9223372036854775808", "T2"),  # 2^63 has no such number
     ("CAST(TIMESTAMP '1969-12-31T23:59:58.5Z' AS BIGINT) = -2 AND bytes = 10", "T1"),  # the whole second before
     ("CAST(closed_at AS BIGINT) - CAST(opened_at AS BIGINT) = 300", "T1"),  # seconds
     # Truths.

@@ -51,15 +51,6 @@ INVOICE = table("invoice", f"unit {KEY}", key("invoice_of_unit", "unit", "unit_o
 INVOICES = "INSERT INTO invoice VALUES (1, 'due'), (2, 'due'), (3, 'open')"
 SUMMARIES = "(SELECT min(n) FROM summary WHERE unit = 'due')"
 ATTACKS = {
-    "an unlisted table": Attack(
-        (INVOICE, INVOICES), "unit_of_work -> invoice by invoice_of_unit (unit, ON DELETE CASCADE)",
-        "SELECT count(*) FROM invoice", 2,
-    ),
-    "an unlisted table that forgets": Attack(
-        (INVOICE.replace("CASCADE", "SET NULL"), INVOICES),
-        "unit_of_work -> invoice by invoice_of_unit (unit, ON DELETE SET NULL)",
-        "SELECT count(*) FROM invoice WHERE unit IS NOT NULL", 2, deletes=False,
-    ),
     "an unlisted table that takes another for it": Attack(
         (
             table("invoice", f"unit {KEY} DEFAULT 'open'", key("invoice_of_unit", "unit", "unit_of_work (id)", "ON DELETE SET DEFAULT")),
