@@ -163,9 +163,10 @@ class Rulebook:
 
         def present() -> tuple[Hold, ...]:
             nonlocal seen, holds
-            if (now := _stamps(self.settings)) != seen:
+            stamps = [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(self.settings)]
+            if stamps != seen:
                 holds = (*read_policies(self.settings).holds, *self.kept_holds)
-                seen = now
+                seen = stamps
             return holds
 
         return present
@@ -203,10 +204,6 @@ def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: dat
     live = [hold for hold in holds if hold.is_live(as_of)]
     unclear = [hold.name or "" for hold in live if log is None and hold.datasets.with_]
     return [hold for hold in live if holds_dataset(hold, dataset, log.attributes if log else {})], unclear
-
-
-def _stamps(settings: Settings) -> list[tuple[str, int, int]]:
-    return [(str(file), (about := file.stat()).st_size, about.st_mtime_ns) for file in files_of(settings)]
 
 
 def folders_of_policies(settings: Settings) -> list[str]:

@@ -134,15 +134,12 @@ def audit_accept(request: AcceptRequest, environment: Environment) -> Result:
         with ledger.database.reading() as connection:
             known = noted_places(connection)
         gone = _give_up(request, (known[key] for key in faults.keys() & known.keys() - {file.key for file in files}))
-        noted, fault = _noted_head(files), " ".join(faults.values()) or None
-        accepted = ledger.accept(
-            request.actor,
-            request.reason,
-            asdict(noted) if noted else None,
-            fault,
-            [*present, *gone],
-            with_rows=not request.head,
-        )
+        noted: LedgerHead | None = None
+        with suppress(Refused):
+            noted = next(iter(files[0].heads()), None)
+        about, fault = asdict(noted) if noted else None, " ".join(faults.values()) or None
+        places, with_rows = [*present, *gone], not request.head
+        accepted = ledger.accept(request.actor, request.reason, about, fault, places, with_rows=with_rows)
         head = accepted.head
         _write(files, head)
     words = f"Ledger {head.ledger} is accepted as it is"
@@ -202,12 +199,6 @@ def _write(files: Sequence[HeadFile], head: LedgerHead) -> None:
                 f"{file.path} can't be written: {error}. The record has your word; sweeps go on once the file has it too. Mend"
                 " the access to it and say it again."
             ) from None
-
-
-def _noted_head(files: Sequence[HeadFile]) -> LedgerHead | None:
-    with suppress(Refused):
-        return next(iter(files[0].heads()), None)
-    return None
 
 
 def _accept_store(name: str, request: AcceptRequest, environment: Environment, ledger: Ledger) -> Result:

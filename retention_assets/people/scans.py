@@ -19,7 +19,6 @@ from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
-from retention_assets.ledger import Ledger
 from retention_assets.ledger.stores import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
@@ -103,22 +102,19 @@ def scan_accept(request: AcceptScanRequest, environment: Environment) -> Result:
     """
     store = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
-        _refuse_outdated(ledger, store, request.scan)
+        braked = ledger.scans.of(store.name, request.scan).status is ScanStatus.BRAKED
+        result = ledger.scans.results([request.scan]).get(request.scan) if braked else None
+        if result and (why := ScanResult.from_json(result).outdated(store.judging, ledger.realms.purging())):
+            raise Refused(
+                f"Scan {request.scan} of {store.name} says nothing of the present any more: {'; '.join(why)}. Nothing was"
+                " changed; the next run scans anew."
+            )
         scan = ledger.scans.accept(store.name, request.scan, request.actor, request.reason)
     return Result(
         headline=f"Scan {scan.id} of {scan.store} is accepted, though {scan.reason}.",
         next="the next `retention run` judges it, and marks what its policies select.",
         data=_scan_dict(scan),
     )
-
-
-def _refuse_outdated(ledger: Ledger, store: ObjectsSettings, scan: int) -> None:
-    result = ledger.scans.results([scan]).get(scan) if ledger.scans.of(store.name, scan).status is ScanStatus.BRAKED else None
-    if result and (why := ScanResult.from_json(result).outdated(store.judging, ledger.realms.purging())):
-        raise Refused(
-            f"Scan {scan} of {store.name} says nothing of the present any more: {'; '.join(why)}. Nothing was changed; the next"
-            " run scans anew."
-        )
 
 
 @operation(Kind.LOOK, progress="writing what the scan found")

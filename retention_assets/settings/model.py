@@ -122,7 +122,8 @@ class Settings(SettingsPart):
         # A store knows only its own log: in a shared folder one store would delete what readers of the other need.
         claims = self._claims((info.context or {}).get("file"))
         if conflict := next(conflicts_of(claims), None):
-            raise conflict.as_invalid_value()
+            key = "stores" if conflict.stores else conflict.outer.key
+            raise InvalidValue(conflict.what, "a folder of its own for each", conflict.remedy, key=key)
         for store in self.stores:
             store.guard(guarded_places(store, claims))
         return self

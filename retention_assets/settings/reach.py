@@ -57,10 +57,6 @@ class PlaceConflict:
             return "Put the data of one of them elsewhere, or keep both histories in one log."
         return f"Move {self.inner.key} out of it, or give {self.outer.key} a folder that holds nothing else."
 
-    def as_invalid_value(self) -> InvalidValue:
-        key = "stores" if self.stores else self.outer.key
-        return InvalidValue(self.what, "a folder of its own for each", self.remedy, key=key)
-
 
 def conflicts_of(claims: Sequence[Claim]) -> Iterator[PlaceConflict]:
     places = [(claim, place_of("".join(claim.text))) for claim in claims]
