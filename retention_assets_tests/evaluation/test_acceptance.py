@@ -27,7 +27,6 @@ def expected(file: str) -> dict[str, Any]:
 
 @cache
 def answered(file: str) -> dict[str, dict[str, str]]:
-    """The verdicts of one run of the command over a whole file."""
     command = [
         sys.executable, "-c", "from retention_assets.cli import main; main()", "preview", "--format", "json",
         "--log", f"{file}.log.jsonl", "--policies", f"{file}.policies.yaml", "--as-of", expected(file)["as_of"],

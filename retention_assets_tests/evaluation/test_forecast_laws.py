@@ -58,7 +58,6 @@ class Day:
 
 
 def lived(lake: Lake, drawn: list[History]) -> list[Day]:
-    """Mark and sweep for real, once a day."""
     size = {(one.dataset, row["transaction"]): row["bytes"] or 0 for one in drawn for row in one.transactions}
     found = []
     before = {row["id"]: row["status"] for row in marks_of(lake)}
@@ -86,18 +85,15 @@ def lived(lake: Lake, drawn: list[History]) -> list[Day]:
 
 
 def marks_of(lake: Lake) -> list[dict[str, Any]]:
-    """All marks that ever were."""
     with lake.opened() as ledger:
         return list(ledger.marks.table().to_pylist())
 
 
 def foreseen(found: Forecast) -> list[Day]:
-    """The same of a forecast."""
     return [Day(**{name: day[name] for name in Day.__dataclass_fields__}) for day in found.as_dict()["days"]]
 
 
 def asked(lake: Lake, as_of: datetime = AS_OF, **request: Any) -> Forecast:
-    """The forecast of a lake."""
     return forecast_environment(ForecastRequest(days=DAYS, as_of=as_of, **request), Environment(lake.settings))
 
 
@@ -120,7 +116,6 @@ def random_documents(rng: random.Random) -> list[dict[str, Any]]:
 
 
 def says(rng: random.Random, lake: Lake) -> None:
-    """Other policies and holds from now on."""
     holds = [{**one, "datasets": {"include": [f"lake/d{rng.randrange(DATASETS)}"]}} for one in random_holds(rng, 2)]
     lake.says(", ".join(map(json.dumps, random_documents(rng))), ", ".join(map(json.dumps, holds)))
 

@@ -82,6 +82,12 @@ def lake(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     return made
 
 
+def error_of(ran: tuple[int, str, str], code: int) -> str:
+    """What a command says on stderr that ends with this code and prints nothing."""
+    assert ran[:2] == (code, ""), ran
+    return ran[2]
+
+
 def script(folder: Path, *arguments: str, stdout: Any = subprocess.PIPE, code: str = ENTRY) -> subprocess.CompletedProcess[str]:
     """The console script as a program of its own."""
     return subprocess.run(

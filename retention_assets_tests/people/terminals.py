@@ -60,7 +60,6 @@ def _script(
     streams: Sequence[Connection],
     first: Callable[[], None] | None,
 ) -> None:
-    """The console script, as a shell would have started it."""
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

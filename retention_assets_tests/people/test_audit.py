@@ -12,7 +12,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, statuses, write_past_ledger
-from retention_assets_tests.people.conftest import Json, Run
+from retention_assets_tests.people.conftest import Json, Run, error_of
 
 FAR = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -109,9 +109,7 @@ def test_a_record_written_anew_is_found_by_its_known_head_which_stays(written: L
 def test_a_known_head_that_is_none_is_bad_input(content: str | None, words: str, written: Ledger, run: Run) -> None:
     if content is not None:
         Path("head.json").write_text(content)
-    code, out, err = run("audit", "verify", "--known", "head.json")
-    assert (code, out) == (2, "")
-    assert f"head.json: {words}" in err
+    assert f"head.json: {words}" in error_of(run("audit", "verify", "--known", "head.json"), 2)
 
 
 def test_an_export_is_the_record_line_by_line(written: Ledger, run: Run) -> None:

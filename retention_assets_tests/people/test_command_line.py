@@ -31,6 +31,7 @@ from retention_assets_tests.people.conftest import (
     REFUSED,
     TO_DO,
     Run,
+    error_of,
     script,
 )
 from retention_assets_tests.people.logs import CYCLE, NOW, SOUND, write
@@ -107,8 +108,7 @@ def test_a_run_by_broken_policies_is_bad_input_in_one_line(dry_run: tuple[str, .
 )  # fmt: skip
 def test_what_is_not_understood_is_bad_input_with_words_on_stderr(typed: str, run: Run) -> None:
     write(SOUND)
-    code, out, err = run(*typed.split())
-    assert (code, out) == (BAD_INPUT, "")
+    err = error_of(run(*typed.split()), BAD_INPUT)
     assert err
     assert "Traceback" not in err
 
@@ -283,8 +283,7 @@ def test_who_reads_where_no_ledger_is_finds_nothing_and_makes_none(typed: str, r
     ],
 )
 def test_what_needs_a_ledger_prints_nothing_and_makes_none(typed: str, code: int, words: str, run: Run) -> None:
-    ended, out, err = run(*typed.split())
-    assert (ended, out, words in err) == (code, "", True), err
+    assert words in error_of(run(*typed.split()), code)
     assert not LEDGER.exists()
 
 

@@ -51,7 +51,6 @@ def settings_of(lake: Lake, name: str, **changes: Any) -> Path:
 
 
 def copy_ledger(lake: Lake, target: Path) -> None:
-    """A backup of the ledger as it is."""
     target.parent.mkdir(exist_ok=True)
     connection = sqlite3.connect(lake.folder / "ledger.db", isolation_level=None)
     connection.execute(f"VACUUM INTO '{target}'")
@@ -65,7 +64,6 @@ def put_back(lake: Lake, backup: Path) -> None:
 
 
 def beside(lake: Lake) -> list[Any]:
-    """The heads beside the data."""
     return [json.loads(line) for line in (lake.folder / "data" / ".retention-store").read_text().splitlines()[1:]]
 
 

@@ -219,7 +219,6 @@ def test_many_datasets_are_foreseen_some_at_a_time_with_one_result(viewed: Lake,
 
 @pytest.fixture
 def daily(lake: Lake) -> Lake:
-    """A view was added each day."""
     return lake.has("main: " + " - ".join(f"T{age}:SNAPSHOT@{age}d=1000000" for age in range(60, 0, -1)))
 
 

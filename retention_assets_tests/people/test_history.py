@@ -15,7 +15,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, Times, candidates, ids, planned, swept, take_lease
-from retention_assets_tests.people.conftest import Json, Run
+from retention_assets_tests.people.conftest import Json, Run, error_of
 from retention_assets_tests.sweep.lakes import Lake
 
 LOG = ("--log", "log.jsonl")
@@ -133,7 +133,6 @@ SWEPT_BEFORE = "an earlier one of its name was deleted (10 bytes) at … by swee
 
 
 def came_again(ledger: Ledger, *marked: Times) -> None:
-    """T was swept as BEFORE_NOW, and was marked again since, perhaps more than once."""
     ledger.marks.mark(candidates(["T"], life=BEFORE_NOW), T0, "evaluation")
     ledger.leases.give_up([swept(ledger)])
     for life in marked:
@@ -209,8 +208,7 @@ def test_some_are_told_in_the_order_in_which_they_were_named(logged: Ledger, fou
 
 
 def test_one_that_nobody_knows_is_bad_input(logged: Ledger, run: Run) -> None:
-    code, out, err = run("history", "lake/d", "UU", "S", *LOG, "--format", "json")
-    assert (code, out) == (2, "")
+    err = error_of(run("history", "lake/d", "UU", "S", *LOG, "--format", "json"), 2)
     assert "transaction 'UU' was never marked, and is not in the log of lake/d. Did you mean U?" in err
     assert "and is not in any log that was named" in run("history", "lake/d", "T")[2]
 

@@ -16,7 +16,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.globs import matches
 from retention_assets.policy.model import Datasets, Hold
 from retention_assets_tests.ledger.states import LATER, T0, candidates, take_lease
-from retention_assets_tests.people.conftest import Json, Run
+from retention_assets_tests.people.conftest import Json, Run, error_of
 
 PLACE = ("hold", "--name", "h", "--dataset", "lake/raw.*", "--reason", "lawsuit")
 NOTHING_JUDGED = "Nothing was judged yet, so nobody can say how much this hold is about. It is placed.\n"
@@ -162,9 +162,7 @@ def test_a_hold_on_any_name_holds_it(name: str, ledger: Ledger, run: Run) -> Non
     ],
 )
 def test_a_hold_that_would_hold_nothing_is_bad_input(arguments: tuple[str, ...], words: str, ledger: Ledger, run: Run) -> None:
-    code, out, err = run(*arguments)
-    assert (code, out) == (2, "")
-    assert words in err
+    assert words in error_of(run(*arguments), 2)
     assert ledger.holds.in_force(T0) == []
 
 

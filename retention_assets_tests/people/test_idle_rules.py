@@ -15,7 +15,6 @@ COMPOSED, DECOMPOSED = (unicodedata.normalize(form, "lake/café") for form in ("
 
 @pytest.fixture
 def judged(lake: Lake, run: Run, local_spark: None) -> Lake:
-    """Two datasets that were judged."""
     lake.has(HISTORY, "lake/orders").has(HISTORY, "lake/clicks")
     assert run("run", "--mark-only", "--as-of", MARKED.isoformat())[0] == 0
     return lake

@@ -19,7 +19,6 @@ FILES = {"retention.yaml", "policies/retention.yaml", "policies/schema.json", ".
 
 @pytest.fixture
 def empty(run: Run) -> Run:
-    """A folder without settings."""
     Path("retention.yaml").unlink()
     return run
 

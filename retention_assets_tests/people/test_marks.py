@@ -16,7 +16,7 @@ from retention_assets.people.marks import MarkStatus
 from retention_assets.sql import streams
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import LATER, T0, candidates, ids, many, planned, statuses, swept
-from retention_assets_tests.people.conftest import Json, Run
+from retention_assets_tests.people.conftest import Json, Run, error_of
 from retention_assets_tests.sweep.lakes import DUE, Lake
 
 BEFORE, ON_TIME = "2026-01-07T23:59:59Z", "2026-01-08T00:00:00Z"
@@ -159,8 +159,7 @@ def test_unmark_as_json_counts(marked: Ledger, found: Json) -> None:
 def test_what_cannot_be_taken_back_is_refused_and_nothing_is(
     arguments: tuple[str, ...], words: str, marked: Ledger, run: Run
 ) -> None:
-    code, out, err = run("unmark", *arguments, "--reason", "r")
-    assert (code, out) == (1, "")
+    err = error_of(run("unmark", *arguments, "--reason", "r"), 1)
     assert words in err
     assert "Nothing was taken back." in err
     assert statuses(marked)["T2"] == "MARKED"
@@ -181,8 +180,7 @@ def test_what_is_being_swept_is_refused(marked: Ledger, run: Run) -> None:
     ],
 )  # fmt: skip
 def test_unmark_without_whose_who_or_why_is_bad_input(typed: str, marked: Ledger, run: Run) -> None:
-    code, out, err = run("unmark", *shlex.split(typed))
-    assert (code, out) == (2, "")
+    err = error_of(run("unmark", *shlex.split(typed)), 2)
     assert err.startswith(("Usage: ", "reason: is empty", "actor: is empty", "actor: begins with ::"))
     assert statuses(marked)["T2"] == "MARKED"
 
@@ -257,8 +255,7 @@ def test_keeping_once_more_says_so(run: Run) -> None:
 def test_what_is_too_late_is_refused_and_nothing_is_changed(lake: Lake, run: Run) -> None:
     lake.sweeps()
     lake.has("main: T1:SNAPSHOT@90d=10 - T2:SNAPSHOT@1d=10", "lake/c")
-    code, out, err = run("keep", "lake/a", "S3", "S1", *WHY)
-    assert (code, out) == (1, "")
+    err = error_of(run("keep", "lake/a", "S3", "S1", *WHY), 1)
     assert err.startswith("S1 of lake/a was swept at ")
     assert err.endswith("\n  Nothing was changed.\n")
     assert run("hold", "--list")[1].startswith("No hold is in force")

@@ -59,7 +59,6 @@ class Place:
             prepare(self)
 
     def command(self, arguments: Sequence[str]) -> tuple[Any, str | None]:
-        """What the command prints as JSON, and the sentence with which it refuses."""
         settings = {"RETENTION_CONFIG": str(self.lake.folder / "retention.yaml")}
         ran = CliRunner(env=settings).invoke(retention, [*arguments, "--format", "json"], standalone_mode=False)
         if ran.exception is None:
@@ -68,7 +67,6 @@ class Place:
         return None, str(ran.exception)
 
     def job(self, name: str, config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-        """What the run shows, and the sentence with which it fails."""
         job = self.defs.resolve_job_def(name)
         ran = job.execute_in_process(run_config=dict(config), instance=self.instance, raise_on_error=False)
         if ran.success:

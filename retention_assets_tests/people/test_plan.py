@@ -38,7 +38,6 @@ def keys(rows: pa.Table) -> set[tuple[str, str]]:
 
 
 def content(folder: Path) -> Mapping[str, bytes]:
-    """Every file below a folder."""
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 

@@ -72,7 +72,6 @@ def trace(lake: Lake) -> dict[str, str]:
 
 
 def there(lake: Lake) -> set[str]:
-    """The objects."""
     root = lake.folder / "objects"
     return {str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and file.name != ".retention-store"}
 

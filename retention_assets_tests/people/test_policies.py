@@ -10,7 +10,7 @@ import pytest
 from retention_assets.ledger import Ledger
 from retention_assets.policy.language import policy_schema
 from retention_assets_tests.ledger.states import T0, candidates
-from retention_assets_tests.people.conftest import ROOT, Json, Run
+from retention_assets_tests.people.conftest import ROOT, Json, Run, error_of
 from retention_assets_tests.people.logs import OLD
 from retention_assets_tests.stores.records.environments import Units
 
@@ -160,9 +160,7 @@ def test_what_is_not_there_or_not_said_is_bad_input(
     arguments: tuple[str, ...], words: str, files: Path, found: Json, run: Run
 ) -> None:
     found("policies", "load")
-    code, out, err = run("policies", *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
+    assert words in error_of(run("policies", *arguments), 2)
 
 
 def test_a_broken_file_is_neither_compared_nor_loaded(files: Path, found: Json, run: Run) -> None:
@@ -190,9 +188,7 @@ def test_validate_prints_each_policy_as_a_sentence_and_says_the_same_as_json(run
 
 def test_validate_names_every_fault_on_stderr_and_stops_with_two(run: Run) -> None:
     Path("p.yaml").write_text("policies: [{name: p, datasets: {include: []}, select: {}}]\n")
-    code, out, err = run("validate", "p.yaml")
-    assert (code, out) == (2, "")
-    assert [line.partition(" expected")[0] for line in err.splitlines()] == [
+    assert [line.partition(" expected")[0] for line in error_of(run("validate", "p.yaml"), 2).splitlines()] == [
         "p.yaml:1: policy 'p': datasets.include: is empty;",
         "p.yaml:1: policy 'p': select: has no line that narrows;",
     ]

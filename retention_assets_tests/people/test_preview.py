@@ -14,7 +14,7 @@ import pytest
 
 from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets_tests.histories import history, to_lines
-from retention_assets_tests.people.conftest import Run
+from retention_assets_tests.people.conftest import Run, error_of
 from retention_assets_tests.people.logs import CYCLE, DEMONSTRATION, NOW, OLD, SOUND, write
 
 # --- preview ---
@@ -252,9 +252,7 @@ def test_preview_and_explain_agree_about_every_transaction(run: Run) -> None:
     ],
 )
 def test_explain_of_what_is_not_there_names_the_nearest(dataset: str, transaction: str, words: str, run: Run) -> None:
-    code, out, err = run("explain", dataset, transaction, *write(SOUND))
-    assert (code, out) == (2, "")
-    assert err.strip() == words
+    assert error_of(run("explain", dataset, transaction, *write(SOUND)), 2).strip() == words
 
 
 def test_what_is_refused_is_said_by_compare_and_with_its_fault_by_explain(run: Run) -> None:
@@ -275,7 +273,6 @@ LINES = {
 
 
 def previewed(run: Run, drawing: str, **policy: Any) -> dict[str, tuple[str, str]]:
-    """Verdict and reason of each transaction."""
     written = {"name": "p", "datasets": {"include": ["*"]}, **policy}
     written["branches"] = {"reach": "any", **written.get("branches", {})}
     Path("p.yaml").write_text(json.dumps({"policies": [written]}))

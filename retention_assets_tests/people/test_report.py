@@ -12,7 +12,7 @@ from retention_assets.ledger.reports import COUNTERS, OpenedReport
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, candidates, planned
-from retention_assets_tests.people.conftest import LEDGER, Json, Run
+from retention_assets_tests.people.conftest import LEDGER, Json, Run, error_of
 from retention_assets_tests.people.logs import CYCLE, OLD
 
 DAY = timedelta(days=1)
@@ -159,8 +159,7 @@ def test_the_page_has_what_is_to_come_where_it_is_asked_for(reported: Ledger, ru
 def test_days_without_a_report_are_refused_with_those_that_have_one(
     arguments: tuple[str, ...], named: str, reported: Ledger, run: Run
 ) -> None:
-    code, out, err = run("report", *arguments, "--html", "day.html")
-    assert (code, out) == (1, "")
+    err = error_of(run("report", *arguments, "--html", "day.html"), 1)
     assert f"{named} Days that have one: 2026-01-10, 2026-01-08." in err
     assert not Path("day.html").exists()
 
@@ -182,9 +181,7 @@ def test_a_glob_that_fits_nothing_is_refused(reported: Ledger, run: Run) -> None
     ],
 )
 def test_what_names_no_days_or_no_page_is_bad_input(arguments: tuple[str, ...], words: str, reported: Ledger, run: Run) -> None:
-    code, out, err = run("report", *arguments)
-    assert (code, out) == (2, "")
-    assert words in " ".join(err.split())
+    assert words in " ".join(error_of(run("report", *arguments), 2).split())
 
 
 NOTHING: dict[str, object] = {
@@ -200,8 +197,7 @@ def test_who_looks_before_there_is_a_ledger_finds_nothing_and_makes_none(run: Ru
     assert "no day has a report yet: the first sweep opens one. day.html was not written\n" in err
     code, out, err = run("report")
     assert (code, out) == (0, "")
-    code, out, err = run("report", FIRST)
-    assert (code, out) == (1, "")
+    err = error_of(run("report", FIRST), 1)
     assert "There is no report of 2026-01-08. No day has one yet: the first sweep opens one." in err
     assert not LEDGER.parent.exists()
     assert not Path("day.html").exists()

@@ -31,7 +31,7 @@ from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import take_lease
-from retention_assets_tests.people.conftest import Json, Run
+from retention_assets_tests.people.conftest import Json, Run, error_of
 from retention_assets_tests.stores.objects.scanner import Found
 
 BLOBS = {
@@ -81,14 +81,12 @@ def other_settings(ledger: Ledger) -> ScanRecord:
 
 
 def no_longer_purged(ledger: Ledger) -> ScanRecord:
-    """A realm was being purged when the store was scanned."""
     return scanned(
         ledger, ScanStatus.BRAKED, ODD, judging=ObjectsSettings.model_validate(BLOBS, context=HERE).judging, purging=["c"]
     )
 
 
 def superseded(ledger: Ledger) -> ScanRecord:
-    """Another scan has ended since."""
     braked(ledger)
     return scanned(ledger)
 
@@ -168,8 +166,7 @@ def test_what_may_not_be_accepted_is_refused_and_changes_nothing(
 ) -> None:
     prepare(ledger)
     before = ledger.verify().head
-    ended, out, err = run("scans", *arguments, *WHY)
-    assert (ended, out, words in err) == (code, "", True), err
+    assert words in error_of(run("scans", *arguments, *WHY), code)
     assert ledger.verify().head == before
 
 

@@ -45,13 +45,11 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def command(lake: Lake, *arguments: str) -> BaseException | None:
-    """What a command ends with, if not well."""
     settings = {"RETENTION_CONFIG": str(lake.settings_file)}
     return CliRunner(env=settings).invoke(retention, arguments, standalone_mode=False).exception
 
 
 def state(lake: Lake) -> tuple[object, ...]:
-    """Marks, bytes and the end of the record."""
     with lake.opened() as ledger:
         return ledger.marks.table(), lake.left(), ledger.verify().head
 

@@ -11,7 +11,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.ledger.states import T0, candidates, planned, raise_visibility, swept
-from retention_assets_tests.people.conftest import Json, Run
+from retention_assets_tests.people.conftest import Json, Run, error_of
 
 LOG = ("--log", "log.jsonl")
 FAR = parse_instant("9000-01-01")
@@ -143,9 +143,7 @@ def test_before_the_visibility_mark_nothing_is_shown_but_what_is_current(ledger:
 def test_a_dataset_that_is_not_there_or_not_sound_stops_the_command(
     command: tuple[str, ...], name: str, code: int, words: str, run: Run
 ) -> None:
-    left, out, err = run(*(part.format(name) for part in command), *LOG)
-    assert (left, out) == (code, "")
-    assert words in err
+    assert words in error_of(run(*(part.format(name) for part in command), *LOG), code)
 
 
 @pytest.mark.parametrize("typed", [f"as-of lake/d {text_of(AS_OF)}", "advance lake/d --retention 1d"])
@@ -190,9 +188,7 @@ def test_a_fast_clock_cannot_hide_the_current_view(found: Json) -> None:
 
 def test_a_dataset_without_a_committed_transaction_has_nothing_to_advance_to(run: Run) -> None:
     write("main: A:APPEND!@5d - B:APPEND?@1d")
-    code, out, err = run("advance", "lake/d", "--retention", "1d", *LOG)
-    assert (code, out) == (1, "")
-    assert "Nothing of lake/d was ever committed" in err
+    assert "Nothing of lake/d was ever committed" in error_of(run("advance", "lake/d", "--retention", "1d", *LOG), 1)
 
 
 @pytest.mark.usefixtures("log")
@@ -428,7 +424,5 @@ def test_a_store_that_is_away_fails_after_the_others(found: Json, run: Run) -> N
     ids=" ".join,
 )
 def test_a_retention_goes_with_one_dataset(arguments: tuple[str, ...], found: Json, run: Run) -> None:
-    code, out, err = run("advance", *arguments)
-    assert (code, out) == (2, "")
-    assert "DATASET together with --retention, or neither" in err
+    assert "DATASET together with --retention, or neither" in error_of(run("advance", *arguments), 2)
     assert found("advance", "--dataset", "lake/d", "--retention", "30d", *NOW)["visible_from"] == ago("30d")

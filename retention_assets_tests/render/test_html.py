@@ -51,12 +51,10 @@ class Page(HTMLParser):
         return [text for where, text in self.texts if where == tag]
 
     def tags(self, tag: str) -> list[Mapping[str, str | None]]:
-        """The attributes of each element of a tag."""
         return [attributes for name, attributes in self.found if name == tag]
 
     @property
     def text(self) -> str:
-        """Everything that a reader sees."""
         return " ".join("".join(text for where, text in self.texts if where != "style").split())
 
 
@@ -70,7 +68,6 @@ def page(*lines: ReportLine, last: date | None = None) -> Page:
 
 
 def rows(found: Page) -> list[str]:
-    """The datasets that are listed."""
     return found.inside("bdi")
 
 

@@ -51,7 +51,6 @@ def plot(*values: Sequence[int], names: Sequence[str] = "abcdefgh") -> Plot:
 
 
 def heights(picture: Element) -> list[list[float]]:
-    """The heights of the bars, series by series, in the order in which they stand."""
     paths = [one.get("d", "") for one in picture.iter("path")]
     return [[float(height) for height in re.findall(r"v-(\d+\.\d)", path)] for path in paths]
 

@@ -38,7 +38,6 @@ def a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cells(found: Table) -> list[list[str]]:
-    """The rows of a table as they are printed."""
     out = io.StringIO()
     console(out).print(found)
     return [[cell.strip() for cell in row.split("│")[1:-1]] for row in out.getvalue().splitlines() if "│" in row]
