@@ -157,7 +157,7 @@ GIVEN_NAMES = {
 # or moves the number in the same commit with the reason; whoever subtracts lowers it.
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
-    "settings": 1_620,
+    "settings": 1_610,
     "policy": 2_740,
     "frames": 3_540,
     "exchange": 670,
@@ -173,11 +173,11 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_290,
     "sweep": 2_670,
     "pipeline": 2_500,
-    "people": 4_860,
+    "people": 4_820,
     "render": 2_250,
     "dagster": 3_310,
     "demo": 740,
-    "retention_assets_tests": 60_270,
+    "retention_assets_tests": 60_220,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 6, 958

@@ -1,6 +1,6 @@
 """Sum transactions with their bytes, and what they cost by the price table of the settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -47,8 +47,9 @@ class Amount:
 
 
 NOTHING = Amount()
-# costs of a transaction, beside its row; null where it has no price
-_COSTS = pa.schema([pa.field(name, pa.float64()) for name in vars(Costs())])
+# columns by which a row is priced, and those of its costs, which are null where it has no price
+_PRICED = ("dataset", "transaction", "bytes", "opened_at", "closed_at", "due_at")
+_COSTS = tuple(vars(Costs()))
 
 
 @dataclass(frozen=True)
@@ -69,40 +70,23 @@ class PriceFacts:
         self.of_transactions.update(zip(names, values, strict=True))
 
     def priced(self, rows: pa.Table, at: datetime) -> pa.Table:
-        """Add to rows (dataset, transaction, bytes, opened_at, closed_at, due_at) their costs, if deleted when due.
-
-        Rows that are due already are deleted at `at`.
-        """
-        costs = [self._costs(*row, at=at) for row in _rows_of(rows)] if self.prices.are_set else [None] * len(rows)
-        for name in _COSTS.names:
+        """Add to rows their costs, if deleted when due; those that are due already at `at`."""
+        known = rows.select(_PRICED).to_pylist() if self.prices.are_set else ()
+        costs = [self._costs(row, at) for row in known] or [None] * len(rows)
+        for name in _COSTS:
             column = pa.array([getattr(cost, name) if cost else None for cost in costs], pa.float64())
             rows = rows.append_column(name, column)
         return rows
 
-    def _costs(
-        self,
-        dataset: str,
-        transaction: str,
-        size: int | None,
-        opened_at: datetime | None,
-        closed_at: datetime | None,
-        due_at: datetime,
-        *,
-        at: datetime,
-    ) -> Costs | None:
+    def _costs(self, row: Mapping[str, Any], at: datetime) -> Costs | None:
         # one request per file; per transaction where files were not counted
-        files, storage_class = self.of_transactions.get((dataset, transaction), (None, None))
-        price = self.prices.of(store_of(dataset), storage_class)
+        files, storage_class = self.of_transactions.get((row["dataset"], row["transaction"]), (None, None))
+        price = self.prices.of(store_of(row["dataset"]), storage_class)
         if price is None:
             return None
-        since = closed_at or opened_at
-        ended_early = price.ending_early(size or 0, (max(at, due_at) - since) / _DAY) if since else 0.0
-        return Costs(price.monthly(size or 0), price.deleting(1 if files is None else files), ended_early)
-
-
-def _rows_of(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    names = ("dataset", "transaction", "bytes", "opened_at", "closed_at", "due_at")
-    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+        since, size = row["closed_at"] or row["opened_at"], row["bytes"] or 0
+        ended_early = price.ending_early(size, (max(at, row["due_at"]) - since) / _DAY) if since else 0.0
+        return Costs(price.monthly(size), price.deleting(1 if files is None else files), ended_early)
 
 
 def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], Amount]:
@@ -110,10 +94,10 @@ def amounts_by(rows: pa.Table, columns: Sequence[str]) -> dict[tuple[str, ...], 
     if not len(rows):
         return {}
     summed = rows.set_column(rows.column_names.index("bytes"), "bytes", rows["bytes"].cast(SUMMED))
-    sums = [("bytes", "sum"), *((name, "sum") for name in _COSTS.names)]
+    sums = [("bytes", "sum"), *((name, "sum") for name in _COSTS)]
     amounts = {}
     for row in summed.group_by(list(columns)).aggregate([([], "count_all"), *sums]).to_pylist():
-        costs = {name: row[f"{name}_sum"] for name in _COSTS.names}
+        costs = {name: row[f"{name}_sum"] for name in _COSTS}
         # a row has all of its costs, or none
         priced = Costs(**costs) if None not in costs.values() else None
         amounts[tuple(row[name] for name in columns)] = Amount(row["count_all"], int(row["bytes_sum"] or 0), priced)
