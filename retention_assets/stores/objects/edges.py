@@ -2,7 +2,7 @@
 realm holds in that realm, one without in every realm. Cycles are allowed; each key is visited once per scope. Following is a
 single task, which holds indexes for all edges, and each key once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from retention_assets.policy.model import Hold
 from retention_assets.stores.objects.classes import ClassRules, why_kept
 from retention_assets.stores.objects.fingerprints import (
     Hashes,
-    Lookup,
     ReferredNames,
     SortedFingerprints,
     distinct,
@@ -52,22 +51,25 @@ class CodedEdges:
         ends = ("from", "to")
         batches = [[folder.fingerprints.of(join_chunks(table[name])) for name in ends] for table in read()]
         known = distinct(np.concatenate([hashes for pair in batches for hashes in pair]))
+        # for now, the index of a key is that of its fingerprint
         index = SortedFingerprints(known)
         codes = [[index.find(hashes) for hashes in pair] for pair in batches]
         del batches
+        # texts of the keys, in the order of their first batches, and their fingerprints' indexes
         texts, numbers, realms = list[pa.Array](), list[Ints](), list[pa.Array]()
-        seen = np.zeros(len(known), dtype=bool)
+        has_text = np.zeros(len(known), dtype=bool)
         for table, pair in zip(read(), codes, strict=True):
             realms.append(join_chunks(table["realm"]).dictionary_encode())
             for name, places in zip(ends, pair, strict=True):
                 nodes, first = np.unique(places, return_index=True)
-                new = ~seen[nodes]
+                new = ~has_text[nodes]
                 texts.append(join_chunks(table[name]).take(pa.array(first[new])).cast(pa.large_string()))
                 numbers.append(nodes[new])
-                seen[nodes] = True
+                has_text[nodes] = True
+        keys = pa.concat_arrays(texts)
+        # from now on, it is that of its text
         order = np.empty(len(known), dtype=np.int64)
         order[np.concatenate(numbers)] = np.arange(len(known))
-        keys = pa.concat_arrays(texts)
         for table, pair in zip(read(), codes, strict=True):
             for name, places in zip(ends, pair, strict=True):
                 np.take(order, places, out=places)
@@ -79,34 +81,43 @@ class CodedEdges:
         names, realm = words_of(join_chunks(pa.chunked_array(realms).unify_dictionaries()))
         return cls(begins, targets, np.where(realm == len(names), -1, realm), keys, tuple(names))
 
+    def states(self, scopes: Ints | int, nodes: Ints) -> Ints:
+        """A scope and a node in one number."""
+        return scopes * len(self.keys) + nodes
+
+    def split(self, states: Ints) -> tuple[Ints, Ints]:
+        """Scopes and nodes of states."""
+        return np.divmod(states, len(self.keys))
+
     def reached(self, front: Ints, *, back: bool = False) -> tuple[Ints, Ints]:
         """All states that edges lead to from the front (sorted, distinct), including starts that are reached again, and the
-        index of each one's start. A state is a scope and a node in one number. `back` follows edges of all realms backwards."""
+        index of each one's start. `back` follows edges of all realms backwards."""
         begins, ends = (self.ends, self.begins) if back else (self.begins, self.ends)
-        order, nodes = np.argsort(begins, kind="stable"), len(self.keys)
+        order = np.argsort(begins, kind="stable")
         targets = ends[order]
         realms = np.full(len(ends), -1, dtype=np.int64) if back else self.realms[order]
-        begin_of = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(begins, minlength=nodes))])
+        begin_of = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(begins, minlength=len(self.keys)))])
         seen, origins = _Seen(), np.arange(len(front))
         states, roots = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         while len(front):
-            first = begin_of[front % nodes]
-            counts = begin_of[front % nodes + 1] - first
-            # index of the start of each edge, and index of the edge
-            at = np.repeat(np.arange(len(front)), counts)
-            places = np.arange(len(at)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
-            scope, realm = front[at] // nodes, realms[places]
+            scope, node = self.split(front)
+            first = begin_of[node]
+            counts = begin_of[node + 1] - first
+            # edges that begin at the front, and the index of each one's state there
+            starts = np.repeat(np.arange(len(front)), counts)
+            edges = np.arange(len(starts)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+            scope, realm = scope[starts], realms[edges]
             goes = (scope <= ACROSS) | (realm < 0) | (realm + REALMS == scope)
             scope = np.where((scope == EVERYWHERE) & (realm >= 0), realm + REALMS, scope)
-            front, first = np.unique((scope * nodes + targets[places])[goes], return_index=True)
+            front, first = np.unique(self.states(scope, targets[edges])[goes], return_index=True)
             new = seen.new(front)
-            front, origins = front[new], origins[at[goes][first[new]]]
+            front, origins = front[new], origins[starts[goes][first[new]]]
             states.append(front)
             roots.append(origins)
         return np.concatenate(states), np.concatenate(roots)
 
 
-def realms_of(scopes: Ints, names: Sequence[str]) -> pa.Array:
+def realms_of(scopes: Ints, names: Sequence[str | None]) -> pa.Array:
     """Name of the realm of each scope; null for those that are no realm's."""
     return pa.array(names, pa.string()).take(pa.array(np.maximum(scopes - REALMS, 0), mask=scopes < REALMS))
 
@@ -156,47 +167,46 @@ def close_edges(
 ) -> ReferenceRuns:
     """Write the keys that are retained over edges, but by no reference."""
     edges = CodedEdges.read(folder, parts)
-    nodes = len(edges.keys)
+    begins = _begins_by_realm(edges, references.names.realms | kept.names.realms)
+    referenced = _states_named(folder, edges, begins, references)
+    reached, _ = edges.reached(distinct(np.append(referenced, _states_named(folder, edges, begins, kept))))
+    # Keys that are retained in every realm are written once, without a realm.
+    is_everywhere = np.zeros(len(edges.keys), dtype=bool)
+    for states in (referenced, reached):
+        scopes, nodes = edges.split(states)
+        is_everywhere[nodes[scopes == EVERYWHERE]] = True
+    scopes, nodes = edges.split(reached[~np.isin(reached, referenced, assume_unique=True, kind="sort")])
+    is_written = (scopes == EVERYWHERE) | ~is_everywhere[nodes]
+    realms = realms_of(scopes[is_written], [*begins][1:])
+    values = distinct(folder.fingerprints.of(edges.keys.take(pa.array(nodes[is_written])), realms))
+    return ReferenceRuns([folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(realms).to_pylist())))
+
+
+def _begins_by_realm(edges: CodedEdges, realms: Collection[str | None]) -> dict[str | None, Ints]:
+    """Nodes at which edges begin, by the realm in which these hold and in the order of scopes: edges without a realm (None),
+    realms of edges, and the other realms."""
     order = np.argsort(edges.realms, kind="stable")
     bounds = np.searchsorted(edges.realms[order], np.arange(-1, len(edges.names) + 1))
-    # nodes at which edges of every realm begin, and those at which edges of each named realm do
-    everywhere, *own = (distinct(edges.begins[part]) for part in np.split(order, bounds[1:-1]))
-    # If every edge has a realm, other realms have no edges.
-    realms = references.names.realms | kept.names.realms
-    others = sorted({name for name in realms if name is not None}.difference(edges.names)) if len(everywhere) else []
-    names = [*edges.names, *others]
-    begins = [everywhere, *(distinct(np.append(everywhere, places)) for places in own), *[everywhere] * len(others)]
-    scopes = [EVERYWHERE, *range(REALMS, REALMS + len(names))]
-    asked = list(zip([None, *names], (edges.keys.take(pa.array(places)) for places in begins), strict=True))
-    named, kept_states = (
-        np.concatenate([scope * nodes + places[mask] for scope, places, mask in zip(scopes, begins, masks, strict=True)])
-        for masks in (_are_named(folder, asked, references), _are_named(folder, asked, kept))
-    )
-    states = edges.reached(distinct(np.append(named, kept_states)))[0]
-    in_all = np.zeros(nodes, dtype=bool)
-    for retained in (named, states):
-        in_all[retained[retained < nodes]] = True
-    new = states[~np.isin(states, named, assume_unique=True, kind="sort")]
-    new = new[(new < nodes) | ~in_all[new % nodes]]
-    named_in = realms_of(new // nodes, names)
-    values = distinct(folder.fingerprints.of(edges.keys.take(pa.array(new % nodes)), named_in))
-    return ReferenceRuns([folder.write_values("edges/retained", values)], ReferredNames(set(pc.unique(named_in).to_pylist())))
+    everywhere, *within = (distinct(edges.begins[part]) for part in np.split(order, bounds[1:-1]))
+    begins: dict[str | None, Ints] = {None: everywhere}
+    for name, nodes in zip(edges.names, within, strict=True):
+        begins[name] = distinct(np.append(everywhere, nodes))
+    # If every edge has a realm, no edge holds in other realms.
+    others = {name for name in realms if name is not None}.difference(edges.names) if len(everywhere) else set()
+    return begins | dict.fromkeys(sorted(others), everywhere)
 
 
-def _are_named(folder: ScanFolder, asked: Sequence[tuple[str | None, pa.Array]], references: ReferenceRuns) -> list[Bools]:
-    # Each run is read once, for the keys of all realms.
-    masks = [np.zeros(len(keys), dtype=bool) for _, keys in asked]
-    ways: list[tuple[Bools, Lookup]] = []
-    for mask, (realm, keys) in zip(masks, asked, strict=True):
+def _states_named(folder: ScanFolder, edges: CodedEdges, begins: Mapping[str | None, Ints], references: ReferenceRuns) -> Ints:
+    asked: list[tuple[Ints, Hashes]] = []
+    for scope, (realm, nodes) in zip([EVERYWHERE, *range(REALMS, REALMS + len(begins) - 1)], begins.items(), strict=True):
+        keys, states = edges.keys.take(pa.array(nodes)), edges.states(scope, nodes)
         realms = None if realm is None else pa.repeat(realm, len(keys))
-        ways += [(mask, way) for way in lookups(folder.fingerprints, keys, realms, references.names)]
-    wanted = SortedFingerprints(in_order([way.hashes for _, way in ways]))
-    # one place more: find() returns -1 for missing values
-    named = np.zeros(len(wanted) + 1, dtype=bool)
+        for lookup in lookups(folder.fingerprints, keys, realms, references.names):
+            asked.append((states if lookup.rows is None else states[lookup.rows], lookup.hashes))
+    # Each run is read once, for all scopes.
+    wanted = SortedFingerprints(in_order([hashes for _, hashes in asked]))
+    # one place more, for references that name none of them: find() returns -1
+    is_named = np.zeros(len(wanted) + 1, dtype=bool)
     for run in references.runs:
-        named[wanted.find(folder.read_values(run.name).values)] = True
-    named[-1] = False
-    for mask, way in ways:
-        hit = np.flatnonzero(named[wanted.find(way.hashes)])
-        mask[hit if way.rows is None else way.rows[hit]] = True
-    return masks
+        is_named[wanted.find(folder.read_values(run.name).values)] = True
+    return distinct(np.concatenate([states[is_named[wanted.find(hashes)]] for states, hashes in asked]))

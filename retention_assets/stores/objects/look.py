@@ -270,17 +270,17 @@ def _find_kept(
 def _follow_edges(hits: Hits, labels: Sequence[str], _: int) -> Run | None:
     """Follow edges from the hits. The last label stands for objects that are kept themselves."""
     edges = CodedEdges.read(hits.folder, [_AROUND])
-    named, nodes = hits.of(edges.keys), len(edges.keys)
+    named = hits.of(edges.keys)
     if not len(named):
         return None
     realms = join_chunks(named["realm"])
     names = [*edges.names, *sorted(set(realms.drop_null().to_pylist()).difference(edges.names))]
     codes = integers(pc.index_in(realms, pa.array(names, pa.string()), skip_nulls=True), -1).astype(np.int64)
     # states in which walks begin, and the first hit of each
-    node = named["asked"].to_numpy()
-    begins = np.where(codes < 0, EVERYWHERE, codes + REALMS) * nodes + node
+    nodes = named["asked"].to_numpy()
+    begins = edges.states(np.where(codes < 0, EVERYWHERE, codes + REALMS), nodes)
     if names:
-        begins, named = np.concatenate([begins, ACROSS * nodes + node]), pa.concat_tables([named, named])
+        begins, named = np.append(begins, edges.states(ACROSS, nodes)), pa.concat_tables([named, named])
     states, origins = edges.reached(np.unique(begins))
     if not len(states):
         return None
@@ -289,12 +289,13 @@ def _follow_edges(hits: Hits, labels: Sequence[str], _: int) -> Run | None:
     who = join_chunks(first["from"])
     who = pc.if_else(pc.fill_null(pc.equal(who, ""), True), pa.array(labels, pa.string()).take(sources), who)
     verb = pc.if_else(pc.equal(sources, len(labels) - 1), "", " refers to")
+    scopes, nodes = edges.split(states)
     columns = {
-        "key": edges.keys.take(pa.array(states % nodes)),
-        "realm": realms_of(states // nodes, names),
+        "key": edges.keys.take(pa.array(nodes)),
+        "realm": realms_of(scopes, names),
         "from": pc.binary_join_element_wise("over the edge from ", over.cast(pa.string()), ", which ", who, verb, ""),
         "over": over,
-        "across": pa.array(states // nodes == ACROSS),
+        "across": pa.array(scopes == ACROSS),
     }
     return write_hits(hits.folder, "hits/over", hits_of(columns, sources, first["at"].to_numpy()))
 

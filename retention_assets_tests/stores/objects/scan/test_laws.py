@@ -169,6 +169,13 @@ CRAFTED = {
         [stored("a", at=AS_OF), stored("a", "acme"), stored("b", "acme"), stored("ab", "beta")],
         [[named("b", "acme"), named("x", "beta")]], [False], [edge("a", "c/x"), edge("b", "a", "acme"), edge("a", "ab", "beta")], (), None,
     ),
+    "an edge of every realm begins at what a realm names that has edges elsewhere": Environment(
+        [stored("a", "acme"), stored("b", "acme")], [[named("a", "acme")]], [False],
+        [edge("a", "b"), edge("c/x", "d", "acme")], (), None,
+    ),
+    "an edge begins in a folder that is named": Environment(
+        [stored("a/x"), stored("b"), stored("d")], [[named("a/")]], [True], [edge("ab", "d"), edge("a/x", "b")], (), None,
+    ),
 }  # fmt: skip
 
 
