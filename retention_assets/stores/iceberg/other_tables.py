@@ -15,7 +15,7 @@ where this one's does or would by default. Aliases in other catalogs are not fou
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 
 from pyiceberg.table import Table
@@ -39,11 +39,17 @@ _TRIES = 3
 class TableSummary:
     """Facts about another table from its metadata, and the folders of its foreign files, if these were read."""
 
+    # location of the metadata
+    at: str
     fence: TableFence
     snapshots: frozenset[int]
     shows_sign: bool
     # folders outside of its own in which it has files; None: not read
     folders: frozenset[str] | None = None
+
+
+class _Dropped(Exception):
+    """A table that the catalog listed is gone."""
 
 
 @dataclass
@@ -100,21 +106,22 @@ class OtherTables:
     """Knowledge of one opened store about the tables of its catalog, by dataset."""
 
     parsed: ParsedFiles
-    _known: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
+    # what was last used of each table
+    _known: dict[str, TableSummary] = field(default_factory=dict)
     _places: _Places = field(default_factory=_Places)
-    # nobody has decided yet whether their manifests are read
+    # asked by overlapping tables alone, so that nobody has decided whether to read the folders of their foreign files
     _undecided: set[str] = field(default_factory=set)
     # may have changed since they were read
     _unsure: set[str] = field(default_factory=set)
-    # tables that somebody has read and nobody has asked about since
-    _seen: dict[str, tuple[str, TableSummary]] = field(default_factory=dict)
+    # read for other purposes, and not asked since
+    _seen: dict[str, TableSummary] = field(default_factory=dict)
     _lists_read: int = 0
 
     def remember(self, name: str, table: Table) -> None:
         """Note a table that was just read, so that it is not read again from that metadata."""
         at = table.metadata_location
-        if at not in (known[0] for known in (self._known.get(name), self._seen.get(name)) if known):
-            self._seen[name] = at, _summary_of(table)
+        if at not in (summary.at for summary in (self._known.get(name), self._seen.get(name)) if summary):
+            self._seen[name] = _summary_of(table)
 
     def notice(self, names: Iterable[str]) -> None:
         self._unsure.update(names)
@@ -147,13 +154,13 @@ class OtherTables:
         return claims
 
     def _to_ask(self, dataset: str, fence: TableFence, tables: Mapping[str, str | None]) -> list[str]:
-        self._unsure = {name for name in self._unsure if name in tables and not self._is_known(name, tables[name])}
+        self._unsure = {name for name in self._unsure if name in tables and not self._is_current(name, tables[name])}
         near = {name for name in (*self._places.near(fence), *self._undecided) if name in tables}
         return sorted((self._unsure | near) - {dataset})
 
-    def _is_known(self, name: str, location: str | None) -> bool:
+    def _is_current(self, name: str, location: str | None) -> bool:
         known = self._known.get(name)
-        return known is not None and location in (None, known[0])
+        return known is not None and location in (None, known.at)
 
     def _patiently(self, name: str, ask: Callable[[], Set[str]]) -> Set[str]:
         # its files may go meanwhile, as when a sweep of its own expires snapshots
@@ -165,7 +172,17 @@ class OtherTables:
                 self._known.pop(name, None)
                 if not (left and fault.missing):
                     raise
+            except _Dropped:
+                self._forget(name)
+                return frozenset()
         raise AssertionError("the last attempt returns or raises")
+
+    def _forget(self, name: str) -> None:
+        self._known.pop(name, None)
+        self._places.drop(name)
+        self._undecided.discard(name)
+        # asked again if the catalog lists it once more
+        self._unsure.add(name)
 
     def _claimed_by(
         self,
@@ -176,35 +193,42 @@ class OtherTables:
         load: Callable[[str], Table | None],
         threads: Executor,
     ) -> Set[str]:
-        known, summary = self._known.get(name, (None, None))
-        other: Table | None = None
-        if summary is None or not self._is_known(name, location):
-            seen = self._seen.pop(name, None)
-            if seen is None or seen[0] != location:
-                other = load(name)
-                if other is None:
-                    self._known.pop(name, None)
-                    self._places.drop(name)
-                    self._undecided.discard(name)
-                    return frozenset()
-                seen = other.metadata_location, _summary_of(other)
-                self._seen.pop(name, None)
-            known, summary = seen[0], _with_folders_of(seen[1], summary)
+        """Return the files of a table (its own, inside of its fence) that another table has; that one's manifests are read only
+        if the two overlap, or if it is known to have files inside of the fence. Raises _Dropped if the other one is gone."""
+
+        @cache
+        def loaded() -> Table:
+            if (table := load(name)) is None:
+                raise _Dropped
+            return table
+
+        summary = self._summary_at(name, location, loaded)
         overlaps = summary.fence.overlaps(fence)
-        # an overlapping table is read for this question only; another may need its folders
+        # an overlapping table is read anyway, for this question only; the next one to ask may need the folders
         is_decided = summary.folders is not None or not overlaps
-        if not overlaps and summary.folders is None and self._may_read(summary):
-            other = other or load(name)
-            if other is not None:
-                summary = replace(summary, folders=_folders_elsewhere(other, summary.fence, threads, self.parsed))
-            is_decided = other is not None
-        self._known[name] = str(known), summary
+        if is_decided and summary.folders is None and self._may_read(summary):
+            summary = replace(summary, folders=_folders_elsewhere(loaded(), summary.fence, threads, self.parsed))
+        self._known[name] = summary
         self._places.put(name, summary)
-        (self._undecided.discard if is_decided else self._undecided.add)(name)
-        if not overlaps and not any(fence.names(f"{folder}/") for folder in summary.folders or ()):
-            return frozenset()
-        other = other or load(name)
-        return frozenset() if other is None else _files_needed(other, own, threads, self.parsed)
+        if is_decided:
+            self._undecided.discard(name)
+        else:
+            self._undecided.add(name)
+        if overlaps or any(fence.names(f"{folder}/") for folder in summary.folders or ()):
+            return _files_needed(loaded(), own, threads, self.parsed)
+        return frozenset()
+
+    def _summary_at(self, name: str, location: str | None, load: Callable[[], Table]) -> TableSummary:
+        known, seen = self._known.get(name), self._seen.get(name)
+        if known is not None and self._is_current(name, location):
+            return known
+        present = seen if seen is not None and seen.at == location else _summary_of(load())
+        # Loading a table remembers it, too.
+        self._seen.pop(name, None)
+        # If a table has only lost snapshots, the folders that were read of it suffice.
+        if known is not None and present.fence == known.fence and present.snapshots <= known.snapshots:
+            return replace(present, folders=known.folders)
+        return present
 
     def _may_read(self, summary: TableSummary) -> bool:
         if summary.shows_sign:
@@ -218,18 +242,10 @@ class OtherTables:
 def _summary_of(other: Table) -> TableSummary:
     metadata = other.metadata
     own, ids = TableFence.of(metadata), frozenset(one.snapshot_id for one in metadata.snapshots)
-    return TableSummary(own, ids, _shows_sign(metadata, own, other.metadata_location))
-
-
-def _with_folders_of(now: TableSummary, before: TableSummary | None) -> TableSummary:
-    # if a table has only lost snapshots, what was read of it suffices
-    is_enough = before is not None and now.fence == before.fence and now.snapshots <= before.snapshots
-    return replace(now, folders=before.folders) if before is not None and is_enough else now
-
-
-def _shows_sign(metadata: TableMetadata, own: TableFence, location: str) -> bool:
-    is_elsewhere = not all(own.names(file_identity(one)) for one in (location, *staying_lists(metadata, ())))
-    return _NAME_MAPPING in metadata.properties or not collects_garbage(metadata) or is_elsewhere
+    files = (other.metadata_location, *staying_lists(metadata, ()))
+    is_elsewhere = not all(own.names(file_identity(file)) for file in files)
+    shows_sign = _NAME_MAPPING in metadata.properties or not collects_garbage(metadata) or is_elsewhere
+    return TableSummary(other.metadata_location, own, ids, shows_sign)
 
 
 def _folders_elsewhere(other: Table, own: TableFence, threads: Executor, parsed: ParsedFiles) -> frozenset[str]:

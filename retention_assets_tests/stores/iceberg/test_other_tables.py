@@ -109,6 +109,39 @@ def test_tables_in_each_others_folders_that_share_nothing_are_swept(warehouse: W
     assert (result.outcome, result.left, own & warehouse.files().keys()) == (Outcome.DELETED, 0, set())
 
 
+def test_a_table_that_only_one_around_it_has_asked_is_asked_by_others_as_well(
+    warehouse: Warehouse, store: IcebergStore
+) -> None:
+    outer, table = warehouse.table("outer"), warehouse.table()
+    inner = nested(warehouse, "inner", outer)
+    first, one = replace(outer, 1), replace(table, 1)
+    add_as_programs_do(inner, table)
+    replace(outer, 2)
+    replace(table, 2)
+    assert outcomes(sweep(store, first, dataset="ice/db.outer")) == {first: Outcome.DELETED}
+    assert [(each.outcome, each.left) for each in sweep(store, one).values()] == [(Outcome.DELETED, 1)]
+    assert list(content(inner).values()) == [[1]]
+
+
+def test_a_table_that_was_gone_for_a_while_is_asked_again(
+    warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outer = warehouse.table("outer")
+    inner = nested(warehouse, "inner", outer)
+    one, two, three = (replace(outer, number) for number in (1, 2, 3))
+    change(inner, adding=files_of(outer))
+    replace(outer, 4)
+    assert outcomes(sweep(store, one, dataset="ice/db.outer")) == {one: Outcome.DELETED}
+    load = store._load
+    with monkeypatch.context() as gone:
+        gone.setattr(store, "_load", lambda name: None if name == "ice/db.inner" else load(name))
+        assert outcomes(sweep(store, two, dataset="ice/db.outer")) == {two: Outcome.DELETED}
+    assert [(each.outcome, each.left) for each in sweep(store, three, dataset="ice/db.outer").values()] == [
+        (Outcome.DELETED, 1)
+    ]
+    assert list(content(inner).values()) == [[3]]
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_table_that_is_swept_while_it_is_asked_is_asked_anew(
     warehouse: Warehouse, store: IcebergStore, monkeypatch: pytest.MonkeyPatch, times: int
@@ -316,12 +349,12 @@ PLACES = {
 @pytest.mark.parametrize(("roots", "folders", "is_near"), PLACES.values(), ids=PLACES)
 def test_a_table_is_near_by_roots_and_folders_of_files(roots: tuple[str, ...], folders: tuple[str, ...], is_near: bool) -> None:
     places, fence = other_tables._Places(), TableFence(("file:/a/b/",))
-    summary = other_tables.TableSummary(TableFence(roots), frozenset(), False, frozenset(folders))
+    summary = other_tables.TableSummary("", TableFence(roots), frozenset(), False, frozenset(folders))
     places.put("other", summary)
     # As it is told without looking anything up.
     assert is_near == (summary.fence.overlaps(fence) or any(fence.names(f"{folder}/") for folder in folders))
     assert places.near(fence) == ({"other"} if is_near else set())
-    places.put("other", other_tables.TableSummary(TableFence(("file:/z/",)), frozenset(), False))
+    places.put("other", other_tables.TableSummary("", TableFence(("file:/z/",)), frozenset(), False))
     assert places.near(fence) == set()
 
 
