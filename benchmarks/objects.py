@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import SparkTasks
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_references
 from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -94,8 +92,7 @@ def scan_of(folder: Path) -> Scan:
         "listing": {"parquet": {"files": f"{folder}/objects/*.parquet", "as_of": _AS_OF}},
         "references": [{"parquet": f"{folder}/references/*.parquet"}],
     }
-    settings = ObjectsSettings.model_validate(given)
-    return Scan(settings, open_listing(settings), open_references(settings))
+    return Scan.of(ObjectsSettings.model_validate(given))
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Scanned:
     def __call__(self) -> None:
         work = self.folder / "scan"
         rmtree(work, ignore_errors=True)
-        result = scan_in(SparkTasks(self.spark), scan_of(self.folder), ScanFolder(str(work), place_of), None)
+        result = scan_in(SparkTasks(self.spark), scan_of(self.folder), ScanFolder(str(work), place_of))
         assert result.total(ObjectClass.UNREFERENCED)[0] == self.expected, result
 
 

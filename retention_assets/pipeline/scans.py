@@ -27,10 +27,10 @@ from retention_assets.pipeline.stage import SparkTasks, cut
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
-from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import ScanFolder
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import (
     ObjectClass,
     ScanFailed,
@@ -55,40 +55,18 @@ if TYPE_CHECKING:
 _REFUSED_REFERENCES = "too_many_references"
 
 
-@dataclass(frozen=True)
-class ScanOrder:
-    """A scan of a store to make: the realms and holds in force, and the scans before it."""
-
-    settings: ObjectsSettings
-    purging: frozenset[str] = frozenset()
-    holds: tuple[Hold, ...] = ()
-    # nothing is judged that was younger at this instant, if given
-    as_of: datetime | None = None
-    # last whole scan
-    last: ScanResult | None = None
-    # counts the objects that sweeps have deleted since the last whole scan
-    count_swept: Callable[[], int] = int
-    # number of references at which the newest scan failed as too many
-    refused: int | None = None
-
-    @classmethod
-    def by(cls, ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Hold]) -> Self:
-        before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
-        refused = int(newest.totals.get(_REFUSED_REFERENCES, 0)) if newest else 0
-        holds, last = ledger.holds.known(ledger.clock.due_by(as_of), file_holds), _result_of(ledger, before) if before else None
-        count_swept = partial(ledger.scans.swept_since, before) if before else int
-        return cls(settings, ledger.realms.purging(), holds, as_of, last, count_swept, refused or None)
-
-    def run(self, tasks: Tasks, folder: str, opened: OpenPlace = open_local) -> ScanResult:
-        """List, read the references, and write into a folder what each object is. Anything incomplete raises."""
-        # loading definitions needs no code that lists and reads
-        from retention_assets.stores.objects.listings import open_listing
-        from retention_assets.stores.objects.references import open_edges, open_references
-        from retention_assets.stores.objects.scan import Scan, scan_in
-
-        sources = open_listing(self.settings), open_references(self.settings), open_edges(self.settings)
-        scan = Scan(self.settings, *sources, self.purging, self.holds, self.as_of, self.count_swept)
-        return scan_in(tasks, scan, ScanFolder(folder, opened), self.last, self.refused)
+def next_scan(ledger: Ledger, settings: ObjectsSettings, as_of: datetime | None, file_holds: Sequence[Hold]) -> Scan:
+    before, newest = ledger.scans.last_whole(settings.name), ledger.scans.newest_ended(settings.name)
+    refused = int(newest.totals.get(_REFUSED_REFERENCES, 0)) if newest else 0
+    return Scan.of(
+        settings,
+        purging=ledger.realms.purging(),
+        holds=ledger.holds.known(ledger.clock.due_by(as_of), file_holds),
+        as_of=as_of,
+        last=_result_of(ledger, before) if before else None,
+        count_swept=partial(ledger.scans.swept_since, before) if before else int,
+        refused=refused or None,
+    )
 
 
 @dataclass
@@ -97,8 +75,8 @@ class SparkScanner:
 
     session: "Callable[[], SparkSession]"
 
-    def scan(self, order: ScanOrder, folder: str) -> ScanResult:
-        return order.run(SparkTasks(self.session()), folder, place_of)
+    def scan(self, scan: Scan, folder: str) -> ScanResult:
+        return scan_in(SparkTasks(self.session()), scan, ScanFolder(folder, place_of))
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], first_share: int
@@ -194,7 +172,7 @@ class RunScans:
         scanned: ScanResult | None = None
         try:
             # read after the scan begins: a realm purged from now on was not scanned for, so it does not become PURGED
-            order = ScanOrder.by(ledger, settings, self.as_of, self.file_holds)
+            order = next_scan(ledger, settings, self.as_of, self.file_holds)
             last = order.last
             tokens_before = _tokens(store, _names(last)) if last else {}
             scanned = self.scanner.scan(order, self.warehouse.scan_folder(store.name, scan.id))

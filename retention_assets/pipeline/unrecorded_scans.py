@@ -17,7 +17,7 @@ from retention_assets.frames.log import LINES
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.stores import scan_lease
 from retention_assets.pipeline.file_systems import place_of
-from retention_assets.pipeline.scans import ScanOrder, SparkScanner, accepted_scan, is_running, log_shares, why_failed
+from retention_assets.pipeline.scans import SparkScanner, accepted_scan, is_running, log_shares, next_scan, why_failed
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy.model import Hold
@@ -25,6 +25,7 @@ from retention_assets.settings.reach import is_local_master
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import ScanFolder
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult, find_brakes, find_source_faults
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
@@ -69,28 +70,28 @@ class UnrecordedScans:
                 record, result = accepted
                 yield UnrecordedScan(self.warehouse.scan_folder(settings.name, record.id), result)
                 return
-        order = ScanOrder(settings, holds=tuple(self.file_holds), as_of=self.as_of)
-        if self.ledger is not None:
-            order = ScanOrder.by(self.ledger, settings, self.as_of, self.file_holds)
         is_local = is_local_master(self.master)
         # remote tasks need a folder that they reach, and only they may reach the store; local tasks are for large scans
         folders = temporary_folder("scan") if is_local else self.warehouse.passing_scan_folder(settings.name)
-        is_large = order.last is not None and order.last.scanned + order.last.distinct_references >= _WORTH_TASKS
         with ExitStack() as stack:
             try:
-                folder = stack.enter_context(folders)
-                if is_large or not is_local:
-                    session = partial(spark_session, self.master, self.conf, self.warehouse.root)
-                    result = SparkScanner(session).scan(order, folder)
+                if self.ledger is not None:
+                    scan = next_scan(self.ledger, settings, self.as_of, self.file_holds)
                 else:
-                    result = order.run(TasksHere(), folder)
-                if faults := find_source_faults(settings.brakes, result, order.last):
+                    scan = Scan.of(settings, holds=tuple(self.file_holds), as_of=self.as_of)
+                folder, last = stack.enter_context(folders), scan.last
+                if is_local and (last is None or last.scanned + last.distinct_references < _WORTH_TASKS):
+                    result = scan_in(TasksHere(), scan, ScanFolder(folder))
+                else:
+                    session = partial(spark_session, self.master, self.conf, self.warehouse.root)
+                    result = SparkScanner(session).scan(scan, folder)
+                if faults := find_source_faults(settings.brakes, result, last):
                     raise ScanFailed(settings.name, "; ".join(faults))
             except Exception as fault:
                 # foreign sources may raise anything
                 raise Refused(f"its scan would fail: {why_failed(fault)}") from fault
             braked = None
-            if brakes := find_brakes(settings.brakes, result, order.last):
+            if brakes := find_brakes(settings.brakes, result, last):
                 braked = (
                     f"its scan would be braked: {'; '.join(brakes)}. A run keeps the scan, and `retention scans"
                     f" {settings.name} accept SCAN --reason …` lets it mark then"

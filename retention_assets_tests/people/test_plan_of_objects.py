@@ -209,7 +209,7 @@ def test_a_simulation_scans_once_and_with_the_same_brakes(lake: Lake, run: Run, 
         scans += 1
         return scan_in(*arguments)
 
-    monkeypatch.setattr("retention_assets.stores.objects.scan.scan_in", counted)
+    monkeypatch.setattr("retention_assets.pipeline.unrecorded_scans.scan_in", counted)
     code, out, _ = run("simulate", "--from", text_of(MARKED), "--days", "3", "--format", "json")
     assert (code, json.loads(out)["totals"]["deleted"]["transactions"], scans) == (DONE, 2, 1)
     almost_nothing_is_referred_to(lake)

@@ -25,8 +25,6 @@ from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.settings.model import load_settings
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.folder import ScanFolder
-from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -245,7 +243,7 @@ class Place:
         lease = take_lease(self.ledger, scan_lease("blobs"), "run")
         begun = self.ledger.scans.begin(lease)
         folder = ScanFolder(Warehouse(str(self.folder / "warehouse")).scan_folder("blobs", begun.id), place_of)
-        result = scan_in(TasksHere(), Scan(store, open_listing(store), open_references(store), open_edges(store)), folder, None)
+        result = scan_in(TasksHere(), Scan.of(store), folder)
         end = ScanEnd(status, None, scan_totals(result), result.as_json())
         self.ledger.scans.publish([ScanClosing(lease, begun, end)], (), "run")
         self.ledger.leases.give_up([lease])

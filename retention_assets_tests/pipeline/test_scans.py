@@ -24,7 +24,7 @@ from retention_assets.pipeline.stage import Source, SparkTasks, read_datasets, r
 from retention_assets.pipeline.stage import Source as LogSource
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.folder import ScanFolder, read_classes
-from retention_assets.stores.objects.scan import Scan, read_here, scan_in
+from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import T0, change_leases
@@ -35,6 +35,7 @@ from retention_assets_tests.stores.objects.scan.environments import (
     edges,
     judge,
     listed,
+    log_of,
     named,
     scan_of,
     source,
@@ -396,7 +397,7 @@ def _without_times(result: ScanResult) -> dict[str, Any]:
 @pytest.mark.spark
 def test_tasks_find_what_is_found_here(spark: "SparkSession", tmp_path: Path) -> None:
     scan = _scan()
-    result = scan_in(SparkTasks(spark), scan, ScanFolder(str(tmp_path / "scan"), place_of), None)
+    result = scan_in(SparkTasks(spark), scan, ScanFolder(str(tmp_path / "scan"), place_of))
     here = judge(scan)
     assert _without_times(result) == _without_times(here.result)
     folder = ScanFolder(str(tmp_path / "scan"), place_of)
@@ -412,7 +413,7 @@ def test_a_source_that_fails_in_a_task_fails_the_scan_in_its_own_words(spark: "S
     with pytest.raises(
         ScanFailed, match=r"^The scan of the store blobs failed, .*: lines refs/\*.jsonl is not whole: refs/1.jsonl:6"
     ):
-        scan_in(SparkTasks(spark), scan, ScanFolder(str(tmp_path / "scan"), place_of), None)
+        scan_in(SparkTasks(spark), scan, ScanFolder(str(tmp_path / "scan"), place_of))
 
 
 @dataclass(frozen=True)
@@ -427,7 +428,6 @@ def test_a_listing_that_fails_in_a_task_fails_the_scan(tmp_path: Path) -> None:
             SparkTasks(HERE),
             scan_of(Broken(_listed().rows), source(named("a"))),
             ScanFolder(str(tmp_path / "scan"), place_of),
-            None,
         )
 
 
@@ -440,7 +440,7 @@ def test_the_log_of_a_scan_is_that_of_here_in_parts_of_whole_datasets(tmp_path: 
     scan = _scan()
     result, transactions, datasets, parts = _written(scan, tmp_path, ["blobs/a", "blobs/b", "blobs/gone", "blobs/c"])
     assert parts == 3
-    _, lines = read_here(scan, ["blobs/a", "blobs/b", "blobs/c"])
+    _, lines = log_of(scan, "blobs/a", "blobs/b", "blobs/c")
     asked = {row["transaction"]: row for row in lines.to_pylist() if row["transaction"]}
     rows = {row["transaction"]: row for row in transactions.to_pylist()}
     assert rows.keys() == asked.keys()
@@ -469,7 +469,7 @@ def test_of_a_large_store_the_log_has_what_may_go(tmp_path: Path) -> None:
 
 
 def _written(scan: Scan, folder: Path, datasets: list[str]) -> tuple[ScanResult, pa.Table, pa.Table, int]:
-    result = scan_in(SparkTasks(HERE), scan, ScanFolder(str(folder / "scan"), place_of), None)
+    result = scan_in(SparkTasks(HERE), scan, ScanFolder(str(folder / "scan"), place_of))
     settings: ObjectsSettings = scan.settings
     parts = SparkScanner(lambda: HERE).write_log(str(folder / "scan"), result, settings, str(folder / "log"), datasets, 4)
     found = read_datasets([LogSource(str(folder / "log"))])

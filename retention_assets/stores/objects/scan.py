@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import pairwise
-
-import pyarrow as pa
+from typing import Any
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
-from retention_assets.stores.objects.classes import LOGGED, ClassRules, class_rules, log_lines
+from retention_assets.stores.objects.classes import LOGGED, ClassRules, class_rules
 from retention_assets.stores.objects.edges import close_edges, find_kept
 from retention_assets.stores.objects.fingerprints import SALT_BYTES, ReferredNames
 from retention_assets.stores.objects.folder import (
@@ -39,7 +38,8 @@ from retention_assets.stores.objects.judge import (
     fill_bloom,
     judge_objects,
 )
-from retention_assets.stores.objects.listings import ObjectListing
+from retention_assets.stores.objects.listings import ObjectListing, open_listing
+from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
     ObjectClass,
@@ -60,32 +60,39 @@ _SMALL = 1 << 20
 
 @dataclass(frozen=True)
 class Scan:
-    """Input of a scan: a store's settings, listing, sources and PURGING realms."""
+    """A scan to make: a store's settings, listing and sources, the realms and holds in force, and the scans before it."""
 
     settings: ObjectsSettings
     listing: ObjectListing
     references: Sequence[RowSource]
     edges: Sequence[RowSource] = ()
     purging: frozenset[str] = frozenset()
-    # holds in force: what is held keeps what its edges lead to
+    # what is held keeps what its edges lead to
     holds: tuple[Hold, ...] = ()
-    # earlier instant for minimum ages; None is the present
+    # nothing is judged that was younger at this instant, if given
     as_of: datetime | None = None
+    # last whole scan
+    last: ScanResult | None = None
     # counts the objects that sweeps have deleted since the last whole scan
     count_swept: Callable[[], int] = int
+    # number of references at which the newest scan failed as too many (`ScanFailed.references`)
+    refused: int | None = None
     # A new salt for each scan, so that collisions do not repeat and cannot be crafted.
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False)
 
+    @classmethod
+    def of(cls, settings: ObjectsSettings, **facts: Any) -> "Scan":
+        return cls(settings, open_listing(settings), open_references(settings), open_edges(settings), **facts)
 
-def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None = None) -> ScanResult:
-    """Scan a store into an empty folder. `last` is its last whole scan. `refused` is the number of distinct references that a
-    later scan was refused for (`ScanFailed.references`)."""
-    return _ScanRun(tasks, scan, folder, last, refused).run()
+
+def scan_in(tasks: Tasks, scan: Scan, folder: ScanFolder) -> ScanResult:
+    """List, read the references, and write into an empty folder what each object is. Anything incomplete raises."""
+    return _ScanRun(tasks, scan, folder).run()
 
 
 class _ScanRun:
-    def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder, last: ScanResult | None, refused: int | None) -> None:
-        self._tasks, self._scan, self._last, self._refused = tasks, scan, last, refused
+    def __init__(self, tasks: Tasks, scan: Scan, folder: ScanFolder) -> None:
+        self._tasks, self._scan = tasks, scan
         self._folder = replace(folder, salt=scan.salt)
 
     def run(self) -> ScanResult:
@@ -152,7 +159,7 @@ class _ScanRun:
             as_of = scan.listing.begin()
             write = partial(write_listing, scan.settings, self._folder)
             listed = read_whole(self._tasks, [ListingRows(scan.listing)], write, rate=scan.settings.rates.scan)
-        before = self._last.scanned if self._last else 0
+        before = scan.last.scanned if scan.last else 0
         if before and not sum(share.result[1] for share in listed) and before > scan.count_swept():
             raise ScanFailed(
                 scan.settings.name,
@@ -186,7 +193,8 @@ class _ScanRun:
 
     def _expected(self, wanted: BloomFilter) -> int:
         # The filter also holds what edges reach.
-        known = self._refused or (self._last.distinct_references + self._last.over_edges if self._last else 0)
+        refused, last = self._scan.refused, self._scan.last
+        known = refused or (last.distinct_references + last.over_edges if last else 0)
         return round(known * wanted.growth) if known else wanted.expected
 
     def _rate(self, retained: int, size: BloomSize | None) -> float:
@@ -242,15 +250,8 @@ def _datasets(groups: Mapping[Group, Sequence[int]], *, every: bool) -> list[Sca
 
 
 @contextmanager
-def scan_here(
-    scan: Scan, last: ScanResult | None = None, refused: int | None = None
-) -> Iterator[tuple[ScanResult, ScanFolder]]:
+def scan_here(scan: Scan) -> Iterator[tuple[ScanResult, ScanFolder]]:
     """Scan a store: the result, and its folder, which exists as long as the context."""
     with temporary_folder("scan") as place:
         folder = ScanFolder(place)
-        yield scan_in(TasksHere(), scan, folder, last, refused), folder
-
-
-def read_here(scan: Scan, datasets: Sequence[str], last: ScanResult | None = None) -> tuple[ScanResult, pa.Table]:
-    with scan_here(scan, last) as (result, folder):
-        return result, log_lines(folder, result, scan.settings, datasets)
+        yield scan_in(TasksHere(), scan, folder), folder

@@ -19,6 +19,7 @@ from retention_assets.policy.model import Hold
 from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.references import kind_of
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
+from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional, pace_of
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
@@ -26,7 +27,7 @@ from retention_assets.stores.objects.listings import FinishedListing, ObjectList
 from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
-from retention_assets.stores.objects.scan import Scan, read_here
+from retention_assets.stores.objects.scan import Scan, scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferences
@@ -97,9 +98,8 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
             return self._read_some(only)
         if not datasets:
             return LINES.empty_table()
-        _, lines = read_here(
-            Scan(self.settings, self.listing, open_references(self.settings), open_edges(self.settings)), datasets
-        )
+        with scan_here(Scan.of(self.settings)) as (result, folder):
+            lines = log_lines(folder, result, self.settings, datasets)
         return lines.take(pc.sort_indices(lines, [("dataset", "ascending"), ("transaction", "ascending")]))
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:

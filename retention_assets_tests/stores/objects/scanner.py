@@ -13,7 +13,8 @@ from retention_assets.errors import Refused
 from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import write_read_log
-from retention_assets.pipeline.scans import ScanOrder, SparkScanner
+from retention_assets.pipeline.scans import SparkScanner
+from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -61,18 +62,18 @@ class FoundScanner(SparkScanner):
         self.refused: list[int | None] = []
         self.folders: list[str] = []
 
-    def scan(self, order: ScanOrder, folder: str) -> ScanResult:
-        self.refused.append(order.refused)
+    def scan(self, scan: Scan, folder: str) -> ScanResult:
+        self.refused.append(scan.refused)
         found = self.finds.pop(0)
-        self.purging.append(order.purging)
-        self.last.append(order.last)
+        self.purging.append(scan.purging)
+        self.last.append(scan.last)
         self.folders.append(folder)
         Path(folder).mkdir(parents=True)
         rows = [{"name": name, "class": one.value} for one, names in found.objects.items() for name in names]
         pq.write_table(pa.Table.from_pylist(rows), f"{folder}/listed.parquet")
         if found.fault:
             raise found.fault
-        return found.result(order.settings.name)
+        return found.result(scan.settings.name)
 
     def write_log(
         self, folder: str, result: ScanResult, settings: ObjectsSettings, target: str, datasets: Sequence[str], first_share: int

@@ -158,7 +158,7 @@ def test_rewrites_are_warned_of(folder: LocalObjects) -> None:
 def test_an_object_is_explained_by_who_refers_to_it(cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without listing all others: not even limits keep anybody from that."""
     cycle.objects.refers("a/one", **{"from": "doc 7"})
-    monkeypatch.setattr("retention_assets.stores.objects.store.read_here", lambda *_: pytest.fail("everything was read"))
+    monkeypatch.setattr("retention_assets.stores.objects.store.scan_here", lambda _: pytest.fail("everything was read"))
     found = explain_transaction(cycle.environment, "blobs/a", "a/one", AS_OF).explanation
     assert found is not None
     assert len(found.witnesses) == 1

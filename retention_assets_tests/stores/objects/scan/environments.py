@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import read_classes
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
@@ -159,6 +160,11 @@ class Judged:
 
 
 def judge(scan: Scan, last: ScanResult | None = None) -> Judged:
-    with scan_here(scan, last) as (result, folder):
+    with scan_here(replace(scan, last=last)) as (result, folder):
         rows = [row for table in read_classes(folder, ("realm", "key")) for row in table.to_pylist()]
     return Judged(result, {(row["realm"], row["key"]): row["class"] for row in rows})
+
+
+def log_of(scan: Scan, *datasets: str) -> tuple[ScanResult, pa.Table]:
+    with scan_here(scan) as (result, folder):
+        return result, log_lines(folder, result, scan.settings, datasets)

@@ -24,7 +24,7 @@ from retention_assets.stores.objects import scan as scans
 from retention_assets.stores.objects.fingerprints import Fingerprints
 from retention_assets.stores.objects.judge import Bloom
 from retention_assets.stores.objects.references import ShareEnd
-from retention_assets.stores.objects.scan import Scan, read_here, scan_here
+from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ScanFailed, ScanResult
 from retention_assets_tests.stores.objects.scan.environments import (
     AS_OF,
@@ -36,6 +36,7 @@ from retention_assets_tests.stores.objects.scan.environments import (
     finished,
     judge,
     listed,
+    log_of,
     named,
     scan_of,
     source,
@@ -237,7 +238,7 @@ def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:
         judge(scan_of(objects, source(*map(named, keys), size=999), filter=bloom))
     assert fault.value.references == 1_500
     scan = scan_of(objects, source(*map(named, keys), size=999), filter=bloom)
-    assert _judged(scan, refused=1_500).effective_fpp < 1e-5
+    assert judge(replace(scan, refused=1_500)).result.effective_fpp < 1e-5
     # What edges lead to is in it as well.
     over = edges(*(edge("k0", f"e{number}") for number in range(500)), size=999)
     with pytest.raises(ScanFailed, match=r"sized for 1,000 references, and 1,500 "):
@@ -245,17 +246,12 @@ def test_a_bloom_filter_that_is_too_full_is_refused_and_sized_anew() -> None:
     # Ten times the same is one element; and what the last scan found says what this one expects.
     same = judge(scan_of(objects, source(*(named(key) for key in keys[:1_000] * 10), size=9_999), filter=bloom)).result
     assert (same.distinct_references, round(same.effective_fpp, 6)) == (1_000, 1e-5)
-    assert _judged(scan, last=replace(same, distinct_references=1_400)).effective_fpp < 2e-5
+    assert judge(scan, replace(same, distinct_references=1_400)).result.effective_fpp < 2e-5
 
 
 def test_a_bloom_filter_says_what_is_referenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bloom, "has", lambda _, hashes: np.ones(len(hashes), dtype=bool))
     assert judge(scan_of(_old("a", "b"), source(named("a")), filter=FILTERS[1])).counts == {"referenced": 2}
-
-
-def _judged(scan: Scan, last: ScanResult | None = None, refused: int | None = None) -> ScanResult:
-    with scan_here(scan, last, refused) as (result, _):
-        return result
 
 
 @dataclass(frozen=True)
@@ -306,7 +302,7 @@ DATASETS = ["blobs/beta", "blobs/gamma", "blobs/acme", "blobs/::own"]
 
 
 def test_only_what_may_go_is_ever_marked() -> None:
-    result, lines = read_here(_every_class(), DATASETS)
+    result, lines = log_of(_every_class(), *DATASETS)
     assert {one.name: (one.realm, one.rows) for one in result.datasets} == {
         "blobs/beta": ("beta", 4), "blobs/gamma": ("gamma", 1), "blobs/acme": ("acme", 1), "blobs/::own": ("::own", 1),
     }  # fmt: skip
@@ -325,7 +321,7 @@ def test_only_what_may_go_is_ever_marked() -> None:
 
 
 def test_a_large_store_has_lines_only_for_what_may_go() -> None:
-    result, lines = read_here(_every_class(rows_up_to=3), DATASETS)
+    result, lines = log_of(_every_class(rows_up_to=3), *DATASETS)
     rows = [row for row in lines.to_pylist() if row["transaction"]]
     assert {row["transaction"]: row["dataset"] for row in rows} == {"gone": "blobs/beta", "purged": "blobs/acme"}
     assert {one.name: one.rows for one in result.datasets} == dict(zip(DATASETS, (1, 0, 1, 0), strict=True))
@@ -339,7 +335,7 @@ def test_a_large_store_has_lines_only_for_what_may_go() -> None:
     )
     said = {"class": "unreferenced", "referenced": "false", "kind": "m", "realm": "beta"}
     assert dict(gone["attributes"]) == said
-    only = read_here(_every_class(), ["blobs/gamma"])[1].to_pylist()
+    only = log_of(_every_class(), "blobs/gamma")[1].to_pylist()
     assert [(row["transaction"], row["realm"], row["status"]) for row in only] == [
         (None, "gamma", None),
         ("alone", None, "OPEN"),
@@ -347,7 +343,7 @@ def test_a_large_store_has_lines_only_for_what_may_go() -> None:
 
 
 def test_a_key_that_is_listed_twice_makes_its_dataset_unsound() -> None:
-    _, lines = read_here(scan_of(_old("a", "b", "a"), source(named("b"))), ["blobs/blobs"])
+    _, lines = log_of(scan_of(_old("a", "b", "a"), source(named("b"))), "blobs/blobs")
     assert sound_log(lines).datasets["fault"].to_pylist() == ["duplicate id"]
 
 
