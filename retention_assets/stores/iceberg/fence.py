@@ -26,6 +26,11 @@ def file_identity(location: str) -> str:
     return f"{_SAME_SCHEME.get(scheme, scheme)}:{rest}"
 
 
+def folders_of(metadata: TableMetadata) -> tuple[str, ...]:
+    written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
+    return metadata.location, *(place for place in written if place)
+
+
 @dataclass(frozen=True)
 class TableFence:
     """Folders below which a table's files are its own."""
@@ -34,8 +39,7 @@ class TableFence:
 
     @classmethod
     def of(cls, metadata: TableMetadata) -> "TableFence":
-        written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
-        return cls(tuple(_roots([metadata.location, *(place for place in written if place)])))
+        return cls(tuple(_roots(folders_of(metadata))))
 
     def overlaps(self, other: "TableFence") -> bool:
         """Tell whether a root of one lies in, or equals, a root of the other."""

@@ -35,8 +35,14 @@ MAX_REF_AGE_PROPERTY = attribute(MAX_REF_AGE)
 def lines_of(dataset: str, metadata: TableMetadata, model: Model, *, commits: bool = True) -> list[Line]:
     """Return a table's lines: about itself, its snapshots in the order of the metadata, its refs."""
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    attributes = {
+        "gc.enabled": "true" if collects_garbage(metadata) else "false",
+        "format-version": str(metadata.format_version),
+        **own_attributes(metadata.properties, metadata.refs),
+        **({} if commits else {COMMITS: "false"}),
+    }
     return [
-        {"dataset": dataset, "attributes": _about(metadata) | ({} if commits else {COMMITS: "false"})},
+        {"dataset": dataset, "attributes": attributes},
         *(_transaction(dataset, snapshot, snapshot.parent_snapshot_id in known, model) for snapshot in metadata.snapshots),
         *(
             {"dataset": dataset, ref.snapshot_ref_type.value: name, "head": str(ref.snapshot_id)}
@@ -70,12 +76,6 @@ def _ref_attributes(refs: Mapping[str, SnapshotRef]) -> dict[str, str]:
         )
     }
     return {name: str(value) for name, value in numbers.items() if value is not None}
-
-
-def _about(metadata: TableMetadata) -> dict[str, str]:
-    garbage = "true" if collects_garbage(metadata) else "false"
-    own = own_attributes(metadata.properties, metadata.refs)
-    return {"gc.enabled": garbage, "format-version": str(metadata.format_version), **own}
 
 
 def _transaction(dataset: str, snapshot: Snapshot, parent_is_there: bool, model: Model) -> Line:

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from retention_assets.stores.concurrency import map_concurrently
-from retention_assets.stores.iceberg.fence import file_identity
+from retention_assets.stores.iceberg.fence import file_identity, folders_of
 from retention_assets.stores.iceberg.log import collects_garbage
 from retention_assets.stores.iceberg.manifests import (
     File,
@@ -214,9 +214,7 @@ def files_reached(table: Table, parallelism: int) -> Iterator[ReachedFiles]:
     yield ReachedFiles("metadata log", tuple(entry.metadata_file for entry in metadata.metadata_log))
     yield ReachedFiles("version hint", _version_hints(table))
     if not collects_garbage(metadata):
-        written = (metadata.properties.get(key) for key in ("write.data.path", "write.metadata.path"))
-        places = (metadata.location, *(place for place in written if place))
-        yield ReachedFiles("gc.enabled is not true, so that everything stays", places, folders=True)
+        yield ReachedFiles("gc.enabled is not true, so that everything stays", folders_of(metadata), folders=True)
     yield ReachedFiles("statistics", tuple(one.statistics_path for one in metadata.statistics))
     yield ReachedFiles("partition statistics", tuple(one.statistics_path for one in metadata.partition_statistics))
     lists = tuple(dict.fromkeys(snapshot.manifest_list for snapshot in metadata.snapshots))
@@ -239,12 +237,12 @@ def _version_hints(table: Table) -> tuple[str, ...]:
     # readers without a catalog find the newest metadata by them
     folders = (f"{table.location().rstrip('/')}/metadata", table.metadata_location.rpartition("/")[0])
     places = dict.fromkeys(f"{folder}/version-hint.text" for folder in folders)
-    return tuple(place for place in places if _may_be_there(table, place))
 
+    def may_be_there(place: str) -> bool:
+        try:
+            return table.io.new_input(place).exists()
+        # an error means unknown, not absent
+        except Exception:  # noqa: BLE001
+            return True
 
-def _may_be_there(table: Table, location: str) -> bool:
-    try:
-        return table.io.new_input(location).exists()
-    # an error means unknown, not absent
-    except Exception:  # noqa: BLE001
-        return True
+    return tuple(filter(may_be_there, places))

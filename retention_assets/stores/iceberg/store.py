@@ -47,7 +47,6 @@ from retention_assets.stores.iceberg.sweep import TableSweep, Unloadable, prepar
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, Remains, SweptTarget, Target, always
 from retention_assets.stores.settings import LazyStore
 
-_CAPABILITIES = Capabilities(log_is_complete=True, drops_refs=True)
 _FILE_IO = f"{ExactFileIO.__module__}.{ExactFileIO.__qualname__}"
 _SHARE = 64
 _THREADS = 8
@@ -57,6 +56,8 @@ _Answer = TypeVar("_Answer")
 class IcebergStore(LazyStore[IcebergSettings]):
     """A store over a catalog. Travels as its settings; opens the catalog on first use."""
 
+    capabilities = Capabilities(log_is_complete=True, drops_refs=True)
+
     def __init__(self, settings: IcebergSettings) -> None:
         super().__init__(settings)
         self._opening = threading.Lock()
@@ -65,10 +66,6 @@ class IcebergStore(LazyStore[IcebergSettings]):
         self._known_tables = CatalogTables(partial(_name_of, settings.name))
         self._aliases = TableAliases()
         self._others = OtherTables(self._parsed)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _CAPABILITIES
 
     def datasets(self) -> list[str]:
         return self._ask_catalog(lambda catalog: sorted(self._listed(catalog, catalog.list_tables)))

@@ -146,12 +146,8 @@ class TableSweep:
             if not ids:
                 return
             notes = {name: one.note for name, one in self.going.items()}
-            owned = files_of_notes(
-                reach,
-                table.metadata,
-                notes,
-                staying_lists(table.metadata, (self.going[name].note for name in ids.values())),
-            )
+            staying = staying_lists(table.metadata, (notes[name] for name in ids.values()))
+            owned = files_of_notes(reach, table.metadata, notes, staying)
             # expire nothing before it is known that no other name leads to this table, and that other tables can be asked what
             # they need
             self._claims(table, owned)
@@ -170,11 +166,9 @@ class TableSweep:
                 ids = {one: name for one, name in ids.items() if name in self.going}
             self._keep_dropped(table, loaded, ids, dropping)
             return
+        why = f"others changed the table during each of {_COMMITS} commits, and the next sweep tries again"
         late = list(self._spare_referenced(table.metadata).values())
-        why = (
-            f"others changed the table during each of {_COMMITS} commits, and the next sweep tries again; the last was refused"
-        )
-        self._settle(late, Outcome.FAILED, f"{why}: {refused}")
+        self._settle(late, Outcome.FAILED, f"{why}; the last was refused: {refused}")
 
     def _claims(self, table: Table, owned: Mapping[str, OwnedFiles]) -> Mapping[str, str]:
         wanted = {file_identity(file.location) for files in owned.values() for file in files.files}
