@@ -109,10 +109,10 @@ class CatalogTables:
     _rows: set[tuple[str, str, str | None]] = field(default_factory=set)
     _in_folder: dict[str, set[str]] = field(default_factory=dict)
 
-    def look(self, catalog: Catalog, names: Callable[[Catalog], Iterable[str]]) -> set[str]:
+    def look(self, catalog: Catalog, names: Iterable[str]) -> set[str]:
         """Look, and return the tables that are new or changed since the last look. `names` lists them if no statement does."""
         if not isinstance(catalog, SqlCatalog):
-            self.locations = dict.fromkeys(names(catalog))
+            self.locations = dict.fromkeys(names)
             return set(self.locations)
         present = set(_all_rows(catalog))
         came, gone = present - self._rows, self._rows - present

@@ -57,7 +57,11 @@ class TableFence:
         root = next((root for root in self.roots if file.startswith(root)), None)
         if root is None or file == root:
             return False
-        return not file.startswith(_LOCAL) or _really_below(posixpath.dirname(file.removeprefix(_LOCAL)), root)
+        if not file.startswith(_LOCAL):
+            return True
+        # A link inside of the table may lead out of it. A table that is itself reached through a link is fine.
+        folder, real = (os.path.realpath(path.removeprefix(_LOCAL)) for path in (posixpath.dirname(file), root))
+        return f"{folder}/".startswith(f"{real.rstrip('/')}/")
 
 
 def _roots(places: Iterable[str]) -> Iterable[str]:
@@ -66,9 +70,3 @@ def _roots(places: Iterable[str]) -> Iterable[str]:
         # the root of a disk is nobody's own, nor is a place that leads elsewhere
         if root.partition(":")[2].strip("/") and ".." not in place.split("/"):
             yield root
-
-
-def _really_below(folder: str, root: str) -> bool:
-    # A link inside of the table may lead out of it. A table that is itself reached through a link is fine.
-    real = os.path.realpath(root.removeprefix(_LOCAL))
-    return f"{os.path.realpath(folder)}/".startswith(f"{real.rstrip('/')}/")

@@ -173,16 +173,13 @@ class OtherTables:
                 if not (left and fault.missing):
                     raise
             except _Dropped:
-                self._forget(name)
+                self._known.pop(name, None)
+                self._places.drop(name)
+                self._undecided.discard(name)
+                # asked again if the catalog lists it once more
+                self._unsure.add(name)
                 return frozenset()
         raise AssertionError("the last attempt returns or raises")
-
-    def _forget(self, name: str) -> None:
-        self._known.pop(name, None)
-        self._places.drop(name)
-        self._undecided.discard(name)
-        # asked again if the catalog lists it once more
-        self._unsure.add(name)
 
     def _claimed_by(
         self,
@@ -210,10 +207,7 @@ class OtherTables:
             summary = replace(summary, folders=_folders_elsewhere(loaded(), summary.fence, threads, self.parsed))
         self._known[name] = summary
         self._places.put(name, summary)
-        if is_decided:
-            self._undecided.discard(name)
-        else:
-            self._undecided.add(name)
+        (self._undecided.discard if is_decided else self._undecided.add)(name)
         if overlaps or any(fence.names(f"{folder}/") for folder in summary.folders or ()):
             return _files_needed(loaded(), own, threads, self.parsed)
         return frozenset()
@@ -242,7 +236,7 @@ class OtherTables:
 def _summary_of(other: Table) -> TableSummary:
     metadata = other.metadata
     own, ids = TableFence.of(metadata), frozenset(one.snapshot_id for one in metadata.snapshots)
-    files = (other.metadata_location, *staying_lists(metadata, ()))
+    files = (other.metadata_location, *staying_lists(metadata))
     is_elsewhere = not all(own.names(file_identity(file)) for file in files)
     shows_sign = _NAME_MAPPING in metadata.properties or not collects_garbage(metadata) or is_elsewhere
     return TableSummary(other.metadata_location, own, ids, shows_sign)
@@ -250,13 +244,13 @@ def _summary_of(other: Table) -> TableSummary:
 
 def _folders_elsewhere(other: Table, own: TableFence, threads: Executor, parsed: ParsedFiles) -> frozenset[str]:
     reach = Reachability(other.io, threads, parsed)
-    files = reach.find_live(staying_lists(other.metadata, ()))
+    files = reach.find_live(staying_lists(other.metadata))
     return frozenset(file.rpartition("/")[0] for file in (*files, *_named(other.metadata)) if not own.names(file))
 
 
 def _files_needed(other: Table, own: Set[str], threads: Executor, parsed: ParsedFiles) -> Set[str]:
     reach = Reachability(other.io, threads, parsed)
-    return own & (reach.find_live(staying_lists(other.metadata, ())) | set(_named(other.metadata)))
+    return own & (reach.find_live(staying_lists(other.metadata)) | set(_named(other.metadata)))
 
 
 def _named(metadata: TableMetadata) -> Iterable[str]:

@@ -171,7 +171,7 @@ def _share_out(
     return OwnedFiles(tuple(data), tuple(whole), lists=tuple(own), unreadable=tuple(faults))
 
 
-def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote]) -> list[str]:
+def staying_lists(metadata: TableMetadata, going: Iterable[SnapshotNote] = ()) -> list[str]:
     """Return the manifest lists of all other snapshots, with or without a ref."""
     gone = {note.manifest_list for note in going}
     return [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list not in gone]
@@ -181,8 +181,8 @@ def files_of_notes(
     reach: Reachability, metadata: TableMetadata, going: Mapping[str, SnapshotNote], stays: Iterable[str]
 ) -> dict[str, OwnedFiles]:
     """Return what each transaction owns, with its statistics unless a remaining snapshot has the same."""
-    owned = reach.find_owned(list(dict.fromkeys(note.manifest_list for note in going.values())), stays)
-    lists = {note.manifest_list for note in going.values()}
+    lists = dict.fromkeys(note.manifest_list for note in going.values())
+    owned = reach.find_owned(list(lists), stays)
     kept = {
         file_identity(file.location)
         for note in notes_of(metadata).values()

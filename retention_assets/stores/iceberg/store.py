@@ -68,7 +68,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
         self._others = OtherTables(self._parsed)
 
     def datasets(self) -> list[str]:
-        return self._ask_catalog(lambda catalog: sorted(self._listed(catalog, catalog.list_tables)))
+        return self._ask_catalog(lambda catalog: sorted(self._listed(catalog, catalog.list_tables, self.settings.namespaces)))
 
     def shares(self, datasets: Sequence[str]) -> list[tuple[str, ...]]:
         """Group datasets so that a task reads a group in seconds, one metadata file each."""
@@ -133,7 +133,7 @@ class IcebergStore(LazyStore[IcebergSettings]):
     def views(self) -> list[str]:
         def list_views(catalog: Catalog) -> list[str]:
             try:
-                return sorted(self._listed(catalog, catalog.list_views))
+                return sorted(self._listed(catalog, catalog.list_views, self.settings.namespaces))
             except NotImplementedError:
                 # most catalogs keep no views
                 return []
@@ -189,9 +189,11 @@ class IcebergStore(LazyStore[IcebergSettings]):
                 " and that it is up."
             ) from fault
 
-    def _listed(self, catalog: Catalog, list_in: Callable[[Identifier], Iterable[Identifier]]) -> Iterator[str]:
+    def _listed(
+        self, catalog: Catalog, list_in: Callable[[Identifier], Iterable[Identifier]], globs: Sequence[str]
+    ) -> Iterator[str]:
         namespaces = sorted(set(_namespaces(catalog, ())))
-        chosen = matching([_join_name(namespace) for namespace in namespaces], self.settings.namespaces)
+        chosen = matching([_join_name(namespace) for namespace in namespaces], globs)
         for namespace, is_wanted in zip(namespaces, chosen, strict=True):
             with _unless_dropped(catalog, namespace):
                 yield from (self._dataset(tuple(name)) for name in (list_in(namespace) if is_wanted else ()))
@@ -219,16 +221,13 @@ class IcebergStore(LazyStore[IcebergSettings]):
 
     def _ask_others(self, dataset: str, table: Table, wanted: Set[str], threads: Executor) -> dict[str, str]:
         # tables of any namespace, by one look at all of them
-        self._others.notice(self._ask_catalog(lambda catalog: self._known_tables.look(catalog, self._all_names)))
+        every, look = partial(self._listed, globs=("*",)), self._known_tables.look
+        self._others.notice(self._ask_catalog(lambda catalog: look(catalog, every(catalog, catalog.list_tables))))
         claims = self._others.claims(dataset, table, wanted, self._known_tables.locations, self._load, threads)
         # all of them are read by now
         if (why := self._aliases.of(dataset, table, self._known_tables.beside(table), self._load)) is not None:
             raise Refused(why)
         return claims
-
-    def _all_names(self, catalog: Catalog) -> Iterator[str]:
-        for namespace in _namespaces(catalog, ()):
-            yield from (self._dataset(tuple(table)) for table in catalog.list_tables(namespace))
 
     def _lines_of(self, dataset: str) -> list[Line]:
         try:

@@ -107,7 +107,7 @@ class TableSweep:
         back = notes_of(newest.metadata).keys()
         self._settle([name for name in self.going if int(name) in back], Outcome.FAILED, "it is in the table's metadata again")
         notes = {name: one.note for name, one in self.going.items()}
-        owned = files_of_notes(reach, newest.metadata, notes, [*staying_lists(newest.metadata, ()), *self.kept])
+        owned = files_of_notes(reach, newest.metadata, notes, [*staying_lists(newest.metadata), *self.kept])
         border = Border(table.io, TableFence.of(newest.metadata), self._claims(newest, owned))
         removed = delete_files_of(border, owned, self.threads, self.permit)
         for name, one in list(self.going.items()):

@@ -24,6 +24,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.protocol import WITNESS
 
 CLASSES = tuple(ObjectClass)
+CLASS_NAMES = pa.array([str(name) for name in CLASSES])
 # classes logged for every store, however large
 LOGGED = (ObjectClass.UNREFERENCED, ObjectClass.REALM_PURGE)
 NUMBER = {name: np.int8(number) for number, name in enumerate(CLASSES)}
@@ -156,7 +157,7 @@ def object_lines(rows: pa.Table) -> pa.Table:
     """Lines of objects (rows of `KEPT` and `class`), with their witnesses if there is a column of these."""
     columns = {name: join_chunks(rows[name]) for name in rows.column_names}
     classes, created = columns["class"].dictionary_decode().cast(pa.string()), columns["created_at"]
-    number = pc.index_in(classes, pa.array([str(name) for name in CLASSES]))
+    number = pc.index_in(classes, CLASS_NAMES)
     judged = pc.is_in(classes, pa.array([str(name) for name in REFERENCED]))
     attributes = {
         "class": classes,

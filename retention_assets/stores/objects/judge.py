@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from retention_assets.frames.arrays import Bools, Ints, Small, integers, join_chunks
+from retention_assets.stores.objects.classes import CLASS_NAMES, ClassRules, classes_of
 from retention_assets.stores.objects.classes import CLASSES as NAMES
-from retention_assets.stores.objects.classes import ClassRules, classes_of
 from retention_assets.stores.objects.fingerprints import Hashes, ReferredNames, SortedFingerprints, lookups
 from retention_assets.stores.objects.folder import (
     CLASS,
@@ -106,7 +106,6 @@ _ASKED = 1 << 22
 # least references looked up together; for fewer, calls cost more than lookups
 _CELL = 1 << 16
 _COLUMNS = ("realm", "kind", "dataset", "size", "created_at")
-_CLASS_NAMES = pa.array([str(name) for name in NAMES], pa.string())
 # most groups counted in a dense array
 _FEW = 1 << 16
 
@@ -280,7 +279,7 @@ def judge_objects(
                 part = hit[begin : begin + len(table)]
                 classes = classes_of(table, part, rules)
                 add_groups(groups, count_groups(table, classes))
-                names = pa.DictionaryArray.from_arrays(pa.array(classes), _CLASS_NAMES)
+                names = pa.DictionaryArray.from_arrays(pa.array(classes), CLASS_NAMES)
                 writer.write_table(pa.table([names], schema=CLASS))
                 begin += len(table)
     return groups

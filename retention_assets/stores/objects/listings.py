@@ -19,9 +19,8 @@ from retention_assets.stores.objects.notes import ObjectCondition, stat_conditio
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import InventoryListing, PathListing, SqlListing, TableListing
 from retention_assets.stores.objects.sources import Pace
-from retention_assets.stores.objects.sources.finished import DERIVED, ColumnRoles, TableObjects
+from retention_assets.stores.objects.sources.finished import DERIVED, ColumnRoles, ParquetObjects, TableObjects
 from retention_assets.stores.objects.sources.inventory import InventoryObjects
-from retention_assets.stores.objects.sources.parquet import ParquetObjects
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
 from retention_assets.stores.objects.tables import BATCH, OBJECTS, constant_dataset, first_level_datasets, objects_batch
 from retention_assets.stores.places import Entry, is_on_s3, open_place
@@ -93,7 +92,15 @@ class PathObjects:
                 ObjectCondition(generation=generation, etag=None if generation else etag) for generation, etag in tags
             )
             condition = pa.array([None if tag == ObjectCondition() else tag.text for tag in conditions], pa.string())
-        return objects_batch(keys, shown, {"size": size, "created_at": pa.array(created).cast(INSTANT), "condition": condition})
+        try:
+            names = pa.array(keys, pa.string())
+        except UnicodeEncodeError:
+            bad = next(key for key in keys if key != key.encode(errors="ignore").decode())
+            raise Refused(
+                f"A name in {shown} is not UTF-8: {quote(bad, 200)}. References could not name it. Rename it, or keep it"
+                " elsewhere."
+            ) from None
+        return objects_batch(names, {"size": size, "created_at": pa.array(created).cast(INSTANT), "condition": condition})
 
 
 @dataclass(frozen=True)

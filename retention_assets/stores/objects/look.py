@@ -26,7 +26,7 @@ from retention_assets.frames.arrays import Bools, flags, integers, join_chunks
 from retention_assets.policy.model import Hold
 from retention_assets.stores.concurrency import Result, Tasks, TasksHere
 from retention_assets.stores.objects.classes import (
-    CLASSES,
+    CLASS_NAMES,
     NUMBER,
     ClassRules,
     class_rules,
@@ -127,7 +127,7 @@ class ObjectsLook:
         unknown = np.flatnonzero(codes == NUMBER[ObjectClass.UNREFERENCED])
         covered = self.covers(join_chunks(objects["key"].take(pa.array(unknown))))
         codes[unknown[~covered]] = NUMBER[ObjectClass.UNHANDLED]
-        names = pa.array([str(name) for name in CLASSES]).take(pa.array(codes)).dictionary_encode()
+        names = CLASS_NAMES.take(pa.array(codes)).dictionary_encode()
         rows = objects.append_column("class", names).append_column(WITNESS, witnesses)
         # A dataset has a realm if all of its known objects have the same.
         counts = [("realm", "min"), ("realm", "max"), ("realm", "count"), ("key", "count")]

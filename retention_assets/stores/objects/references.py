@@ -21,8 +21,7 @@ from retention_assets.stores.objects.source_settings import (
     StoreReferences,
 )
 from retention_assets.stores.objects.sources import RowSource, ShareEnd, SourceNotWhole
-from retention_assets.stores.objects.sources.files import LineSource
-from retention_assets.stores.objects.sources.parquet import ParquetSource
+from retention_assets.stores.objects.sources.files import LineSource, ParquetSource
 from retention_assets.stores.objects.sources.plugins import PluginSource
 from retention_assets.stores.objects.sources.sql import DatabaseSource
 from retention_assets.stores.objects.sources.stores import ListingRoot, TableFileSource, TransactionFolderSource

@@ -7,7 +7,7 @@ interpret and unprintable ones are percent-encoded (%2A %3F %5B, and %25).
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote as percent
@@ -56,19 +56,8 @@ EDGES = pa.schema(
 BATCH = 50_000
 
 
-def objects_batch(keys: Sequence[str], where: str, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Build a batch; missing columns are null. Raises Refused for a key that is not UTF-8."""
-    try:
-        return whole_batch(pa.array(keys, pa.string()), columns)
-    except UnicodeEncodeError:
-        bad = next(key for key in keys if key != key.encode(errors="ignore").decode())
-        raise Refused(
-            f"A name in {where} is not UTF-8: {quote(bad, 200)}. References could not name it. Rename it, or keep it elsewhere."
-        ) from None
-
-
-def whole_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Build a batch of `tables.OBJECTS`; missing columns are null."""
+def objects_batch(keys: pa.Array, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Build a batch of `OBJECTS`; missing columns are null."""
     arrays: dict[str, Any] = {"key": keys, **columns}
     return pa.record_batch([arrays.get(field.name, pa.nulls(len(keys), field.type)) for field in OBJECTS], schema=OBJECTS)
 
@@ -224,5 +213,4 @@ def first_level_datasets(settings: ObjectsSettings, names: Callable[[], Iterable
         return None
     # Keys in a folder have more parts than its name.
     keys = pa.array([f"{name}-" if name.endswith(SEPARATOR) else name for name in names()], pa.string())
-    batch = pa.record_batch([keys, *(pa.nulls(len(keys), field.type) for field in list(OBJECTS)[1:])], schema=OBJECTS)
-    return sorted(pc.unique(with_names(batch, settings)["dataset"]).to_pylist())
+    return sorted(pc.unique(with_names(objects_batch(keys, {}), settings)["dataset"]).to_pylist())

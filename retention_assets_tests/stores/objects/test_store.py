@@ -15,7 +15,7 @@ from retention_assets.frames.log import INSTANT
 from retention_assets.frames.soundness import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.people.history import explain_transaction
-from retention_assets.stores.objects.sources.parquet import ParquetObjects
+from retention_assets.stores.objects.sources.finished import ParquetObjects
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import LocatedStore, PacedStore, ServedStore, is_same_place
 from retention_assets_tests.histories import AS_OF

@@ -2,26 +2,30 @@
 it is by then. A file that is written meanwhile is read again.
 
 The last of JSON lines states their number. Arrow parses blocks of lines. Only if it finds a fault are lines parsed one by one,
-to name the faulty one.
+to name the faulty one. A Parquet file is whole if it has the rows of its footer.
 """
 
 import json
 from abc import abstractmethod
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pa_json
+import pyarrow.parquet as pq
 
-from retention_assets.errors import BadInput, Refused, quote, suggest
+from retention_assets.errors import BadInput, Refused, nearest, quote, suggest
 from retention_assets.exchange.compression import unpacked
 from retention_assets.settings.places import mask_secrets
 from retention_assets.stores.files.log_files import LogFile, files_matching, local_copy
 from retention_assets.stores.objects.sources import ShareEnd, SourceNotWhole
+from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 
 @dataclass(frozen=True)
@@ -225,3 +229,83 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         raise _KeyTwice
     return row
+
+
+_BATCH = 1 << 17
+
+
+@dataclass(frozen=True)
+class ParquetSource(FileSource):
+    """Files of Parquet. `columns` belong to the files, in the order of the schema's fields."""
+
+    columns: tuple[str | None, ...]
+
+    form: ClassVar[str] = "parquet"
+
+    def shares(self, wanted: int) -> Sequence[FileShare]:
+        """Files, split into row groups if there are fewer files than wanted."""
+        files = self.list_files()
+        each = -(-wanted // len(files))
+        return [share for file in files for share in (self._parts(file, each) if each > 1 else [FileShare(file)])]
+
+    def batches(self, share: FileShare) -> Iterator[pa.RecordBatch]:
+        with self._open(share.file) as source:
+            footer = source.metadata
+            if share.of not in (None, footer.num_row_groups):
+                raise self._fault(share.file, f"it had {share.of} groups of rows, and has {footer.num_row_groups}")
+            groups = range(share.first, footer.num_row_groups if share.end is None else share.end)
+            self._check_columns(share.file, source.schema_arrow)
+            named = [name for name in dict.fromkeys(self.columns) if name is not None]
+            rows = 0
+            for batch in source.iter_batches(_BATCH, row_groups=list(groups), columns=named):
+                rows += len(batch)
+                yield self._rows(batch)
+            expected = sum(footer.row_group(number).num_rows for number in groups)
+            if rows != expected or sum(footer.row_group(n).num_rows for n in range(footer.num_row_groups)) != footer.num_rows:
+                raise self._fault(share.file, f"it says that it has {expected} rows, and has {rows}")
+
+    def _parts(self, file: LogFile, parts: int) -> list[FileShare]:
+        with self._open(file) as source:
+            count = source.metadata.num_row_groups
+        size = -(-count // parts) or 1
+        return [FileShare(file, at, min(at + size, count), count) for at in range(0, count, size)] or [FileShare(file)]
+
+    @contextmanager
+    def _open(self, file: LogFile) -> Iterator[Any]:
+        fs, _ = open_file_system(file.log)
+        opened = partial(open, file.path, "rb") if is_local(fs) else partial(fs.open, file.path, "rb")
+        try:
+            with opened() as stream, pq.ParquetFile(stream, page_checksum_verification=True) as source:
+                yield source
+        except SourceNotWhole:
+            raise
+        # File systems raise their drivers' exceptions: any of them means that the file was not read.
+        except Exception as fault:
+            raise self._fault(file, f"{type(fault).__name__}: {mask_secrets(str(fault))}") from fault
+
+    def _check_columns(self, file: LogFile, schema: pa.Schema) -> None:
+        """Raise SourceNotWhole unless every column exists once and can hold keys."""
+        for name in filter(None, self.columns):
+            if schema.names.count(name) != 1:
+                guess = nearest(name, schema.names)
+                remedy = f"did you mean {guess}?" if guess else f"it has {', '.join(schema.names)}"
+                raise self._fault(file, f"it has no column {name}; {remedy}")
+            kind = schema.field(name).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
+                raise self._fault(file, f"its column {name} is of the type {kind}; expected text or whole numbers")
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            pa.nulls(len(batch), field.type) if name is None else batch[name].cast(field.type)
+            for field, name in zip(self.schema, self.columns, strict=True)
+        ]
+        required = [column for column, field in zip(columns, self.schema, strict=True) if not field.nullable]
+        rows = pa.record_batch(columns, names=self.schema.names)
+        if any(column.null_count for column in required):
+            rows = rows.filter(reduce(pc.and_, map(pc.is_valid, required)))
+        rows.validate(full=True)
+        return rows.cast(self.schema)
+
+    def _fault(self, file: LogFile, why: str) -> SourceNotWhole:
+        return SourceNotWhole(f"{self.label} is not whole: {file.shown} can't be read: {why}.")

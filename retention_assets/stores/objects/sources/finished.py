@@ -1,25 +1,29 @@
 """Lists of objects that somebody else made: their columns become those of `tables.OBJECTS`, without copying columns of the
-right type. Also lists in Iceberg tables, such as S3 Metadata's, read at the snapshot current when the listing began."""
+right type. Lists are Parquet files, shared out by files and row groups, or Iceberg tables, such as S3 Metadata's, read at the
+snapshot current when the listing began."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from retention_assets.errors import Refused
 from retention_assets.exchange.attributes import attribute_texts
 from retention_assets.frames.log import INSTANT
 from retention_assets.policy.durations import from_micros
-from retention_assets.settings.places import mask_text
+from retention_assets.settings.places import mask_secrets, mask_text
 from retention_assets.sql.streams import instant_columns
+from retention_assets.stores.files.log_files import LogFile, files_matching
 from retention_assets.stores.objects.notes import tagged_conditions
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
-from retention_assets.stores.objects.source_settings import ListedColumns, ListingTable
-from retention_assets.stores.objects.tables import whole_batch
+from retention_assets.stores.objects.source_settings import ListedColumns, ListingTable, ParquetFiles
+from retention_assets.stores.objects.tables import objects_batch
+from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 if TYPE_CHECKING:
     from pyiceberg.table import DataScan, Table
@@ -97,7 +101,7 @@ def objects_of(batch: pa.RecordBatch, roles: dict[str, str], whole_seconds: bool
         raise _refusal(where, roles["key"], "an object has no key")
     if version is not None or etag is not None:
         columns["condition"] = tagged_conditions(version, etag)
-    return whole_batch(key, columns)
+    return objects_batch(key, columns)
 
 
 def instants(column: pa.Array, where: str, name: str, whole_seconds: bool = False) -> pa.Array:
@@ -138,6 +142,85 @@ def packed(parts: Iterable[P], weight: Callable[[P], int], shares: int) -> list[
         packs[least].append(part)
         weights[least] += weight(part)
     return [tuple(pack) for pack in packs]
+
+
+# rows
+_BATCH = 1 << 17
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Row groups of a file, or all of them if None. `weight` is in bytes."""
+
+    file: LogFile
+    weight: int
+    groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ParquetObjects:
+    files: ParquetFiles
+    roles: ColumnRoles
+
+    def begin(self) -> datetime:
+        """From the settings: the files do not tell when they were listed."""
+        return self.files.as_of
+
+    def shares(self, wanted: int) -> Sequence[tuple[FileRows, ...]]:
+        with self._refusing(self.files.files):
+            parts = [FileRows(file, file.size) for file in files_matching(self.files.files)]
+        if not parts:
+            raise Refused(f"No file is at {mask_secrets(self.files.files)}. Check `listing.parquet.files` in the settings.")
+        if len(parts) < wanted:
+            parts = [group for part in parts for group in self._groups(part)]
+        parts.sort(key=lambda part: (-part.weight, part.file.path, part.groups or ()))
+        return packed(parts, lambda part: part.weight, min(wanted, len(parts)))
+
+    def read(self, share: tuple[FileRows, ...], columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]:
+        for part in share:
+            where = part.file.shown
+            with self._opened(part) as file:
+                roles = some_roles(self.roles.among(file.schema_arrow.names, where), columns)
+                groups = list(range(file.num_row_groups)) if part.groups is None else list(part.groups)
+                names = list(dict.fromkeys(roles.values()))
+                rows, expected = 0, sum(file.metadata.row_group(group).num_rows for group in groups)
+                for batch in file.iter_batches(_BATCH, groups, names):
+                    rows += len(batch)
+                    yield objects_of(batch, roles, self.roles.whole_seconds, where)
+                if rows != expected:
+                    raise Refused(f"{where} says that it has {expected} rows, and has {rows}. Write it anew.")
+
+    def _groups(self, part: FileRows) -> Iterator[FileRows]:
+        with self._opened(part) as file:
+            self.roles.among(file.schema_arrow.names, part.file.shown)
+            for group in range(file.num_row_groups):
+                yield FileRows(part.file, file.metadata.row_group(group).total_byte_size, (group,))
+
+    @contextmanager
+    def _opened(self, part: FileRows) -> Iterator[pq.ParquetFile]:
+        fs, _ = open_file_system(self.files.files)
+        with self._refusing(part.file.path):
+            # Checked before and after reading, to notice a file that is overwritten meanwhile.
+            self._check(part.file)
+            source: Any = part.file.path if is_local(fs) else fs.open(part.file.path, "rb")
+            with pq.ParquetFile(source, pre_buffer=not is_local(fs)) as file:
+                yield file
+            self._check(part.file)
+
+    def _check(self, file: LogFile) -> None:
+        present = next((match for match in files_matching(file.log) if match.path == file.path), None)
+        if present is None:
+            raise FileNotFoundError("it is gone")
+        if present != file:
+            raise Refused(f"{file.shown} is not the file any more that it was when the listing began. Try again.")
+
+    @contextmanager
+    def _refusing(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as fault:
+            [line, *_] = str(fault).splitlines() or [type(fault).__name__]
+            raise Refused(f"{mask_secrets(place)} can't be read as Parquet: {line}. Write it anew.") from fault
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlObjects
 from retention_assets.stores.objects.sources import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.sources.finished import derived_columns
-from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, dataset_parts, whole_batch, with_names
+from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, dataset_parts, objects_batch, with_names
 from retention_assets.stores.records.tables import Key, RecordTables, TableRows, attribute_text
 
 # keys per statement, well below every database's limit of parameters; SQLite uses three per key
@@ -171,7 +171,7 @@ class DatabaseObjects:
         query = select(*(rows.texts[role].label(role) for role in roles)).where(rows.key.column.is_not(None)).distinct()
         names = set[str]()
         for batch in self._refusing(self.database.batches(query, pa.schema([(role, pa.string()) for role in roles]))):
-            objects = whole_batch(pa.repeat("", len(batch)), {role: batch[role] for role in roles})
+            objects = objects_batch(pa.repeat("", len(batch)), {role: batch[role] for role in roles})
             names |= set(with_names(objects, settings)["dataset"].to_pylist())
         return sorted(names)
 
@@ -227,7 +227,7 @@ class DatabaseObjects:
                     f"A {self.table.created_at} in the table {self.table.table} of the store {self.database.store} is infinite,"
                     " or in no year from 1 to 9999. Mend it: ages are not guessed."
                 )
-            yield whole_batch(batch["key"], {name: batch[name] for name in batch.schema.names})
+            yield objects_batch(batch["key"], {name: batch[name] for name in batch.schema.names})
 
     def _refusing(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.stores.objects.references import SourceNotWhole
-from retention_assets.stores.objects.sources import parquet
+from retention_assets.stores.objects.sources import files
 from retention_assets_tests.stores.objects.references.sources import edge_source, ends_of, objects_of, rows_of, source
 
 
@@ -122,7 +122,7 @@ def test_rows_that_are_fewer_than_the_footer_says_are_not_all(tmp_path: Path, mo
     def ends_early(self: pq.ParquetFile, *given: Any, **named: Any) -> Any:
         return list(read(self, *given, **named))[:1]
 
-    monkeypatch.setattr(parquet, "_BATCH", 2)
+    monkeypatch.setattr(files, "_BATCH", 2)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", ends_early)
     with pytest.raises(SourceNotWhole, match="refs can't be read: it says that it has 3 rows, and has 2"):
         rows_of(source(tmp_path, {"parquet": "refs"}))
