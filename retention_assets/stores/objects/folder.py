@@ -18,9 +18,8 @@ from retention_assets.frames.log import INSTANT, NAME
 from retention_assets.policy.realms import is_reserved
 from retention_assets.stores.concurrency import OpenPlace, open_local
 from retention_assets.stores.objects.fingerprints import Fingerprints, Hashes, ReferredNames, distinct
-from retention_assets.stores.objects.listings import ObjectListing
 from retention_assets.stores.objects.settings import ObjectsSettings
-from retention_assets.stores.objects.sources import ShareEnd, ShareRead, ShareRows
+from retention_assets.stores.objects.sources import ObjectListing, ShareEnd, ShareRead, ShareRows
 from retention_assets.stores.objects.tables import EDGES, constant_dataset, with_names
 
 # Fingerprints are cut into ranges of equal width; a task takes consecutive ones.

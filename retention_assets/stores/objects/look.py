@@ -53,7 +53,7 @@ from retention_assets.stores.objects.hits import (
     write_due,
     write_hits,
 )
-from retention_assets.stores.objects.listings import FinishedListing, open_listing
+from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult, find_losses
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import (
@@ -65,6 +65,7 @@ from retention_assets.stores.objects.sources import (
     count_sources,
     read_whole,
 )
+from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets.stores.objects.tables import EDGES, NAMED, with_names
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import WITNESS, DueTransactions, error_text, never

@@ -38,7 +38,7 @@ from retention_assets.stores.objects.judge import (
     fill_bloom,
     judge_objects,
 )
-from retention_assets.stores.objects.listings import ObjectListing, open_listing
+from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import open_edges, open_references
 from retention_assets.stores.objects.scan_result import (
     ClassCount,
@@ -48,7 +48,7 @@ from retention_assets.stores.objects.scan_result import (
     ScanResult,
 )
 from retention_assets.stores.objects.settings import FLOOR, BloomFilter, ObjectsSettings
-from retention_assets.stores.objects.sources import ReadRows, RowSource, ShareRead, count_sources, read_whole
+from retention_assets.stores.objects.sources import ObjectListing, ReadRows, RowSource, ShareRead, count_sources, read_whole
 from retention_assets.stores.places.own_files import temporary_folder
 from retention_assets.stores.protocol import error_text
 

@@ -23,7 +23,7 @@ from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
-from retention_assets.stores.objects.listings import FinishedListing, ObjectListing, open_listing
+from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.look import LookOrder, ObjectsLook, look_here, look_in
 from retention_assets.stores.objects.notes import notes_of, planned_of, present_of
 from retention_assets.stores.objects.references import open_edges, open_references
@@ -31,7 +31,8 @@ from retention_assets.stores.objects.scan import Scan, scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import SqlEdges, SqlReferences
-from retention_assets.stores.objects.sources import Pace
+from retention_assets.stores.objects.sources import ObjectListing, Pace
+from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
 from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, with_names
 from retention_assets.stores.places import DeletionPace

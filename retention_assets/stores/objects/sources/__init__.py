@@ -4,6 +4,7 @@ until the source proves that it was read completely."""
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from time import sleep
 from typing import Any, Generic, Protocol
@@ -14,6 +15,7 @@ from retention_assets.clock import moment
 from retention_assets.errors import Refused
 from retention_assets.stores.concurrency import Result, Tasks
 from retention_assets.stores.objects.scan_result import SourceCount
+from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.source_settings import SourceSettings
 from retention_assets.stores.protocol import error_text, never
 
@@ -68,6 +70,27 @@ class RowSource(Protocol):
     def finish(self, ends: Sequence[ShareEnd]) -> Sequence[Any]:
         """Prove that the ends, including earlier rounds', cover everything; return shares that changed meanwhile. Raises
         SourceNotWhole."""
+
+
+class ObjectListing(Protocol):
+    """A listing of all objects of a store. It and its shares are sent to tasks by value, so connections are opened where they
+    are used."""
+
+    def begin(self) -> datetime:
+        """Instant from which the listing is valid: the store's own clock, or the time at which a finished listing was made."""
+
+    def shares(self, wanted: int) -> Sequence[Any]:
+        """Split the listing into about this many small, disjoint parts that leave nothing out."""
+
+    def read(self, share: Any) -> Iterator[pa.RecordBatch]:
+        """Objects of a share, as `tables.OBJECTS`. Realm and kind are null unless a column provides them. Raises if the share
+        cannot be listed completely."""
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Objects present now under the given keys, as `tables.OBJECTS`, from the place itself and not from a finished list."""
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        """Sorted names of the datasets; None if only a complete listing can tell."""
 
 
 _SHARES_PER_SLOT = 3

@@ -2,6 +2,7 @@
 right type. Lists are Parquet files, shared out by files and row groups, or Iceberg tables, such as S3 Metadata's, read at the
 snapshot current when the listing began."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from retention_assets.stores.files.log_files import LogFile, files_matching
 from retention_assets.stores.objects.notes import tagged_conditions
 from retention_assets.stores.objects.settings import FromColumn, ObjectsSettings
 from retention_assets.stores.objects.source_settings import ListedColumns, ListingTable, ParquetFiles
-from retention_assets.stores.objects.tables import objects_batch
+from retention_assets.stores.objects.sources import ObjectListing, Pace
+from retention_assets.stores.objects.tables import OBJECTS, constant_dataset, objects_batch
 from retention_assets.stores.places.file_systems import is_local, open_file_system
 
 if TYPE_CHECKING:
@@ -144,6 +146,55 @@ def packed(parts: Iterable[P], weight: Callable[[P], int], shares: int) -> list[
     return [tuple(pack) for pack in packs]
 
 
+@dataclass
+class FinishedListing(ObjectListing):
+    """A list of objects that somebody else made, and their place if the settings name it: only the place knows what exists now.
+    `kind` is its name in the settings; with `derived`, only the list knows realms or kinds."""
+
+    kind: str
+    place: ObjectListing | None
+    # objects of the list read per second; 0 is unlimited
+    rate: float
+    derived: bool
+
+    @abstractmethod
+    def read(self, share: Any, columns: Collection[str] | None = None) -> Iterator[pa.RecordBatch]: ...
+
+    def find(self, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Ask the place; with `derived`, read the list again for realms and kinds and drop what it does not name. Raises
+        Refused if the settings name no place."""
+        if self.place is None:
+            raise Refused(
+                f"Where the objects are that the listing of kind {self.kind} names is not known, so that none can be looked at"
+                " or deleted. Set `listing.path` to the folder or prefix that holds them."
+            )
+        batches = self.place.find(keys)
+        return self._derive(batches) if self.derived else batches
+
+    def _derive(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # A key that the list has in two realms gives two rows.
+        objects = pa.Table.from_batches(batches, OBJECTS).combine_chunks()
+        if not len(objects):
+            return
+        [keys] = objects["key"].chunks
+        self.begin()
+        shares, pace = self.shares(1), Pace(self.rate)
+        for share in shares:
+            for batch in self.read(share, DERIVED):
+                pace.take(len(batch))
+                at = pc.index_in(batch["key"], value_set=keys)
+                if at.null_count == len(at):
+                    continue
+                listed = batch.filter(pc.is_valid(at))
+                for present in objects.take(at.drop_null()).combine_chunks().to_batches():
+                    columns = {name: listed[name] if name in DERIVED else present[name] for name in OBJECTS.names}
+                    yield pa.record_batch(columns, schema=OBJECTS)
+
+    def distinct_names(self, settings: ObjectsSettings) -> list[str] | None:
+        constant = constant_dataset(settings)
+        return None if constant is None else [constant]
+
+
 # rows
 _BATCH = 1 << 17
 
@@ -157,8 +208,8 @@ class FileRows:
     groups: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
-class ParquetObjects:
+@dataclass
+class ParquetObjects(FinishedListing):
     files: ParquetFiles
     roles: ColumnRoles
 
@@ -233,7 +284,7 @@ class TableShare:
 
 
 @dataclass
-class TableObjects:
+class TableObjects(FinishedListing):
     store: str
     table: ListingTable
     roles: ColumnRoles

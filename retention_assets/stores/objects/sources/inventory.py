@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from retention_assets.errors import Refused
 from retention_assets.policy.durations import from_micros
 from retention_assets.settings.places import has_scheme, mask_secrets, without_scheme
-from retention_assets.stores.objects.sources.finished import objects_of, packed, some_roles
+from retention_assets.stores.objects.sources.finished import FinishedListing, objects_of, packed, some_roles
 from retention_assets.stores.places.file_systems import FileSystem, is_s3, open_file_system
 
 _MANIFEST, _CHECKSUM = "manifest.json", "manifest.checksum"
@@ -65,7 +65,7 @@ class _Incomplete(Exception):
 
 
 @dataclass
-class InventoryObjects:
+class InventoryObjects(FinishedListing):
     """A folder of deliveries or one manifest; `path` is the root of the objects if it is not the whole bucket."""
 
     manifest: str

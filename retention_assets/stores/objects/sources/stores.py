@@ -260,17 +260,10 @@ class TableFileSource:
         )
 
     def _entries(self, store: "IcebergStore") -> list[CatalogEntry]:
-        try:
-            tables, views = store.datasets(), store.views()
-        except Refused as fault:
-            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
-        return [*map(CatalogEntry, tables), *(CatalogEntry(name, is_view=True) for name in views)]
+        return [*map(CatalogEntry, store.datasets()), *(CatalogEntry(name, is_view=True) for name in store.views())]
 
     def _places(self, store: "IcebergStore", entries: Sequence[CatalogEntry]) -> dict[CatalogEntry, str | None]:
-        try:
-            tokens = store.tokens([entry.name for entry in entries if not entry.is_view])
-        except Refused as fault:
-            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
+        tokens = store.tokens([entry.name for entry in entries if not entry.is_view])
         return {
             entry: (repr(folders) if (folders := self._folders(store, entry)) else None)
             if entry.is_view
@@ -294,6 +287,10 @@ class TableFileSource:
         store = IcebergStore(self.settings)
         try:
             yield store
+        except SourceNotWhole:
+            raise
+        except Refused as fault:
+            raise SourceNotWhole(f"{self.label} is not whole: {fault}") from fault
         finally:
             store.close()
 

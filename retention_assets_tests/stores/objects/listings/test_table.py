@@ -10,7 +10,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from retention_assets.errors import Refused
-from retention_assets.stores.objects.listings import FinishedListing, open_listing
+from retention_assets.stores.objects.listings import open_listing
+from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 
 AT = datetime(2026, 11, 20, 1, 2, 3, 456789, UTC)
@@ -82,7 +83,7 @@ def test_columns_that_nobody_asks_for_are_not_read(listings: Listings) -> None:
     assert isinstance(listing, FinishedListing)
     listing.begin()
     [share] = listing.shares(1)
-    [row] = pa.Table.from_batches(listing.listed.read(share, ("size",))).to_pylist()
+    [row] = pa.Table.from_batches(listing.read(share, ("size",))).to_pylist()
     assert row == {"key": "a", "realm": None, "kind": None, "size": 1, "created_at": None, "condition": None}
 
 
