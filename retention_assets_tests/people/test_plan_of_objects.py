@@ -19,6 +19,7 @@ from retention_assets.policy.durations import text_of
 from retention_assets.policy.realms import purge_named
 from retention_assets.stores.objects.scan import scan_in
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, TO_DO, Run
+from retention_assets_tests.stores.objects.environments import write_lines
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
 OBJECTS = ("acme/1", "acme/2", "beta/1", "beta/2")
@@ -56,8 +57,7 @@ def lake(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 
 def refer(lake: Lake, names: Sequence[str]) -> None:
     """What is referred to from now on."""
-    lines = [*({"object": name} for name in names), {"complete": True, "count": len(names)}]
-    (lake.folder / "refs" / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_lines(lake.folder / "refs" / "a.jsonl", *({"object": name} for name in names))
 
 
 def trace(lake: Lake) -> dict[str, str]:

@@ -30,6 +30,7 @@ from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.people.conftest import Json, Run, error_of
+from retention_assets_tests.stores.objects.environments import write_lines
 from retention_assets_tests.stores.objects.scanner import Found
 
 BLOBS = {
@@ -227,10 +228,8 @@ class Place:
 
     def refers(self, names: dict[str, str | None]) -> None:
         """What is referred to from now on, and by whom."""
-        lines: list[dict[str, Any]] = [{"object": name, **({"from": who} if who else {})} for name, who in names.items()]
-        lines.append({"complete": True, "count": len(lines)})
-        (self.folder / "refs").mkdir(exist_ok=True)
-        (self.folder / "refs" / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        lines = ({"object": name, **({"from": who} if who else {})} for name, who in names.items())
+        write_lines(self.folder / "refs" / "a.jsonl", *lines)
 
     @property
     def environment(self) -> Environment:

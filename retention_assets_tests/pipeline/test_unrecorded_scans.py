@@ -3,7 +3,6 @@
 Belongs here: the scan. That a plan says by it what a run does is people/test_plan_of_objects.py's.
 """
 
-import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.local_spark import Session
-from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, write_lines
 
 KEYS = ("a/1", "a/2", "b/1")
 
@@ -73,12 +72,8 @@ def test_tasks_scan_what_is_large_or_what_others_reach_and_find_the_same(
     master: str, worth: int, in_tasks: bool, objects: LocalObjects, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last scan had three objects and one reference, from which an edge leads to another one."""
-    edges = [{"from": "a/1", "to": "b/1"}, {"complete": True, "count": 1}]
-    (objects.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in edges))
-    warehouse, store = (
-        Warehouse(str(objects.folder / "warehouse")),
-        objects.store(edges=[{"lines": str(objects.folder / "edges.jsonl")}]),
-    )
+    edges = write_lines(objects.folder / "edges.jsonl", {"from": "a/1", "to": "b/1"})
+    warehouse, store = Warehouse(str(objects.folder / "warehouse")), objects.store(edges=[{"lines": str(edges)}])
     with UnrecordedScans(None, warehouse, "local", {}).scan(store.settings) as found:
         published(ledger, found.result.as_json())
     sessions: list[str] = []

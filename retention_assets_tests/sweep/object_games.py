@@ -39,7 +39,7 @@ from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.blobs import Blobs, run_here
-from retention_assets_tests.stores.objects.environments import Objects
+from retention_assets_tests.stores.objects.environments import Objects, write_lines
 from retention_assets_tests.stores.records.environments import DRIVERS
 from retention_assets_tests.sweep.campaign import Fate
 from retention_assets_tests.warm import keep_warm, share_jobs
@@ -346,15 +346,12 @@ class ObjectGame:
 
     def _write_references(self) -> None:
         refs = self.objects.folder / "refs"
-        (refs / "edges").mkdir(exist_ok=True)
         by = {
             source: sorted(one.key for one in self.references if one.source == source) for source in ("lines", "parquet", "sql")
         }
-        _write_lines(refs / "a.jsonl", [{"object": key, "realm": _realm_of(key)} for key in by["lines"]])
-        _write_lines(
-            refs / "edges" / "e.jsonl",
-            [{"from": one, "to": other, "realm": _realm_of(one)} for one, other in sorted(self.edges)],
-        )
+        write_lines(refs / "a.jsonl", *({"object": key, "realm": _realm_of(key)} for key in by["lines"]))
+        edges = ({"from": one, "to": other, "realm": _realm_of(one)} for one, other in sorted(self.edges))
+        write_lines(refs / "edges" / "e.jsonl", *edges)
         table = pa.table(
             {"object": pa.array(by["parquet"], pa.string()), "realm": pa.array(map(_realm_of, by["parquet"]), pa.string())}
         )
@@ -396,7 +393,7 @@ class ObjectGame:
                 for one in sorted(self.references, key=str)
                 if one.source == "lines"
             ]
-            _write_lines(self.objects.folder / "refs" / "a.jsonl", refs)
+            write_lines(self.objects.folder / "refs" / "a.jsonl", *refs)
             doubtful |= self.doubtful(fate)
             if part in ("scan", "mark"):
                 # It has everything looked at once more before it deletes: by then the reference is there.
@@ -528,10 +525,3 @@ class ObjectGame:
 
 def _realm_of(key: str) -> str:
     return key.partition("/")[0]
-
-
-def _write_lines(file: Path, rows: list[dict[str, str]]) -> None:
-    """Whole at any moment."""
-    new = file.with_name("new")
-    new.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, {"complete": True, "count": len(rows)}]))
-    new.replace(file)

@@ -4,7 +4,6 @@ Belongs here: a scan as it is, through Dagster and Spark. What becomes of one in
 people/test_plan_of_objects.py.
 """
 
-import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.dagster.headless import JobResult, run_job
+from retention_assets_tests.stores.objects.environments import write_lines
 from retention_assets_tests.sweep.lakes import MARKED, OLD, Lake
 
 OBJECTS = {"a/x-1": 1, "a/x-2": 2, "b/x-1": 3, "b/y-1": 4}
@@ -40,9 +40,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def refer(lake: Lake, names: Sequence[str]) -> None:
     """What is referred to."""
-    (lake.folder / "refs").mkdir()
-    lines = [*({"object": name} for name in names), {"complete": True, "count": len(names)}]
-    (lake.folder / "refs" / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_lines(lake.folder / "refs" / "a.jsonl", *({"object": name} for name in names))
 
 
 def evaluated(lake: Lake, datasets: str = "*") -> JobResult:

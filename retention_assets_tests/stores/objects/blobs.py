@@ -16,6 +16,7 @@ from retention_assets.settings.model import Settings, load_settings
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.local_spark import Session
+from retention_assets_tests.stores.objects.environments import write_lines
 
 MARKED = AS_OF
 DUE = AS_OF + timedelta(days=7)
@@ -71,9 +72,10 @@ class Blobs:
         return self
 
     def refers(self, *keys: str | Mapping[str, str], file: str = "a", count: int | None = None, whole: bool = True) -> "Blobs":
-        lines = [{"object": key} if isinstance(key, str) else dict(key) for key in keys]
-        end = [{"complete": True, "count": len(lines) if count is None else count}] if whole else []
-        (self.folder / "refs" / f"{file}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, *end]))
+        lines = [{"object": key} if isinstance(key, str) else key for key in keys]
+        written = write_lines(self.folder / "refs" / f"{file}.jsonl", *lines, count=count)
+        if not whole:
+            written.write_text("".join(written.read_text().splitlines(keepends=True)[:-1]))
         return self
 
     @property

@@ -47,6 +47,15 @@ def read_some(
     return store.read(list(wanted), Only(wanted, purging, holds))
 
 
+def write_lines(file: Path, *rows: Mapping[str, Any], count: int | None = None) -> Path:
+    """References or edges in a file that is whole at any moment, or has another count than it says."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    last = {"complete": True, "count": len(rows) if count is None else count}
+    new = file.with_name("new")
+    new.write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, last)))
+    return new.replace(file)
+
+
 class Objects(Environment):
     """A store of objects whose first part names their dataset. Where they are is the environment's own."""
 
@@ -55,7 +64,6 @@ class Objects(Environment):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "refs").mkdir()
         self.refers()
 
     @property
@@ -81,9 +89,7 @@ class Objects(Environment):
         return ObjectsStore(ObjectsSettings.model_validate(self.settings(**changes), context={"folder": str(self.folder)}))
 
     def refers(self, *objects: str, name: str = "a", **more: str) -> None:
-        rows = [{"object": one, **more} for one in objects]
-        lines = [*rows, {"complete": True, "count": len(rows)}]
-        (self.folder / "refs" / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        write_lines(self.folder / "refs" / f"{name}.jsonl", *({"object": one, **more} for one in objects))
 
     def write(self, dataset: str, drawing: str) -> dict[str, str]:
         """Every transaction that is drawn is an object, in the folder of its dataset."""

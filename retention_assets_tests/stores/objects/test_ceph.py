@@ -1,6 +1,5 @@
 """Objects in a real object store: a Ceph of one node, from the listing to the deletion."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places import file_systems
-from retention_assets_tests.stores.objects.environments import read_some
+from retention_assets_tests.stores.objects.environments import read_some, write_lines
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 KEYS = ["a", "b", "deep/c", "deep/", "é 'q\" +&", *(f"many/{number:05d}" for number in range(1_010))]
@@ -35,8 +34,7 @@ class Bucket:
         self.refers("a")
 
     def refers(self, *keys: str) -> None:
-        lines: list[dict[str, Any]] = [{"object": key} for key in keys]
-        self.refs.write_text("".join(f"{json.dumps(line)}\n" for line in [*lines, {"complete": True, "count": len(lines)}]))
+        write_lines(self.refs, *({"object": key} for key in keys))
 
     def keeps_versions(self) -> None:
         self.client.put_bucket_versioning(Bucket=self.name, VersioningConfiguration={"Status": "Enabled"})

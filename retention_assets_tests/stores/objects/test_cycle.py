@@ -1,6 +1,5 @@
 """Objects through the whole cycle with Dagster: what is marked, what goes, and what a person is told."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from retention_assets.people.history import explain_transaction
 from retention_assets.policy.model import Hold
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.stores.objects.blobs import DUE, MARKED, UNREFERENCED, Blobs
+from retention_assets_tests.stores.objects.environments import write_lines
 
 pytestmark = pytest.mark.usefixtures("shared_jobs")
 
@@ -113,9 +113,7 @@ def test_edges_retain_over_circles_until_nothing_refers_to_any_of_them(tmp_path:
 
 
 def leads(blobs: Blobs, *pairs: tuple[str, str]) -> None:
-    (blobs.folder / "edges").mkdir(exist_ok=True)
-    lines = [*({"from": begin, "to": end} for begin, end in pairs), {"complete": True, "count": len(pairs)}]
-    (blobs.folder / "edges" / "e.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    write_lines(blobs.folder / "edges" / "e.jsonl", *({"from": begin, "to": end} for begin, end in pairs))
     blobs.has_settings(edges=[{"lines": "edges/*.jsonl"}], **blobs.more)
 
 

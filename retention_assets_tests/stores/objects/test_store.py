@@ -20,7 +20,7 @@ from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import LocatedStore, PacedStore, ServedStore, is_same_place
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.cycle import ObjectsCycle
-from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, Objects, SqlObjects, read_some
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, Objects, SqlObjects, read_some, write_lines
 from retention_assets_tests.stores.objects.sweeps import planned, swept
 
 
@@ -76,10 +76,9 @@ def test_some_objects_are_what_a_scan_finds_them_to_be(objects: Objects) -> None
 
 
 def test_where_objects_have_no_realms_those_of_references_and_edges_say_nothing(folder: LocalObjects) -> None:
-    edges = [{"from": "a/one", "to": "a/two", "realm": "s"}, {"complete": True, "count": 1}]
-    (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in edges))
+    edges = write_lines(folder.folder / "edges.jsonl", {"from": "a/one", "to": "a/two", "realm": "s"})
     folder.refers("a/one", realm="r")
-    store = folder.store(edges=[{"lines": str(folder.folder / "edges.jsonl")}])
+    store = folder.store(edges=[{"lines": str(edges)}])
     expected = {"a/one": "referenced", "a/two": "referenced", "a/three": "unreferenced"}
     scanned = sound_log(store.read(["blobs/a"])).transactions.to_pylist()
     assert {row["transaction"]: dict(row["attributes"])["class"] for row in scanned} == expected
@@ -103,9 +102,8 @@ def test_classes_come_in_the_order_of_a_scan(folder: LocalObjects) -> None:
         folder.put(key, b"x")
     folder.put("p/young", b"x", now())
     folder.put("a/x-young", b"x", now())
-    lines = [{"object": key, "realm": key[0]} for key in ("p/named", "a/x-named", "a/other")]
-    text = "".join(f"{json.dumps(line)}\n" for line in [*lines, {"complete": True, "count": 3}])
-    (folder.folder / "refs" / "a.jsonl").write_text(text)
+    lines = ({"object": key, "realm": key[0]} for key in ("p/named", "a/x-named", "a/other"))
+    write_lines(folder.folder / "refs" / "a.jsonl", *lines)
     settings = {"dataset": None, "realm": "{0}", "kind_of": {"pattern": "/(x)-"}, "known_kinds": ["x"]}
     keys = {"p": ("p/young", "p/named"), "a": ("a/other", "a/x-known", "a/x-named", "a/x-young"), "u": ("u/x-known",)}
     found: dict[str, str] = {}

@@ -1,6 +1,5 @@
 """Objects swept by the engine: what is looked at once more before it goes, and what becomes of it in the ledger."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -28,7 +27,7 @@ from retention_assets.sweep.read import Wanted, among_asked, read_fresh
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, Meanwhile, ObjectsCycle, Scanned
-from retention_assets_tests.stores.objects.environments import OLD, LocalObjects
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, write_lines
 
 LATER = OLD + timedelta(days=1)
 Happens = Callable[[LocalObjects], object]
@@ -71,9 +70,7 @@ def test_objects_are_counted_along_all_that_nothing_refers_to_when_they_go(folde
 def test_what_is_referenced_between_mark_and_sweep_is_spared_with_its_witness(
     folder: LocalObjects, edges: list[dict[str, str]], said: str
 ) -> None:
-    lines = [*edges, {"complete": True, "count": len(edges)}]
-    (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    cycle = ObjectsCycle(folder, edges=[{"lines": str(folder.folder / "edges.jsonl")}])
+    cycle = ObjectsCycle(folder, edges=[{"lines": str(write_lines(folder.folder / "edges.jsonl", *edges))}])
     assert cycle.marks() == 3
     folder.refers("a/one", **{"from": "doc 7"})
     (result,) = cycle.sweeps().values()

@@ -1,6 +1,5 @@
 """A look: what it answers for, whatever is asked of it afterwards, and what it does not answer for."""
 
-import json
 import pickle
 import random
 from collections.abc import Generator, Iterator, Sequence
@@ -30,7 +29,7 @@ from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.objects.tables import EDGES
 from retention_assets.stores.protocol import LookingStore
 from retention_assets_tests.rounds import rounds
-from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some
+from retention_assets_tests.stores.objects.environments import OLD, LocalObjects, SqlObjects, read_some, write_lines
 from retention_assets_tests.stores.objects.look.test_witnesses import asked, retained
 from retention_assets_tests.stores.objects.references.sources import Said
 from retention_assets_tests.stores.objects.test_store import classes
@@ -299,8 +298,7 @@ def test_what_is_kept_leads_to_what_a_look_keeps_as_sets_say(folder: LocalObject
     for seed in range(rounds(12)):
         random_ = random.Random(seed)
         pairs = [(random_.choice(keys), random_.choice(keys)) for _ in range(random_.randrange(10))]
-        lines = [*({"from": begin, "to": end} for begin, end in pairs), {"complete": True, "count": len(pairs)}]
-        (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        write_lines(folder.folder / "edges.jsonl", *({"from": begin, "to": end} for begin, end in pairs))
         reached = {"a/used", "a/held", "a/young", "a/odd"}
         while more := {end for begin, end in pairs if begin in reached} - reached:
             reached |= more
@@ -316,9 +314,8 @@ def test_an_object_that_is_newer_than_the_list_keeps_what_it_leads_to(folder: Lo
     rows = [{"key": "a/one", "created_at": OLD, "size": 1, "tenant": "acme"}]
     pq.write_table(pa.Table.from_pylist(rows), folder.folder / "list.parquet")
     files = {"files": str(folder.folder / "list.parquet"), "as_of": now().isoformat(), "columns": {"realm": "tenant"}}
-    lines = [{"from": "a/new", "to": "a/one"}, {"complete": True, "count": 1}]
-    (folder.folder / "edges.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    listing, edges = {**folder.listing, "parquet": files}, [{"lines": str(folder.folder / "edges.jsonl")}]
+    lines = write_lines(folder.folder / "edges.jsonl", {"from": "a/new", "to": "a/one"})
+    listing, edges = {**folder.listing, "parquet": files}, [{"lines": str(lines)}]
     store, wanted = folder.store(listing=listing, edges=edges, dataset="{realm}"), {"blobs/acme": ["a/one"]}
     assert classes(store, "a/one", dataset="blobs/acme") == {"a/one": "unreferenced"}
     folder.put("a/new", b".")

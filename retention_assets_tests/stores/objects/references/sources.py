@@ -1,6 +1,5 @@
 """What tests of sources share: settings as people write them, and reading a source to its end."""
 
-import json
 import pickle
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -80,13 +79,6 @@ def objects_of(given: RowSource, wanted: int = 1) -> list[str]:
 
 def ends_of(given: RowSource, shares: Iterable[Any]) -> list[ShareEnd]:
     return [travelled(taken(given.read(travelled(share)))[1]) for share in shares]
-
-
-def write_lines(file: Path, *rows: dict[str, Any], count: int | None = None) -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    last = {"complete": True, "count": len(rows) if count is None else count}
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in (*rows, last)))
-    return file
 
 
 @dataclass

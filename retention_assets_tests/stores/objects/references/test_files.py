@@ -13,7 +13,8 @@ from retention_assets.stores.objects.references import RowSource, SourceNotWhole
 from retention_assets.stores.objects.sources import files
 from retention_assets.stores.objects.tables import REFERENCES
 from retention_assets_tests.stores.files.environments import S3
-from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, source, write_lines
+from retention_assets_tests.stores.objects.environments import write_lines
+from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, source
 
 
 def write_parquet(file: Path, *rows: dict[str, str]) -> Path:

@@ -8,12 +8,12 @@ import pytest
 
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.objects.sources import files
+from retention_assets_tests.stores.objects.environments import write_lines
 from retention_assets_tests.stores.objects.references.sources import (
     edge_source,
     objects_of,
     rows_of,
     source,
-    write_lines,
 )
 
 LAST = '{"complete": true, "count": 1}'
