@@ -33,13 +33,9 @@ TEXTS = ROWS.set(ROWS.get_field_index("createdon"), pa.field("createdon", pa.str
 _SHOWN = 40
 # rows per piece, so that no text column exceeds what an Arrow array can hold
 _SLICE = 1_000_000
-_NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's is about them; mend or delete those rows by hand"
+NO_URNS = "its urns are not urn:li:<entity>:…, so that no policy of DataHub's is about them; mend or delete those rows by hand"
 
 Ints = npt.NDArray[np.int64]
-
-
-def fault_table(dataset: str) -> pa.Table:
-    return _fault_line(dataset, _NO_URNS)
 
 
 def lines_of(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str]) -> pa.Table:
@@ -67,7 +63,7 @@ def lines_of_texts(batches: Iterable[pa.RecordBatch], datasets: Mapping[Key, str
         if wrong is not None:
             row = chains.order[first + wrong]
             name = transaction_of(chains.urns[chains.urn[row]].as_py(), int(chains.version[row]))
-            faults[int(at)] = _fault_line(chains.names[at], _time_fault(name, texts[int(first) + wrong].as_py()))
+            faults[int(at)] = fault_line(chains.names[at], _time_fault(name, texts[int(first) + wrong].as_py()))
     sound = rows.filter(pa.array((chains.dataset >= 0) & ~np.isin(chains.dataset, list(faults))))
     place = ROWS.get_field_index("createdon")
     sound = sound.set_column(place, ROWS.field(place), _instants(sound["createdon"]))
@@ -116,7 +112,7 @@ def _time_fault(transaction: str, text: str) -> str:
     )
 
 
-def _fault_line(dataset: str, fault: str) -> pa.Table:
+def fault_line(dataset: str, fault: str) -> pa.Table:
     return _lines({"dataset": pa.array([dataset]), "fault": pa.array([fault])}, 1)
 
 

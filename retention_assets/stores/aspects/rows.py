@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.protocol import PreparedTarget, SweptTarget, Target
+from retention_assets.stores.protocol import SweptTarget, Target
 
 _ENTITY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _VERSION = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -117,10 +117,6 @@ def classify(targets: Sequence[Target], entity: str) -> tuple[list[SweptTarget],
         else:
             wanted.append(WantedRow(target.transaction, row, note, target.begun_earlier))
     return swept, wanted
-
-
-def prepared_of(transaction: str, note: RowNote | None) -> PreparedTarget:
-    return PreparedTarget(transaction, note.bytes, note.written()) if note else PreparedTarget(transaction)
 
 
 def reason_to_spare(one: WantedRow, urn: UrnRows) -> str | None:

@@ -19,9 +19,9 @@ from retention_assets.policy.book import OutsideEntry
 from retention_assets.sql.foreign import has_rows, indexes_of, writes_ahead
 from retention_assets.sql.foreign_keys import DeletedTable
 from retention_assets.stores.aspects.delete import delete_versions
-from retention_assets.stores.aspects.log import ROWS, TEXTS, fault_table, lines_of, lines_of_texts
+from retention_assets.stores.aspects.log import NO_URNS, ROWS, TEXTS, fault_line, lines_of, lines_of_texts
 from retention_assets.stores.aspects.policies import read_policies
-from retention_assets.stores.aspects.rows import VERSION_AT, Key, Row, RowNote, dataset_of, key_of, prepared_of, row_of
+from retention_assets.stores.aspects.rows import VERSION_AT, Key, Row, RowNote, dataset_of, key_of, row_of
 from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.table import KEY, AspectsTable
 from retention_assets.stores.database import DatabaseStore
@@ -32,20 +32,17 @@ ROWS_PER_SHARE = 1_000_000
 _URNS = 5_000
 # All of an urn goes to one task: a note relies on what stays, so a plan that knew only some of what goes would rely on the
 # rest.
-_CAPABILITIES = Capabilities(log_is_complete=True, guards=True, reads_chains=True, parts_at=VERSION_AT)
 
 
 class AspectsStore(DatabaseStore[AspectsSettings]):
     """A store over DataHub's table. Travels as its settings; reads the table's definition on first use."""
 
+    capabilities = Capabilities(log_is_complete=True, guards=True, reads_chains=True, parts_at=VERSION_AT)
+
     def __init__(self, settings: AspectsSettings) -> None:
         super().__init__(settings)
         # rows per dataset when they were last counted
         self._counts: dict[str, int] = {}
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return _CAPABILITIES
 
     @cached_property
     def table(self) -> AspectsTable:
@@ -92,7 +89,7 @@ class AspectsStore(DatabaseStore[AspectsSettings]):
             lines.append(self._lines(self.table.among(wanted), wanted))
         if len(wanted) < len(keys):
             counts = self._count_rows()
-            lines += [fault_table(name) for key, name in keys.items() if not key[0] and name in counts]
+            lines += [fault_line(name, NO_URNS) for key, name in keys.items() if not key[0] and name in counts]
         return pa.concat_tables(lines)
 
     def tokens(self, datasets: Sequence[str]) -> Mapping[str, str]:
@@ -152,7 +149,11 @@ class AspectsStore(DatabaseStore[AspectsSettings]):
             newest = max((version for version in present.versions if version not in planned[urn]), default=0)
             for version in planned[urn] & present.versions.keys():
                 notes[urn, version] = RowNote(*present.versions[version], newest)
-        return [prepared_of(name, notes.get(rows[name]) if name in rows else None) for name in transactions]
+        by_name = {name: notes[row] for name, row in rows.items() if row in notes}
+        return [
+            PreparedTarget(name, note.bytes, note.written()) if (note := by_name.get(name)) else PreparedTarget(name)
+            for name in transactions
+        ]
 
     def sweep(self, dataset: str, targets: Sequence[Target], parallelism: int, permit: Permit = always) -> list[SweptTarget]:
         """Delete rows by key that match their notes."""
