@@ -125,6 +125,10 @@ def is_conditional(settings: ObjectsSettings) -> bool:
     return settings.delete.condition == "auto"
 
 
+def pace_of(settings: ObjectsSettings, tasks: int) -> DeletionPace:
+    return DeletionPace(settings.rates.delete / tasks)
+
+
 @dataclass(frozen=True)
 class ObjectDeletion:
     """Deletion of the objects of one dataset. `find` returns those present under some keys, as `tables.OBJECTS`. They have

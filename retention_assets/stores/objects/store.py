@@ -20,7 +20,7 @@ from retention_assets.sql.foreign import ForeignDatabase, location_of
 from retention_assets.sql.references import kind_of
 from retention_assets.stores.concurrency import OpenPlace, Tasks, open_local
 from retention_assets.stores.objects.classes import log_lines
-from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional
+from retention_assets.stores.objects.delete import ObjectDeletion, ObjectRows, is_conditional, pace_of
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.hits import GivenKeys, in_purging_realms, within_realms
 from retention_assets.stores.objects.listings import open_listing
@@ -35,7 +35,6 @@ from retention_assets.stores.objects.sources import ObjectListing, Pace
 from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets.stores.objects.sources.sql import DatabaseObjects
 from retention_assets.stores.objects.tables import NAMED, OBJECTS, constant_dataset, with_names
-from retention_assets.stores.places import DeletionPace
 from retention_assets.stores.places.file_systems import server_time
 from retention_assets.stores.places.own_files import holds_anything, leave_identity, place_of_root
 from retention_assets.stores.protocol import (
@@ -61,7 +60,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def __init__(self, settings: ObjectsSettings, tasks: int = 1) -> None:
         super().__init__(settings)
-        self._pace = DeletionPace(settings.rates.delete / tasks)
+        self._pace = pace_of(settings, tasks)
         # keys that were asked for, and the objects among them, by dataset
         self._read: dict[str, tuple[pa.Array, pa.Table]] = {}
         self._look: ObjectsLook | None = None

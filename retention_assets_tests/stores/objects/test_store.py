@@ -1,6 +1,5 @@
 """The objects store: its datasets and tokens, the second look at some objects, and what is explained of one of them."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -172,19 +171,12 @@ def test_the_command_says_the_same(
     cycle: ObjectsCycle, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RETENTION_CONFIG", str(cycle.file))
+    monkeypatch.setattr("sys.argv", ["retention", "explain", "blobs/a", "a/one"])
     cycle.objects.refers("a/one", **{"from": "doc_7"})
-
-    def said(*arguments: str) -> str:
-        monkeypatch.setattr("sys.argv", ["retention", "explain", "blobs/a", "a/one", *arguments])
-        with pytest.raises(SystemExit) as left:
-            main()
-        assert left.value.code in (0, None)
-        return capsys.readouterr().out
-
-    text = said()
-    assert "Referenced by" in text
-    assert "doc_7" in text
-    assert [one.endswith(": doc_7") for one in json.loads(said("-f", "json"))["witnesses"]] == [True]
+    with pytest.raises(SystemExit) as left:
+        main()
+    text = capsys.readouterr().out
+    assert (left.value.code in (0, None), "Referenced by" in text, "doc_7" in text) == (True, True, True)
 
 
 @pytest.mark.parametrize("limits", [{"fraction": 0.1}, {"transactions": 1}])

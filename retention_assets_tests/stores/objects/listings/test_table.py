@@ -11,7 +11,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from retention_assets.errors import Refused
 from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.sources.finished import FinishedListing
 from retention_assets_tests.stores.objects.listings.listed import found, listed, listing_of, settings_of
 
 AT = datetime(2026, 11, 20, 1, 2, 3, 456789, UTC)
@@ -79,8 +78,7 @@ def test_what_is_written_later_is_not_listed_and_deleted_rows_are_not(listings: 
 
 def test_columns_that_nobody_asks_for_are_not_read(listings: Listings) -> None:
     listings.append("a")
-    listing = listing_of(listings.listing)
-    assert isinstance(listing, FinishedListing)
+    listing: Any = listing_of(listings.listing)
     listing.begin()
     [share] = listing.shares(1)
     [row] = pa.Table.from_batches(listing.read(share, ("size",))).to_pylist()
