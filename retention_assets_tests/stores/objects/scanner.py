@@ -14,7 +14,6 @@ from retention_assets.frames.log import LINES
 from retention_assets.frames.soundness import sound_log
 from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.scans import SparkScanner
-from retention_assets.stores.objects.scan import Scan
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
 from retention_assets.stores.objects.settings import ObjectsSettings
 
@@ -62,7 +61,7 @@ class FoundScanner(SparkScanner):
         self.refused: list[int | None] = []
         self.folders: list[str] = []
 
-    def scan(self, scan: Scan, folder: str) -> ScanResult:
+    def scan(self, scan: Any, folder: str) -> ScanResult:
         self.refused.append(scan.refused)
         found = self.finds.pop(0)
         self.purging.append(scan.purging)

@@ -326,15 +326,9 @@ def test_a_large_store_has_lines_only_for_what_may_go() -> None:
     assert {row["transaction"]: row["dataset"] for row in rows} == {"gone": "blobs/beta", "purged": "blobs/acme"}
     assert {one.name: one.rows for one in result.datasets} == dict(zip(DATASETS, (1, 0, 1, 0), strict=True))
     gone = next(row for row in rows if row["transaction"] == "gone")
-    assert (gone["type"], gone["status"], gone["bytes"], gone["opened_at"], gone["closed_at"]) == (
-        "OBJECT",
-        "COMMITTED",
-        5,
-        OLD,
-        OLD,
-    )
-    said = {"class": "unreferenced", "referenced": "false", "kind": "m", "realm": "beta"}
-    assert dict(gone["attributes"]) == said
+    facts = {"type": "OBJECT", "status": "COMMITTED", "bytes": 5, "opened_at": OLD, "closed_at": OLD}
+    assert {name: gone[name] for name in facts} == facts
+    assert dict(gone["attributes"]) == {"class": "unreferenced", "referenced": "false", "kind": "m", "realm": "beta"}
     only = log_of(_every_class(), "blobs/gamma")[1].to_pylist()
     assert [(row["transaction"], row["realm"], row["status"]) for row in only] == [
         (None, "gamma", None),
