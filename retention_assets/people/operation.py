@@ -75,17 +75,16 @@ class Only(Enum):
     FORM = "Dagster's forms alone"
 
 
-def _text(value: str) -> str:
-    if not (text := value.strip()):
-        raise InvalidValue("is empty", "some words")
-    return text
+def _stripped(expected: str, remedy: str | None = None) -> Callable[[str], str]:
+    def strip(value: str) -> str:
+        if not (text := value.strip()):
+            raise InvalidValue("is empty", expected, remedy)
+        return text
+
+    return strip
 
 
-def _recorded(value: str) -> str:
-    try:
-        return _text(value)
-    except InvalidValue as fault:
-        raise InvalidValue(fault.what, fault.expected, "The record keeps who did what, and why.") from None
+_recorded = _stripped("some words", "The record keeps who did what, and why.")
 
 
 def _actor(value: str) -> str:
@@ -116,24 +115,14 @@ def _day(value: date | str) -> date:
         raise InvalidValue("is not a day", "one such as 2026-01-31") from None
 
 
-def _duration(value: Duration | str) -> Duration:
-    return as_duration(value.strip() if isinstance(value, str) else value)
-
-
-def _name(value: str) -> str:
-    if not (name := value.strip()):
-        raise InvalidValue("is empty", "a dataset, as store/name")
-    return name
-
-
 # Types of fields that several requests have, with their names on the command line.
-Text = Annotated[str, AfterValidator(_text)]
+Text = Annotated[str, AfterValidator(_stripped("some words"))]
 Instant = Annotated[datetime, BeforeValidator(_instant)]
-Span = Annotated[Duration, BeforeValidator(_duration)]
+Span = Annotated[Duration, BeforeValidator(lambda value: as_duration(value.strip() if isinstance(value, str) else value))]
 Day = Annotated[date, BeforeValidator(_day)]
 DatasetName = Annotated[
     str,
-    AfterValidator(_name),
+    AfterValidator(_stripped("a dataset, as store/name")),
     Flags(required=True),
     Field(description="A dataset, as store/name, such as lake/raw.events. A wrong name is answered with those that are near."),
 ]

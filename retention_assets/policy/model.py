@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -50,8 +51,6 @@ def _instant(value: object) -> datetime:
         raise InvalidValue("is not an instant", EXPECTED_INSTANT)
     try:
         return parse_instant(value)
-    except OverflowError:
-        raise InvalidValue("is out of range", EXPECTED_INSTANT) from None
     except ValueError as fault:
         raise InvalidValue(str(fault), EXPECTED_INSTANT) from None
 
@@ -116,15 +115,15 @@ Span = Annotated[Duration, PlainValidator(as_duration, json_schema_input_type=DU
 Age = Annotated[Duration, PlainValidator(_age, json_schema_input_type=DURATION_JSON), PlainSerializer(str)]
 Instant = Annotated[datetime, PlainValidator(_instant, json_schema_input_type=str), PlainSerializer(text_of)]
 Where = Annotated[Condition, PlainValidator(_condition, json_schema_input_type=str), PlainSerializer(lambda c: c.text)]
-Name = Annotated[
-    str, BeforeValidator(lambda value: _name(value) if isinstance(value, str) else value), Field(min_length=1, max_length=200)
-]
-Glob = Annotated[str, BeforeValidator(lambda value: _glob(value) if isinstance(value, str) else value), Field(min_length=1)]
-DatasetGlob = Annotated[
-    str,
-    BeforeValidator(lambda value: _dataset_glob(value) if isinstance(value, str) else value),
-    Field(json_schema_extra={"pattern": "[/*]"}),
-]
+
+
+def _text_that(check: Callable[[str], str]) -> BeforeValidator:
+    return BeforeValidator(lambda value: check(value) if isinstance(value, str) else value)
+
+
+Name = Annotated[str, _text_that(_name), Field(min_length=1, max_length=200)]
+Glob = Annotated[str, _text_that(_glob), Field(min_length=1)]
+DatasetGlob = Annotated[str, _text_that(_dataset_glob), Field(json_schema_extra={"pattern": "[/*]"})]
 Attributes = Annotated[dict[str, str], BeforeValidator(_string_map)]
 Text = Annotated[str, Field(min_length=1)]
 
