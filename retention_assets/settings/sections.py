@@ -4,7 +4,6 @@ Dagster is not imported, so that commands which only read settings start at once
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -17,16 +16,22 @@ from retention_assets.stores.settings import Properties, SettingsPart
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s|sc)://\S+", re.ASCII)
 
 
-def _master(text: str) -> str:
-    if not _MASTER.fullmatch(text):
-        raise InvalidValue("is not a Spark master", "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…")
-    return text
+def _fitting(pattern: re.Pattern[str], expected: str, what: str = "is not what Dagster takes here") -> AfterValidator:
+    def fit(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise InvalidValue(what, expected)
+        return text
+
+    return AfterValidator(fit)
+
+
+_EXPECTED_MASTER = "local, local[*], local[2], yarn, spark://…, k8s://… or sc://…"
 
 
 class SparkSettings(SettingsPart):
     """How the Spark session is started."""
 
-    master: Annotated[str, AfterValidator(_master)] = "local[*]"
+    master: Annotated[str, _fitting(_MASTER, _EXPECTED_MASTER, "is not a Spark master")] = "local[*]"
     # Not in repr: a Spark configuration holds keys of object stores.
     conf: Properties = Field(default_factory=dict, repr=False)
     shared_disk: Annotated[
@@ -187,15 +192,6 @@ _TAG = re.compile(r"([A-Za-z0-9._-]{1,63}/)?[A-Za-z0-9._-]{1,63}", re.ASCII)
 _VALUE = re.compile(r"[A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
-def _fitting(pattern: re.Pattern[str], expected: str) -> Callable[[str], str]:
-    def fit(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise InvalidValue("is not what Dagster takes here", expected)
-        return text
-
-    return fit
-
-
 def _parts(value: object) -> object:
     return listed(value.split("/") if isinstance(value, str) else value)
 
@@ -221,8 +217,8 @@ def _address(text: str) -> str:
     return text.rstrip("/")
 
 
-Prefix = Annotated[str, AfterValidator(_fitting(WORD, WORDS))]
-Owner = Annotated[str, AfterValidator(_fitting(_OWNER, "team:name, or an e-mail address"))]
+Prefix = Annotated[str, _fitting(WORD, WORDS)]
+Owner = Annotated[str, _fitting(_OWNER, "team:name, or an e-mail address")]
 
 
 class DagsterSettings(SettingsPart):
@@ -230,7 +226,7 @@ class DagsterSettings(SettingsPart):
 
     # Before asset keys and in every other name: separates projects and environments.
     key_prefix: Annotated[tuple[Prefix, ...], BeforeValidator(_parts, str | list[str])] = ()
-    group: Annotated[str, AfterValidator(_fitting(WORD, WORDS))] = "retention"
+    group: Annotated[str, _fitting(WORD, WORDS)] = "retention"
     owners: Annotated[tuple[Owner, ...], BeforeValidator(listed, str | list[str])] = ()
     tags: Annotated[Properties, AfterValidator(_tags)] = Field(default_factory=dict)
     # Web page of the folder that holds the package. Without it, assets name the file on disk.
