@@ -264,7 +264,7 @@ def _answer(policy: Policy, scopes: ScopeTable, position: int, as_of: datetime, 
     answers: dict[tuple[str, str | None], ExplainedLine] = {}
     windows = {} if own is None else dict.fromkeys(scopes.history.names, own)
     for line in policy_rules.lines(policy, scopes, as_of, windows):
-        if line.asked is not None and not line.asked[position]:
+        if line.judged is not None and not line.judged[position]:
             continue
         refused = bool(line.refused[position])
         # A window of the dataset is shown by its numbers.

@@ -29,7 +29,7 @@ from retention_assets.frames.log import (
     realms_of,
 )
 from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS, Facts, VerdictTable, decide
-from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextTurns, unmet_lines
+from retention_assets.frames.verdicts.selectors import NEXT_LOOKS, NextLooks, unmet_lines
 from retention_assets.frames.verdicts.table_windows import Windows, next_ref_ends, remaining_scopes, windows_of
 from retention_assets.frames.views.branch_views import Protection, ScannedReferences, protection, references
 from retention_assets.frames.views.history import OPEN, History
@@ -199,9 +199,9 @@ def _judge(
     # there are limits.
     holds, history = evaluation.holds, History(log, micros(evaluation.as_of))
     scopes = ScopeTable(history)
-    turns = NextTurns(history, evaluation.as_of) if evaluation.watch else None
-    seen = turns.add_line if turns else None
-    lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, seen) for policy in policies]
+    looks = NextLooks(history, evaluation.as_of) if evaluation.watch else None
+    on_line = looks.add_line if looks else None
+    lines = [unmet_lines(policy, scopes, evaluation.as_of, evaluation.windows, on_line) for policy in policies]
     protected = protection(scopes)
     drops = any(policy.drops_refs for policy in policies)
     remaining = protection(remaining_scopes(history, evaluation.windows, evaluation.as_of)) if drops else protected
@@ -232,12 +232,12 @@ def _judge(
     decisions = [decide(fact, policies) for fact in facts]
     table = VerdictTable(decisions, policies, holds, history, referenced.names)
     next_looks = NEXT_LOOKS.empty_table()
-    if turns:
-        turns.add_ends(holds, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
+    if looks:
+        looks.add_ends(holds, held, next_ref_ends(history, evaluation.windows, evaluation.as_of) if drops else None)
         marks = np.array([decision.verdict == "mark" for decision in decisions], dtype=bool)[combination]
         new = marks if fresh is None else marks & history.column(fresh)
         # New marks no longer count towards the limits that were exceeded.
-        next_looks = turns.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
+        next_looks = looks.table(over.any(axis=1) & np.logical_or.reduceat(new, history.starts))
     combination = history.in_log_order(combination)
     witnesses = [history.in_log_order(column) for column in _witnesses(history, protected, remaining, hold, referenced)]
     parts = []

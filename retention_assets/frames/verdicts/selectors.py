@@ -1,7 +1,7 @@
 """Lines of a policy, each a small function from columns to a column, and the rule that joins them (design section 5).
 
 A line answers for every row at once. `unmet_lines` says for each row the first line of a policy that does not hold, or 0
-where the policy selects it, and NextTurns when time alone could change that. Protection and limits are not known here.
+where the policy selects it, and NextLooks when time alone could change that. Protection and limits are not known here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,16 +34,16 @@ class TimeBound(NamedTuple):
 class SelectorLine(NamedTuple):
     """One line of a policy: the key, where it keeps a row from being selected, and why.
 
-    Under `branches.windows` a line judges one group of branches: `asked` are its rows, `branches` is the glob of the window.
-    `turn` is the time bound of a line whose answer changes with time.
+    Under `branches.windows` a line judges one group of branches: `judged` are its rows, `branches` is the glob of the window.
+    `bound` is that of a line whose answer changes with time.
     """
 
     key: str
     reason: Reason
     refused: Bools
-    asked: Bools | None = None
+    judged: Bools | None = None
     branches: str | None = None
-    turn: TimeBound | None = None
+    bound: TimeBound | None = None
 
 
 def cut_off(as_of: datetime, age: Duration, align: str | None = None) -> int:
@@ -59,17 +59,14 @@ def unmet_lines(
     scopes: ScopeTable,
     as_of: datetime,
     windows: Windows,
-    seen: Callable[[SelectorLine], None] | None = None,
+    on_line: Callable[[SelectorLine], None] | None = None,
 ) -> Small:
-    """For each row the number of the first reason for which the policy does not select it; 0 where it does.
-
-    `seen` is called with each line.
-    """
+    """For each row the number of the first reason for which the policy does not select it; 0 where it does."""
     history = scopes.history
     first = np.zeros(len(history), dtype=np.int8)
     for line in lines(policy, scopes, as_of, windows):
-        if seen is not None:
-            seen(line)
+        if on_line is not None:
+            on_line(line)
         np.copyto(first, np.int8(line.reason.number), where=line.refused & (first == 0))
     return first
 
@@ -155,7 +152,7 @@ def _windows(policy: Policy, scopes: ScopeTable, as_of: datetime) -> Iterator[Se
         if window is None:
             judged |= nowhere
         for line in _lines(window or policy.select, policy.select, scope, scopes.line, history, as_of):
-            yield line._replace(refused=line.refused & judged, asked=judged, branches=window.match if window else None)
+            yield line._replace(refused=line.refused & judged, judged=judged, branches=window.match if window else None)
 
 
 def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: datetime) -> Iterator[SelectorLine]:
@@ -164,8 +161,8 @@ def _from_table(windows: Windows, scope: ScopeColumns, line: Line, as_of: dateti
     yield SelectorLine("select.from_table", Reason.NO_OWN_RETENTION, answer.silent)
     yield SelectorLine("select.from_table", Reason.NO_TIME, history.closed == NEVER)
     # Each row has a bound of its own: its time is shifted by that, and compared with one bound of no age.
-    turn = TimeBound(history.closed + (micros(as_of) - answer.bound), Duration())
-    yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, turn=turn)
+    bound = TimeBound(history.closed + (micros(as_of) - answer.bound), Duration())
+    yield SelectorLine("select.from_table", Reason.TOO_YOUNG, history.closed >= answer.bound, bound=bound)
     yield SelectorLine("select.from_table", Reason.WITHIN_TRANSACTIONS, answer.within)
     if line.rows.any():
         yield from _along(line, line.committed, answer.count, history, "select.from_table")
@@ -177,15 +174,15 @@ def _lines(
     at = "" if isinstance(part, Window) else "select."
     if part.older_than:
         age, align = part.older_than.age, part.older_than.align
-        bound = cut_off(as_of, age, align)
+        oldest = cut_off(as_of, age, align)
         time = _time(part.older_than, select, scope, history)
         yield SelectorLine(f"{at}older_than", Reason.NO_TIME, time == NEVER)
-        yield SelectorLine(f"{at}older_than", Reason.TOO_YOUNG, time >= bound, turn=TimeBound(time, age, align))
+        yield SelectorLine(f"{at}older_than", Reason.TOO_YOUNG, time >= oldest, bound=TimeBound(time, age, align))
         if part.window == "complete":
             # A view that was left exactly at the bound was not current there: hence a microsecond earlier.
             left = np.where(scope.superseded_at == NEVER, FOREVER, scope.superseded_at - 1)
-            turn = TimeBound(np.where(scope.held, left, NEVER), age, align)
-            yield SelectorLine(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= bound), turn=turn)
+            bound = TimeBound(np.where(scope.held, left, NEVER), age, align)
+            yield SelectorLine(f"{at}window", Reason.CURRENT_AT_CUT_OFF, scope.held & (left >= oldest), bound=bound)
     if part.beyond:
         yield from _beyond(part.beyond, scope, line, history, at)
 
@@ -229,7 +226,7 @@ def _in_old_views(scope: ScopeColumns, age: Duration, as_of: datetime) -> Iterat
     closed = scope.view_closed_at
     yield SelectorLine("select.in_views_older_than", Reason.IN_NO_VIEW, ~scope.held)
     yield SelectorLine(
-        "select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), turn=TimeBound(closed, age)
+        "select.in_views_older_than", Reason.VIEW_TOO_YOUNG, closed >= cut_off(as_of, age), bound=TimeBound(closed, age)
     )
     yield SelectorLine("select.in_views_older_than", Reason.OPEN_AFTER, scope.open_after)
 
@@ -256,7 +253,7 @@ _LAST = int(np.datetime64("9999-12-31T23:59:59.999999", "us").astype(np.int64))
 NEXT_LOOKS = pa.schema([pa.field("dataset", pa.string()), pa.field("next_look", INSTANT), pa.field("again", pa.bool_())])
 
 
-class NextTurns:
+class NextLooks:
     """First instant after `as_of`, for each dataset of a history, at which time alone could change a verdict.
 
     Never too late. Too early costs one evaluation that finds nothing new. The bound of an age may go back: a month before the
@@ -270,12 +267,12 @@ class NextTurns:
 
     def add_line(self, line: SelectorLine) -> None:
         """Add when a line lets its rows go, and when it keeps rows again because its bound goes back."""
-        if line.turn is None:
+        if line.bound is None:
             return
-        time, age, align = line.turn
+        time, age, align = line.bound
         # The older of two rows is let go first.
         kept = np.minimum.reduceat(np.where(line.refused, time, FOREVER), self.history.starts)
-        self._add(lets_go_at(kept, age, align, self.as_of))
+        self._add(old_enough_at(kept, age, align, self.as_of))
         midnight = self.as_of.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
         goes_back = (time < cut_off(self.as_of, age, align)) & (time >= cut_off(midnight, age, align))
         if goes_back.any():
@@ -300,7 +297,7 @@ class NextTurns:
         np.minimum(self.least, instants, out=self.least)
 
 
-def lets_go_at(time: Ints, age: Duration, align: str | None, as_of: datetime) -> Ints:
+def old_enough_at(time: Ints, age: Duration, align: str | None, as_of: datetime) -> Ints:
     """First later instant at which times that are too young are old enough; FOREVER if there is none."""
     time = np.minimum(time, _LAST)
     # instant that `as_of`, moved back by the months of the age, has to reach

@@ -20,7 +20,7 @@ from retention_assets.frames.arrays import FOREVER
 from retention_assets.frames.log import Log
 from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
 from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.verdicts.selectors import NextTurns, SelectorLine, TimeBound, cut_off, lets_go_at
+from retention_assets.frames.verdicts.selectors import NextLooks, SelectorLine, TimeBound, cut_off, old_enough_at
 from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
@@ -207,10 +207,10 @@ def test_a_line_turns_at_the_next_instant_and_at_none_before(
         return micros(time) < cut_off(instant, age, align)
 
     now = lets_go(as_of)
-    turns = NextTurns(_ONE_ROW, as_of)
+    looks = NextLooks(_ONE_ROW, as_of)
     row = np.array([micros(time)])
-    turns.add_line(SelectorLine("", Reason.TOO_YOUNG, np.array([not now]), turn=TimeBound(row, age, align)))
-    at = None if turns.least[0] == FOREVER else from_micros(int(turns.least[0]))
+    looks.add_line(SelectorLine("", Reason.TOO_YOUNG, np.array([not now]), bound=TimeBound(row, age, align)))
+    at = None if looks.least[0] == FOREVER else from_micros(int(looks.least[0]))
     assert at is None or at > as_of
     assert at is None or now or lets_go(at)
     last = at - TICK if at else as_of + timedelta(days=1500)
@@ -222,7 +222,7 @@ def test_what_never_comes_is_never_looked_for() -> None:
     """A time beyond the calendar, and none at all."""
     times = np.array([FOREVER, micros(parse_instant("9999-12-31T23:00:00Z"))])
     for age in (Duration(months=1), Duration(days=30)):
-        assert lets_go_at(times, age, None, AS_OF).tolist() == [FOREVER, FOREVER]
+        assert old_enough_at(times, age, None, AS_OF).tolist() == [FOREVER, FOREVER]
 
 
 # --- each way in which time changes a verdict ---
