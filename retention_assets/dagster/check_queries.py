@@ -24,7 +24,7 @@ from retention_assets.frames.log import NAME, TIMES, is_in_log
 from retention_assets.frames.views.latest_views import COLUMNS, NEEDED
 from retention_assets.ledger import Ledger, invariants
 from retention_assets.ledger.book import kept_realms
-from retention_assets.ledger.evaluations import SWEPT_BEFORE
+from retention_assets.ledger.evaluations import SWEPT_BEFORE, Publication
 from retention_assets.ledger.invariants import Invariant, Violation
 from retention_assets.ledger.marking import CANDIDATES, MARK_ROWS
 from retention_assets.pipeline.file_systems import inside
@@ -114,16 +114,6 @@ def check_result(violations: Iterable[Violation], expected: str = "", noun: str 
 
 
 @dataclass(frozen=True)
-class JudgedDatasets:
-    """Datasets whose verdicts a check looks at, the runs that made these, and the log that they were made of."""
-
-    names: frozenset[str]
-    runs: frozenset[str]
-    verdicts: tuple[Source, ...]
-    log: tuple[Source, ...]
-
-
-@dataclass(frozen=True)
 class CheckScope:
     """Step whose checks are evaluated, with its ledger open; what several checks ask for is looked up once."""
 
@@ -148,37 +138,42 @@ class CheckScope:
         return None if chosen.issuperset(published) else chosen
 
     @cached_property
-    def judged(self) -> JudgedDatasets:
+    def judged(self) -> list[Publication]:
         """Verdicts of this run, or else the newest ones, without datasets whose log was read anew since."""
         sources = {source.folder: source.datasets for source in self.run.sources(self.ledger, "candidate_marks")}
         with self.ledger.database.reading() as connection:
             newer = invariants.published_since(connection, self.asset("transaction_log"), self.asset("candidate_marks"))
-        publications = [
+        return [
             entry
             for entry in self.ledger.publications.of(self.asset("candidate_marks"))
             if entry.folder in sources
             and entry.dataset in (sources[entry.folder] or (entry.dataset,))
             and entry.dataset not in newer
         ]
-        folders = by_folder({entry.dataset: entry.folder for entry in publications})
-        names = frozenset(entry.dataset for entry in publications)
-        log = (
-            source if source.datasets is None else Source(source.folder, source.datasets & names)
-            for source in self.run.sources(self.ledger, "transaction_log")
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(entry.dataset for entry in self.judged)
+
+    @cached_property
+    def verdict_sources(self) -> tuple[Source, ...]:
+        folders = by_folder({entry.dataset: entry.folder for entry in self.judged})
+        return tuple(Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items()))
+
+    @cached_property
+    def log(self) -> list[Source]:
+        """The log of which the verdicts were made. A folder that this run wrote is small enough to be read whole."""
+        sources = self.run.sources(self.ledger, "transaction_log")
+        chosen = (
+            source if source.datasets is None else Source(source.folder, source.datasets & self.names) for source in sources
         )
-        return JudgedDatasets(
-            names,
-            frozenset(entry.run for entry in publications),
-            tuple(Source(folder, frozenset(datasets)) for folder, datasets in sorted(folders.items())),
-            # A folder that this run wrote is small enough to be read whole.
-            tuple(source for source in log if source.datasets is None or source.datasets),
-        )
+        return [source for source in chosen if source.datasets is None or source.datasets]
 
     @cached_property
     def verdicts(self) -> dict[str, int]:
         """Verdicts per dataset, with no more than a batch in memory."""
-        counts = dict.fromkeys(self.judged.names, 0)
-        for source in self.judged.verdicts:
+        counts = dict.fromkeys(self.names, 0)
+        for source in self.verdict_sources:
             rows = parquet(inside(source.folder, VERDICTS), pa.schema([("dataset", NAME)]))
             # Reading ahead would hold more than a batch.
             for batch in rows.to_batches(batch_readahead=1, fragment_readahead=1):
@@ -206,21 +201,21 @@ def _unsound_logs(scope: CheckScope) -> Iterator[Violation]:
 
 
 def _marks_in_latest_views(scope: CheckScope) -> Iterator[Violation]:
-    run, judged = scope.run, scope.judged
+    run = scope.run
     with scope.ledger.database.reading() as connection:
         policies = invariants.policies(connection)
     allowed = frozenset(version for version, policy in policies.items() if policy.latest_view)
     dropping = frozenset(version for version, policy in policies.items() if policy.drops_refs)
     target = inside(run.folder, "checks")
-    needed_marks = NeededMarks(judged.verdicts, allowed, dropping, run.as_of, CANDIDATES)
-    run_stage(run.spark, judged.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
+    needed_marks = NeededMarks(scope.verdict_sources, allowed, dropping, run.as_of, CANDIDATES)
+    run_stage(run.spark, scope.log, target, (NEEDED_MARKS,), needed_marks, COLUMNS)
     for row in read_output(target, NEEDED_MARKS).cast(NEEDED).sort_by("dataset").to_pylist():
         sentence = f"{row['transaction']} is in the latest view of branch {row['branch']}, and policy {row['policy']} marked it"
         yield Violation(row["dataset"], sentence, row["marks"])
 
 
 def _missing_verdicts(scope: CheckScope) -> Iterator[Violation]:
-    log = {row["dataset"]: row["transactions"] for row in read_datasets(scope.judged.log).to_pylist()}
+    log = {row["dataset"]: row["transactions"] for row in read_datasets(scope.log).to_pylist()}
     for name, verdicts in sorted(scope.verdicts.items()):
         if verdicts != log.get(name, 0):
             yield Violation(name, f"{verdicts} verdicts for {log.get(name, 0)} transactions")
@@ -228,14 +223,14 @@ def _missing_verdicts(scope: CheckScope) -> Iterator[Violation]:
 
 def _marks_over_limits(scope: CheckScope) -> Iterator[Violation]:
     with scope.ledger.database.reading() as connection:
-        yield from invariants.over_limits(connection, {f"run {run}" for run in scope.judged.runs}, scope.verdicts)
+        yield from invariants.over_limits(connection, {f"run {entry.run}" for entry in scope.judged}, scope.verdicts)
 
 
 def _in_purged_realms(scope: CheckScope) -> Iterator[Violation]:
     with scope.ledger.database.reading() as connection:
         purged = kept_realms(connection)
     transactions: Counter[tuple[str, str]] = Counter()
-    for source in scope.judged.verdicts if purged else ():
+    for source in scope.verdict_sources if purged else ():
         for row in read_output(source.folder, REALMS, sorted(source.datasets or ())).to_pylist():
             if row["realm"] in purged:
                 transactions[row["dataset"], row["realm"]] += row["transactions"]
@@ -244,11 +239,11 @@ def _in_purged_realms(scope: CheckScope) -> Iterator[Violation]:
 
 
 def _deleted_and_back(scope: CheckScope) -> Iterator[Violation]:
-    counts = scope.ledger.evaluations.counts(scope.judged.names)
+    counts = scope.ledger.evaluations.counts(scope.names)
     names = sorted(name for name, rows in counts.items() if any(row.verdict == SWEPT_BEFORE for row in rows))
     stores = scope.run.retention.stores(by_store(names))
     for at in range(0, len(names), _LISTINGS_AT_ONCE):
-        rows = _deleted_and_there(scope.ledger, stores, scope.judged.log, names[at : at + _LISTINGS_AT_ONCE])
+        rows = _deleted_and_there(scope.ledger, stores, scope.log, names[at : at + _LISTINGS_AT_ONCE])
         for name in rows["dataset"].unique().sort().to_pylist():
             transactions = rows.filter(pc.equal(rows["dataset"], name))["transaction"].to_pylist()
             shown = ", ".join(transactions[:_NAMED]) + (", …" if len(transactions) > _NAMED else "")

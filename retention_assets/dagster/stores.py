@@ -48,16 +48,11 @@ def changed_stores(instance: dg.DagsterInstance, resources: Resources, present: 
     observations: list[dg.AssetObservation] = []
     for store, key in resources.names.stores(one.name for one in resources.retention.settings.stores).items():
         version, metadata = _observation(present, store)
-        if store not in present.away and version != _last_version(instance, key):
+        records = instance.fetch_observations(key, limit=1).records
+        last = records[0].asset_observation if records else None
+        if store not in present.away and (last is None or last.tags.get(_VERSION) != version):
             observations.append(dg.AssetObservation(asset_key=key, metadata=metadata, tags={_VERSION: version}))
     return observations
-
-
-def _last_version(instance: dg.DagsterInstance, key: dg.AssetKey) -> str | None:
-    for record in instance.fetch_observations(key, limit=1).records:
-        observation = record.asset_observation
-        return observation.tags.get(_VERSION) if observation else None
-    return None
 
 
 def _observation(present: Listing, store: str) -> tuple[str, dict[str, int]]:
