@@ -137,9 +137,8 @@ def test_what_failed_and_what_a_store_has_to_say_are_warnings_of_the_run(
     assert (metadata["run/failed"], metadata["run/deleted"], metadata["run/refused"]) == (2, 2, 0)
 
 
-def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
-    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch that goes is followed by a signal."""
     sweep, signals = FilesStore.sweep, [signal.SIGTERM]
 
     def interrupted(*about: Any) -> Any:
@@ -150,6 +149,12 @@ def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
         return swept
 
     monkeypatch.setattr(FilesStore, "sweep", interrupted)
+
+
+def test_a_signal_ends_the_sweep_after_the_batch_and_the_run_says_so(
+    lake: Lake, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts(monkeypatch)
     metadata = swept(running(lake, instance)[0])
     # Both were planned together, and the batch in flight was of one of them.
     assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 2, 2)
@@ -165,15 +170,7 @@ def test_a_signal_ends_the_tasks_of_a_sweep_as_well(
     slow = "{name: old, datasets: {include: ['lake/*']}, select: {older_than: 30d}, sweep: {every: 20s, batch: 1}}"
     lake = Lake(tmp_path / "slow", policies=slow).has(SOME)
     assert lake.marks() == 2
-    sweep, signals = FilesStore.sweep, [signal.SIGTERM]
-
-    def interrupted(*about: Any) -> Any:
-        swept = sweep(*about)
-        if signals:
-            os.kill(os.getpid(), signals.pop())
-        return swept
-
-    monkeypatch.setattr(FilesStore, "sweep", interrupted)
+    interrupts(monkeypatch)
     spark: Any = LocalSpark()
     metadata = swept(replace(running(lake, instance)[0], pyspark=spark))
     assert (metadata["run/stopped"], metadata["run/datasets"], metadata["run/deleted"]) == (True, 1, 1)
