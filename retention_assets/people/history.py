@@ -246,7 +246,7 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
         failures = [f"{words} This is what the ledger knows." for words in away]
         head = {"dataset": dataset, "as_of": at, "visible_from": visible_from}
         yield Result(
-            tables=lambda: _history_tables(dataset, lives, request.most),
+            tables=lambda: [_history_table(dataset, lives, request.most)],
             pieces=lambda: json_rows((life.as_dict() for life in lives), head, "transactions"),
             notes=notes,
             closing=lambda: [f"{source.hidden:,} {hidden}"] if source.hidden and from_ else [],
@@ -258,9 +258,9 @@ def open_history(request: HistoryRequest, environment: Environment) -> Iterator[
 history = command(open_history, "history")
 
 
-def _history_tables(dataset: str, lives: Iterator[TransactionLife], most: int) -> Iterator[Table]:
+def _history_table(dataset: str, lives: Iterator[TransactionLife], most: int) -> Table:
     first = [life.as_dict() for life in islice(lives, most)]
-    yield history_table(dataset, first, len(first) + sum(1 for _ in lives))
+    return history_table(dataset, first, len(first) + sum(1 for _ in lives))
 
 
 def _history_page(

@@ -91,7 +91,7 @@ def _globs_of(texts: Sequence[str]) -> list[str]:
         if _is_glob(text):
             globs.append(text)
         else:
-            globs += [glob for glob in (_with_wildcards(text), _with_wildcards(escape_glob(text))) if _is_glob(glob)] or [text]
+            globs += [glob for glob in (with_wildcards(text), with_wildcards(escape_glob(text))) if _is_glob(glob)] or [text]
     return globs
 
 
@@ -103,7 +103,8 @@ def _is_glob(text: str) -> bool:
     return True
 
 
-def _with_wildcards(text: str) -> str:
+def with_wildcards(text: str) -> str:
+    """Replace what is not printable, and so can stand in no glob and no name."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 

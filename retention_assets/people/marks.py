@@ -26,7 +26,7 @@ from retention_assets.ledger import Ledger
 from retention_assets.ledger.unmarking import KeptMarks
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
 from retention_assets.people.history import fates_of
-from retention_assets.people.holds import HoldRequest
+from retention_assets.people.holds import HoldRequest, with_wildcards
 from retention_assets.people.operation import (
     AsOf,
     DatasetGlobs,
@@ -88,7 +88,7 @@ class KeepRequest(ReasonedRequest):
     def _name(self) -> str:
         more = len(self.transactions) - 1
         words = "-".join(["keep", self.dataset, *self.transactions[:1], *([f"and-{more}-more"] if more > 0 else [])])
-        return "".join(sign if sign.isprintable() else "?" for sign in words)[:200].strip()
+        return with_wildcards(words)[:200].strip()
 
 
 @operation(

@@ -60,7 +60,7 @@ class Rehearsal:
     away: Mapping[str, str]
     # instant of the run that is rehearsed; None: the present
     as_of: datetime | None = None
-    # the scan of one of them would fail
+    # the scan of a store would fail
     is_unscanned: bool = False
 
     @property
