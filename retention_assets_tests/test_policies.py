@@ -5,12 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hypothesis import given, settings
-
 from retention_assets.policy.model import Hold, Policy
 from retention_assets_tests import policies as material
-from retention_assets_tests.histories import AS_OF, History, histories
-from retention_assets_tests.oracle.verdicts import verdicts
 
 
 def _keys(value: Any, at: str = "") -> Iterator[str]:
@@ -43,10 +39,3 @@ def test_random_policies_and_holds_are_accepted_and_use_every_key_that_decides()
     ]  # fmt: skip
     assert {key: seen[key] for key in wanted if seen[key] < 20} == {}
     assert {key for key in seen if key.startswith("select.where")} == set()
-
-
-@given(histories(), material.policies(), material.holds())
-@settings(max_examples=100, deadline=None)
-def test_the_strategies_give_what_the_oracle_takes(one: History, book: list[Any], holds: list[Any]) -> None:
-    found = verdicts(one, [Policy.model_validate(p) for p in book], [Hold.model_validate(h) for h in holds], AS_OF)
-    assert found.keys() == {row["transaction"] for row in one.transactions}

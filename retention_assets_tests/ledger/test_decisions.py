@@ -32,11 +32,8 @@ def test_loading_writes_versions_and_skips_what_is_known(ledger: Ledger) -> None
     assert outcomes(ledger, policy("P30D")) == [LoadOutcome.SKIPPED]
     assert outcomes(ledger, policy("31d")) == [LoadOutcome.WRITTEN]
     assert outcomes(ledger) == [LoadOutcome.ABSENT]
-    assert [(one.version, one.written_by, one.system) for one in ledger.policy_book.versions("p")] == [
-        (1, "loader", True),
-        (2, "loader", True),
-        (3, "loader", True),
-    ]
+    written = [(one.version, one.written_by, one.system) for one in ledger.policy_book.versions("p")]
+    assert written == [(number, "loader", True) for number in (1, 2, 3)]
     assert ledger.policy_book.in_force() == []
     assert outcomes(ledger, policy("31d")) == [LoadOutcome.WRITTEN]
     assert ledger.verify().faults == ()

@@ -220,8 +220,8 @@ def test_a_history_has_every_mark_and_every_event_in_order(ledger: Ledger) -> No
 
 
 def test_the_histories_of_many_names_are_read_in_parts(ledger: Ledger) -> None:
-    ledger.marks.mark(many(25_000, 25_000), T0, "evaluation")
-    names = [f"T{number}" for number in range(25_000)]
+    ledger.marks.mark(many(11_000, 11_000), T0, "evaluation")
+    names = [f"T{number}" for number in range(11_000)]
     assert ledger.histories.of("lake/d0", names).keys() == set(names)
     assert ledger.histories.transactions("lake/d0").to_pylist() == names
 

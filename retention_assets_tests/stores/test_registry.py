@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -140,12 +139,6 @@ def test_two_packages_that_bring_one_kind_are_both_named(tmp_path: Path, site: S
     assert found.what == f"is a kind that several packages bring: retention-one ({one}:KIND), retention-two ({two}:KIND)"
     assert found.remedy == "Uninstall all but one of them."
     assert not {one, two} & set(sys.modules)
-
-
-def test_the_test_installs_what_python_sees(site: Site) -> None:
-    assert not entry_points(group=GROUP, name="lance")
-    site.install("retention-lance", LANCE)
-    assert [point.name for point in entry_points(group=GROUP, name="lance")] == ["lance"]
 
 
 @pytest.mark.parametrize("kind", sorted(BUILT_IN))
