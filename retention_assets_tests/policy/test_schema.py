@@ -43,7 +43,8 @@ BEYOND_A_SCHEMA = {
     "name-with-a-space-at-its-end", "name-of-two-lines", "name-of-the-system", "name-of-datahub", "glob-that-cannot-be-printed",
     "glob-with-an-open-set", "glob-with-an-empty-range", "hold-on-nothing", "hold-without-a-store",
     # conditions
-    "empty-condition", "condition-that-reads-nothing", "condition-about-an-unknown-column",     }  # fmt: skip
+    "empty-condition", "condition-that-reads-nothing", "condition-about-an-unknown-column",
+}  # fmt: skip
 
 
 def parsed() -> list[Any]:
