@@ -6,12 +6,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from retention_assets.stores.objects import hits
 from retention_assets.stores.objects.hits import WITNESSES
 from retention_assets.stores.objects.look import find_witnesses
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.objects.tables import EDGES
-from retention_assets_tests.rounds import rounds
 from retention_assets_tests.stores.objects.references.sources import Said
 
 Pair = tuple[str | None, str]
@@ -96,32 +94,6 @@ def test_a_long_chain_of_edges_is_walked_to_its_end() -> None:
     random.Random(1).shuffle(chain)
     [row] = found([Said([("0", None, "the first")])], (None, "2000"), over=edges(*chain))
     assert row[3] == "over the edge from 0, which the first refers to"
-
-
-def test_any_random_sets_have_the_witnesses_that_sets_of_python_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(rounds(60)):
-        random_ = random.Random(seed)
-        monkeypatch.setattr(hits, "TOGETHER", random_.choice([1, 3, 1000]))
-        monkeypatch.setattr(hits, "_RUN", random_.choice([1, 1000]))
-        monkeypatch.setattr(hits, "_HELD", random_.choice([1, 3, 1000]))
-        monkeypatch.setattr(hits, "_GROUP", random_.choice([1, 1000]))
-        keys: list[str | None] = ["a", "b", "c", "d", "a/b", "a/b/c", "a/", "b/c", "d/"]
-        realms: list[str | None] = random_.choice([[None], ["r"], ["r", "s"], [None, "r", "s", ""]])
-
-        def some(most: int, *columns: list[str | None], random_: random.Random = random_) -> list[tuple[str | None, ...]]:
-            return [tuple(map(random_.choice, columns)) for _ in range(random_.randrange(most))]
-
-        said = [
-            Said(some(5, keys, [None, *realms], [None, "who"]), f"source {n}", names_folders=random_.random() < 0.5, at_once=2)
-            for n in range(random_.randrange(1, 4))
-        ]
-        over = [Said(some(8, keys, keys, [None, *realms]), schema=EDGES) for _ in range(random_.randrange(3))]
-        pairs = [(realm, str(key)) for realm, key in some(9, realms, keys)]
-        expected = retained(said, over, pairs)
-        rows = found(said, *pairs, over=over)
-        assert {row[:2]: row[2] for row in rows if not str(row[3]).startswith("over")} == expected[0], seed
-        assert {row[:2] for row in rows} == expected[1], seed
-        assert len(rows) == len(expected[1]), seed
 
 
 def retained(said: Sequence[Said], over: Sequence[Said], pairs: Sequence[Pair]) -> tuple[dict[Pair, str], set[Pair]]:
