@@ -74,7 +74,8 @@ class InventoryObjects(FinishedListing):
     _delivery: Delivery | None = None
 
     def begin(self) -> datetime:
-        self._delivery = self._newest()
+        with self._refusing():
+            self._delivery = self._newest()
         return self._delivery.made
 
     def shares(self, wanted: int) -> Sequence[tuple[InventoryFile, ...]]:
@@ -115,8 +116,6 @@ class InventoryObjects(FinishedListing):
             names = [str(info["name"]).rstrip("/") for info in fs.ls(root, detail=True) if info["type"] == "directory"]
         except FileNotFoundError:
             names = []
-        except OSError as fault:
-            raise self._refusal(fault) from fault
         return sorted((name for name in names if _DELIVERY.fullmatch(name.rpartition("/")[2])), reverse=True)
 
     def _complete(self, fs: FileSystem, folder: str) -> Delivery:
@@ -124,8 +123,6 @@ class InventoryObjects(FinishedListing):
             text, checksum = fs.cat_file(f"{folder}/{_MANIFEST}"), fs.cat_file(f"{folder}/{_CHECKSUM}")
         except FileNotFoundError as fault:
             raise _Incomplete(f"{_MANIFEST if _MANIFEST in str(fault) else _CHECKSUM} is not there") from None
-        except OSError as fault:
-            raise self._refusal(fault) from fault
         if hashlib.md5(text, usedforsecurity=False).hexdigest() != checksum.decode(errors="replace").strip().lower():
             raise _Incomplete(f"{_CHECKSUM} is not that of {_MANIFEST}")
         delivery = self._read_manifest(fs, folder, text)
@@ -136,8 +133,6 @@ class InventoryObjects(FinishedListing):
                 size = fs.info(open_file_system(file.place)[1])["size"]
             except FileNotFoundError:
                 raise _Incomplete(f"its file {name} is not there") from None
-            except OSError as fault:
-                raise self._refusal(fault) from fault
             if size != file.size:
                 raise _Incomplete(f"its file {name} has {size} bytes instead of {file.size}")
 
@@ -185,14 +180,11 @@ class InventoryObjects(FinishedListing):
         fs, path = open_file_system(file.place)
         digest, size = hashlib.md5(usedforsecurity=False), 0
         with tempfile.TemporaryFile() as copy:
-            try:
-                with fs.open(path, "rb") as source:
-                    for piece in iter(partial(source.read, _PIECE), b""):
-                        digest.update(piece)
-                        size += len(piece)
-                        copy.write(piece)
-            except OSError as fault:
-                raise self._refusal(fault) from fault
+            with self._refusing(), fs.open(path, "rb") as source:
+                for piece in iter(partial(source.read, _PIECE), b""):
+                    digest.update(piece)
+                    size += len(piece)
+                    copy.write(piece)
             if (size, digest.hexdigest()) != (file.size, file.md5):
                 raise Refused(
                     f"{mask_secrets(file.place)} is not the file that its manifest names: it has {size} bytes and the MD5"
@@ -218,8 +210,13 @@ class InventoryObjects(FinishedListing):
             [line, *_] = str(fault).splitlines() or [type(fault).__name__]
             raise Refused(f"The inventory {where} can't be read: {line}.") from None
 
-    def _refusal(self, fault: OSError) -> Refused:
-        return Refused(f"The inventory at {mask_secrets(self.manifest)} can't be read: {fault or type(fault).__name__}.")
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as fault:
+            where = mask_secrets(self.manifest)
+            raise Refused(f"The inventory at {where} can't be read: {fault or type(fault).__name__}.") from fault
 
 
 def _parquet_batches(copy: IO[bytes]) -> Iterator[pa.RecordBatch]:
