@@ -99,38 +99,38 @@ class _ScanRun:
         scan, started = self._scan, now()
         self._folder.make(*FOLDERS)
         listed_as_of, listed = self._list()
-        read = self._read(scan.references, partial(write_references, self._folder), scan.settings.rates.references)
-        references = ReferenceRuns.all_of(share.result for share in read)
+        read_references = self._read(scan.references, partial(write_references, self._folder), scan.settings.rates.references)
+        references = ReferenceRuns.all_of(share.result for share in read_references)
         read_edges = self._read(scan.edges, partial(write_edges, self._folder))
         # A listing from the future makes no object older.
-        known = min(listed_as_of, now(), scan.as_of or listed_as_of)
-        cut_off = min(scan.settings.min_age.before(known), FLOOR.before(known))
-        names = names_of_sources(read, len(scan.references))
-        rules = class_rules(scan.settings, cut_off, scan.purging, [each.realms for each in names])
-        over = self._follow_edges([share.result for share in read_edges if share.end.rows], references, listed, rules)
-        over_edges = sum(run.values for run in over.runs)
+        present = min(listed_as_of, now(), scan.as_of or listed_as_of)
+        cut_off = min(scan.settings.min_age.before(present), FLOOR.before(present))
+        names = names_of_sources(read_references, len(scan.references))
+        rules = class_rules(scan.settings, cut_off, scan.purging, [source.realms for source in names])
+        over_edges = self._follow_edges([share.result for share in read_edges if share.end.rows], references, listed, rules)
+        reached = sum(run.values for run in over_edges.runs)
         wanted = scan.settings.filter
         size = BloomSize.of(self._expected(wanted), wanted.fpp) if isinstance(wanted, BloomFilter) else None
         if size:
-            files = [run.name for run in (*references.runs, *over.runs)]
+            files = [run.name for run in (*references.runs, *over_edges.runs)]
             self._step("the filter", partial(fill_bloom, self._folder, size, files), 1)
-        asking = partial(ask_objects, listed, ReferredNames.all_of([references.names, over.names]), scan.settings.has_realms)
-        asked = self._step("the listing", asking, len(listed.parts))
-        every = [run for part in asked for run in part]
-        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references.runs, every)))
-        match = MatchObjects(references.runs, len(scan.references), over.runs, every, self._folder, bounds, size)
+        ask = partial(ask_objects, listed, ReferredNames.all_of([references.names, over_edges.names]), scan.settings.has_realms)
+        asked = self._step("the listing", ask, len(listed.parts))
+        asked_runs = [run for part in asked for run in part]
+        bounds = self._bounds(max(sum(run.values for run in runs) for runs in (references.runs, asked_runs)))
+        match = MatchObjects(references.runs, len(scan.references), over_edges.runs, asked_runs, self._folder, bounds, size)
         matched = self._step("the judgement", match, len(bounds))
         distinct = sum(part.distinct for part in matched)
-        effective_fpp = self._rate(distinct + over_edges, size)
+        effective_fpp = self._rate(distinct + reached, size)
         judge = partial(judge_objects, listed, asked, [part.name for part in matched], bounds, rules)
         groups: dict[Group, list[int]] = {}
-        for more in self._step("the judgement", judge, len(asked)):
-            add_groups(groups, more)
-        counts = count_sources(scan.references, scan.settings.references, read)
-        for number, (count, each) in enumerate(zip(counts, names, strict=True)):
+        for part in self._step("the judgement", judge, len(asked)):
+            add_groups(groups, part)
+        counts = count_sources(scan.references, scan.settings.references, read_references)
+        for number, (count, source) in enumerate(zip(counts, names, strict=True)):
             count.distinct = sum(part.of_sources[number] for part in matched)
-            count.realms = len(each.realms - {None})
-            count.seconds = sum(share.seconds for share in read if share.source == number)
+            count.realms = len(source.realms - {None})
+            count.seconds = sum(share.seconds for share in read_references if share.source == number)
         result = ScanResult(
             store=scan.settings.name,
             started_at=started,
@@ -145,7 +145,7 @@ class _ScanRun:
             classes=_class_counts(groups),
             sources=counts,
             edges=sum(share.end.rows for share in read_edges),
-            over_edges=over_edges,
+            over_edges=reached,
             edge_sources=count_sources(scan.edges, scan.settings.edges, read_edges, "edges by "),
             references_shrink=scan.settings.brakes.references_shrink,
         )

@@ -148,14 +148,14 @@ def find_source_faults(brakes: Brakes, result: ScanResult, last: ScanResult | No
     is_empty = {source.label: source.rows == 0 and brakes.empty_source == "refuse" for source in result.sources}
     remedy = f"where that is right, set brakes.empty_source of {result.store} to allow"
     faults = [f"{label} has no reference at all; {remedy}" for label, empty in is_empty.items() if empty]
-    others = [source for source in (*result.sources, *result.edge_sources) if not is_empty.get(source.label)]
-    return faults + find_losses(brakes, others, last, result.started_at)
+    filled = [source for source in (*result.sources, *result.edge_sources) if not is_empty.get(source.label)]
+    return faults + find_losses(brakes, filled, last, result.started_at)
 
 
 def find_losses(brakes: Brakes, sources: Iterable[SourceCount], last: ScanResult | None, at: datetime) -> list[str]:
     """Sources that have probably lost something: files or shares since the last kept scan, or more references than the brake
-    allows since the largest one. A look counts rows, not distinct references: as rows may repeat,
-    the losses that it finds are certain, but it may miss others."""
+    allows since the largest one. A look counts rows, not distinct references: as rows may repeat, the losses that it finds are
+    certain, but it may miss others."""
     if last is None:
         return []
     peaks, losses = _most_before(brakes, last, at), list[str]()
@@ -187,10 +187,10 @@ def peaks_of(brakes: Brakes, result: ScanResult, last: ScanResult | None) -> lis
         return own
     present, since = {peak.label: peak.references for peak in own}, brakes.within.before(result.started_at)
     return own + [
-        one
-        for one in last.peaks or own_peaks(last)
-        if one.at >= since and present.get(one.label, one.references) < one.references
-        and not _is_beyond(one.references - present[one.label], one.references, last.references_shrink)
+        peak
+        for peak in last.peaks or own_peaks(last)
+        if peak.at >= since and present.get(peak.label, peak.references) < peak.references
+        and not _is_beyond(peak.references - present[peak.label], peak.references, last.references_shrink)
     ]  # fmt: skip
 
 

@@ -146,14 +146,14 @@ class PluginSource:
             raise self._fault(rows, f"is of a batch with columns that are not known or there twice: {quote(unknown)}")
         if "object" not in given.schema.names or given["object"].null_count:
             raise self._fault(rows, "is of a batch with objects that are null, or without them")
-        for one in given.schema:
-            kind = one.type.value_type if pa.types.is_dictionary(one.type) else one.type
+        for column in given.schema:
+            kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
             if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-                raise self._fault(rows, f"is of a batch whose column {one.name} is of the type {kind}; expected text")
+                raise self._fault(rows, f"is of a batch whose column {column.name} is of the type {kind}; expected text")
         try:
             columns = [
-                given[one.name].cast(one.type) if one.name in given.schema.names else pa.nulls(len(given), one.type)
-                for one in REFERENCES
+                given[name].cast(kind) if name in given.schema.names else pa.nulls(len(given), kind)
+                for name, kind in zip(REFERENCES.names, REFERENCES.types, strict=True)
             ]
             table = pa.table(columns, schema=REFERENCES)
             table.validate(full=True)
@@ -163,7 +163,7 @@ class PluginSource:
 
     def _batch(self, rows: list[tuple[Any, ...]], last: int) -> pa.RecordBatch:
         try:
-            arrays = [pa.array(column, one.type) for column, one in zip(zip(*rows, strict=True), REFERENCES, strict=True)]
+            arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), REFERENCES.types, strict=True)]
         except UnicodeEncodeError as fault:
             raise self._fault(last, f"or one before it holds what is no text: {fault.reason}") from fault
         return pa.record_batch(arrays, schema=REFERENCES)
@@ -177,9 +177,9 @@ def load_plugin(use: str) -> Any:
     module, colon, name = use.partition(":")
     if colon:
         try:
-            found: Any = import_module(module)
+            plugin: Any = import_module(module)
             for part in name.split("."):
-                found = getattr(found, part)
+                plugin = getattr(plugin, part)
         except Exception as fault:
             raise _unknown(use, f"can't be loaded: {type(fault).__name__}: {mask_text(str(fault))}") from fault
     else:
@@ -191,13 +191,13 @@ def load_plugin(use: str) -> Any:
             raise _unknown(use, what + (f"; did you mean {guess}?" if guess and not points else ""))
         [point] = points.values()
         try:
-            found = point.load()
+            plugin = point.load()
         except Exception as fault:
             text = f"{type(fault).__name__}: {mask_text(str(fault))}"
             raise _unknown(use, f"is {point.value}, which can't be loaded: {text}") from fault
-    if not callable(found):
-        raise _unknown(use, f"is {quote(found)}, which is no class")
-    return found
+    if not callable(plugin):
+        raise _unknown(use, f"is {quote(plugin)}, which is no class")
+    return plugin
 
 
 def _unknown(use: str, what: str) -> Refused:
