@@ -4,7 +4,7 @@ Keeping takes marks back and places a hold in one transaction, so that no policy
 """
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
@@ -21,7 +21,6 @@ from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, InvalidValue, Problem
 from retention_assets.evaluation.dataset_log import UnsoundLog, read_if_any, refuse_unknown
 from retention_assets.evaluation.readable import TransactionLives
-from retention_assets.frames.log import Log
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.unmarking import KeptMarks
 from retention_assets.people.command import FORMAT, ask_and_show, command, examples, options
@@ -102,7 +101,7 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
     Both at once. Refused, and nothing is changed, where one of the transactions is being swept or was swept. Once more is no
     harm: what is kept already stays as it is.
     """
-    warnings, log, is_read = list[str](), None, True
+    warnings, log, is_read, again = list[str](), None, True, set[str]()
     try:
         log = read_if_any(environment, request.dataset)
     except (StoreFailed, UnsoundLog) as fault:
@@ -110,7 +109,10 @@ def keep(request: KeepRequest, environment: Environment) -> Result:
         warnings.append(f"The log can't be read, so nobody has looked whether the names are right. {fault}")
         is_read = False
     with environment.ledger_if_any() as existing:
-        again = _there_again(request, environment, log, existing) if is_read else ()
+        if is_read:
+            refuse_unknown(environment, request.dataset, log, existing)
+            lives = TransactionLives(request.dataset, log, existing, (), now()).named(request.transactions)
+            again = {life.transaction for life in lives if life.mark is None and life.earlier}
     hold = request.hold()
     with environment.ledger() as ledger:
         if request.transactions:
@@ -159,12 +161,6 @@ def _mark_sentences(kept: KeptMarks, release: str) -> Iterator[str]:
 def _too_late(sweeping: int, swept: int) -> Iterator[str]:
     if sweeping or swept:
         yield f"Too late for {sweeping:,} that are being swept and {swept:,} that were swept."
-
-
-def _there_again(request: KeepRequest, environment: Environment, log: Log | None, ledger: Ledger | None) -> Collection[str]:
-    refuse_unknown(environment, request.dataset, log, ledger)
-    lives = TransactionLives(request.dataset, log, ledger, (), now()).named(request.transactions)
-    return {life.transaction for life in lives if life.mark is None and life.earlier}
 
 
 class UnmarkRequest(ReasonedRequest):

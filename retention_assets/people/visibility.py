@@ -93,7 +93,10 @@ def advance_visibility(request: AdvanceRequest, environment: Environment) -> Res
         raise BadInput(
             Problem("is missing" if retention is None else "is about one dataset", key="--retention", expected=expected)
         )
-    newest = _newest_close(read_dataset(environment, dataset, request.log).transactions, dataset)
+    rows = read_dataset(environment, dataset, request.log).transactions
+    newest = pc.max(rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))["closed_at"]).as_py()
+    if newest is None:
+        raise Refused(f"Nothing of {dataset} was ever committed: there is no view to keep visible.")
     with environment.ledger() as ledger:
         before = ledger.visibility.of(dataset)
         raised = raise_by(retention, request.as_of or now(), newest)
@@ -146,14 +149,6 @@ def _logs(store: Store, rules: VisibilityRules, globs: Sequence[str]) -> Iterato
     wanted = sorted({name for version in rules.versions for name in rules_reaching(names, version.rule.datasets)})
     for share in call_store(store, lambda: store.shares(wanted)) if wanted else ():
         yield sound_log(call_store(store, partial(read_lines, store, share)))
-
-
-def _newest_close(rows: pa.Table, dataset: str) -> datetime:
-    committed = rows.filter(pc.equal(rows["status"].cast(pa.string()), "COMMITTED"))
-    newest: datetime | None = pc.max(committed["closed_at"]).as_py()
-    if newest is None:
-        raise Refused(f"Nothing of {dataset} was ever committed: there is no view to keep visible.")
-    return newest
 
 
 advance = command(advance_visibility, "advance")
