@@ -107,12 +107,13 @@ def test_the_longer_grace_counts(lake: Lake, writes: bool, policies: str, last: 
     assert lake.verified() == ()
 
 
-def test_a_sweep_goes_as_the_policy_in_force_says(lake: Lake) -> None:
+@pytest.mark.parametrize("name", ["old", "other"])
+def test_a_sweep_goes_as_the_policy_in_force_says(lake: Lake, name: str) -> None:
     waited = list[timedelta]()
     lake.has(FIVE).marks()
-    lake.says(OLD.replace("every: 0s, batch: 2", "every: 1h, batch: 5"))
+    lake.says(OLD.replace("every: 0s, batch: 2", "every: 1h, batch: 3").replace("name: old", f"name: {name}"))
     lake.sweeps(wait=lambda time, _: waited.append(time))
-    assert (lake.there(), len(waited)) == ({"S6"}, 0)
+    assert (lake.there(), len(waited)) == ({"S6"}, 1)
 
 
 @pytest.mark.parametrize("mends", ["every: 1s", "the clock"])
