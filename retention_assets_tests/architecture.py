@@ -159,7 +159,7 @@ BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
     "settings": 1_610,
     "policy": 2_740,
-    "frames": 3_530,
+    "frames": 3_540,
     "exchange": 670,
     "sql": 2_330,
     "ledger": 6_440,

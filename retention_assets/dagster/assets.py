@@ -122,7 +122,7 @@ def close_purged_realms(
     for name, groups in left.items():
         # new data in it stays, and the person who purged it should know
         if status.get(name) == "PURGED" and groups:
-            appeared = count(sum(one.transactions for one in groups), "transaction")
+            appeared = count(sum(group.transactions for group in groups), "transaction")
             run.log.warning(f"Realm {name} is PURGED, and {appeared} appeared in it since: kept until it is ACTIVE again.")
     # A realm that became PURGING during this evaluation was not counted. A run whose partitions are all datasets counts as
     # everything; one with other globs than `*` does not, nor one with a refused dataset: it may be of any realm.
@@ -200,8 +200,8 @@ def transaction_log(run: Step, ledger: Ledger) -> Metadata:
     faults = {name: fault for name, fault in placed.items() if not isinstance(fault, StoreFailed)}
     elsewhere = [ChosenDatasets(stores[name], (), str(fault)) for name, fault in faults.items()]
     present = {name: store for name, store in stores.items() if name not in faults}
-    objects = [one for one in run.retention.settings.stores if isinstance(one, ObjectsSettings)]
-    scanned = [(present.pop(one.name), one) for one in objects if one.name in present]
+    objects = [settings for settings in run.retention.settings.stores if isinstance(settings, ObjectsSettings)]
+    scanned = [(present.pop(settings.name), settings) for settings in objects if settings.name in present]
     holds = holds_of_files(run.retention.settings) if scanned else ()
     scans = RunScans(ledger, run.warehouse, scanner, run.actor, run.given_as_of, holds)
     with scans.scanning(scanned, run.datasets):
@@ -224,7 +224,7 @@ def _read(run: Step, ledger: Ledger, stores: list[Store], scans: "RunScans", els
         about = f"the partitions {', '.join(unknown[:5])}" if unknown else ", ".join(run.datasets.globs)
         raise dg.Failure(f"No store has a dataset of {about}. {faults}".rstrip())
     write_tokens(plain, run.folder, scans.tokens)
-    write_begun({**{one.name: begun for one in stores}, **scans.begun}, run.folder)
+    write_begun({**{store.name: begun for store in stores}, **scans.begun}, run.folder)
     parts = read_stores(run.spark, plain, run.folder)
     parts += scans.write_logs(run.folder, parts)
     datasets = read_datasets([Source(run.folder)])
@@ -285,10 +285,10 @@ def retention_policies(run: Step, ledger: Ledger) -> Metadata:
     orphaned, in_force = ledger.policy_book.orphaned(), ledger.policy_book.in_force()
     for warning in (*rulebook.unreadable.values(), *rulebook.drifted):
         run.log.warning(warning)
-    counts = {outcome.value.lower(): sum(one.outcome is outcome for one in decisions) for outcome in LoadOutcome}
-    marks = sum(one.marks for one in orphaned)
+    counts = {outcome.value.lower(): sum(decision.outcome is outcome for decision in decisions) for outcome in LoadOutcome}
+    marks = sum(version.marks for version in orphaned)
     return grouped(
-        policies_summary(len(in_force), counts, marks, [one.warning for one in decisions if one.warning]),
+        policies_summary(len(in_force), counts, marks, [decision.warning for decision in decisions if decision.warning]),
         {"in_force": len(in_force), "orphaned_marks": marks},
         {"policies": policy_metadata(decisions, in_force), **counts},
     )
@@ -407,7 +407,7 @@ def candidate_marks(run: Step, ledger: Ledger) -> Metadata:
     with candidate_table(ledger.database) as staging:
         sinks = {MARKS: staging} if staging else {}
         written = run_stage(run.spark, sources, run.folder, OF_VERDICTS, verdicts, columns, sinks)
-        candidates = staging.staged(written.told[MARKS]) if staging else OutputParts(run.folder, MARKS)
+        candidates = staging.staged(written.texts[MARKS]) if staging else OutputParts(run.folder, MARKS)
         sums = read_output(run.folder, SUMS)
         present, newest_close = ledger.clock.present(run.given_as_of), pc.max(sums["closed_at_max"]).as_py()
         # Stores are asked for their time only where the clock looks odd.

@@ -133,7 +133,9 @@ def plain_metadata(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
         if bare in plain and f"{DATA}{bare}" in metadata:
             continue
         columns = value.schema.columns if isinstance(value, dg.TableSchemaMetadataValue) else None
-        plain[name if bare in plain else bare] = value.value if columns is None else {one.name: one.type for one in columns}
+        plain[name if bare in plain else bare] = (
+            value.value if columns is None else {column.name: column.type for column in columns}
+        )
     return plain
 
 

@@ -120,7 +120,9 @@ def chain(
                             _refuse_late_checks(context, names)
                         yield from asset.make(step, dg.MaterializeResult)
                     # A blocking check guards what follows, also where somebody has launched the asset without it.
-                    wanted = [one for one in checks if one.key(step.key) in selected or (step.key in made and one.blocking)]
+                    wanted = [
+                        check for check in checks if check.key(step.key) in selected or (step.key in made and check.blocking)
+                    ]
                     yield from check_events(replace(step, makes_nothing=not made), wanted, selected)
 
         return retention

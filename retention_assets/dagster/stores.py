@@ -46,7 +46,7 @@ def store_assets(settings: Settings, names: Names) -> list[dg.AssetsDefinition]:
 def changed_stores(instance: dg.DagsterInstance, resources: Resources, present: Listing) -> list[dg.AssetObservation]:
     """Observe each store that is not what it was at the last observation. A store that is away has none."""
     observations: list[dg.AssetObservation] = []
-    for store, key in resources.names.stores(one.name for one in resources.retention.settings.stores).items():
+    for store, key in resources.names.stores(store.name for store in resources.retention.settings.stores).items():
         version, metadata = _observation(present, store)
         records = instance.fetch_observations(key, limit=1).records
         last = records[0].asset_observation if records else None
@@ -137,4 +137,4 @@ def _is_same(last: dg.AssetCheckEvaluation, state: CheckResult) -> bool:
     if last.severity is not dg.AssetCheckSeverity.ERROR or number is None or number.value != len(state.by_dataset):
         return False
     names = {row.data[state.noun] for row in table.records} if isinstance(table, dg.TableMetadataValue) else set()
-    return len(state.by_dataset) > MOST_SHOWN or names == {one.dataset for one in state.shown}
+    return len(state.by_dataset) > MOST_SHOWN or names == {violation.dataset for violation in state.shown}

@@ -139,7 +139,7 @@ def _refused(run: Step, ledger: Ledger, rulebook: Rulebook, due: Mapping[str, Pe
     if not run.accept_large:
         reasons |= braked(ledger, run.retention.settings.brake, list(due.values()), run.as_of.date())
     away = {store for store, fault in places.items() if isinstance(fault, StoreFailed)}
-    return {name: SweepResult(name, refused=words, store_failed=store_of(name) in away) for name, words in reasons.items()}
+    return {name: SweepResult(name, refused=why, store_failed=store_of(name) in away) for name, why in reasons.items()}
 
 
 def _pages_of_sweeps(run: Step, ledger: Ledger, metadata: Metadata) -> Iterator[DatasetPage]:
@@ -187,10 +187,10 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
     rulebook = load_rules(ledger, run.retention, run.actor, run.given_as_of)
     if rulebook.unaccepted:
         raise Refused(rulebook.unaccepted)
-    pending = {one.dataset: one for one in ledger.marks.to_sweep(run.as_of)}
+    pending = {row.dataset: row for row in ledger.marks.to_sweep(run.as_of)}
     due = {name: pending[name] for name in run.datasets.select(pending)}
     refused = _refused(run, ledger, rulebook, due)
-    wanted = {name: one.marks for name, one in due.items() if name not in refused}
+    wanted = {name: row.marks for name, row in due.items() if name not in refused}
     _refuse_unsound_ledger(run, ledger, list(wanted))
     stores = run.retention.stores(by_store(wanted))
     report_store_warnings(stores.values(), run.log)
@@ -205,12 +205,12 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             swept = sweep_in_tasks(spark, _task(run, ledger, rulebook, confirmed), wanted, watch)
     results = [*refused.values(), *swept]
     waiting, last = Fates.recorded(ledger, run.as_of).pending(ledger), ledger.states.last_sweep()
-    objections = {one.dataset: one.sentence for one in ledger.objections.standing()}
-    spared = ledger.pending.spared([one.dataset for one in results if one.outcomes[Outcome.SPARED]], run.actor)
-    for one in results:
-        for words in (one.refused, one.skipped, *one.errors, *one.warnings):
-            if words:
-                run.log.warning(f"{one.dataset}: {words}")
+    objections = {row.dataset: row.sentence for row in ledger.objections.standing()}
+    spared = ledger.pending.spared([result.dataset for result in results if result.outcomes[Outcome.SPARED]], run.actor)
+    for result in results:
+        for message in (result.refused, result.skipped, *result.errors, *result.warnings):
+            if message:
+                run.log.warning(f"{result.dataset}: {message}")
     # Failures stand first: a table that is cut still shows them.
     shown = sorted(results, key=lambda result: result.refused is None and not result.errors)[:MOST_SHOWN]
     numbers = {name: sum(_row(result)[name] for result in results) for name in _NUMBERS}
@@ -225,7 +225,7 @@ def swept_transactions(run: Step, ledger: Ledger) -> Metadata:
             "datasets": len(results),
             "refused": len(refusals),
             "skipped": skipped,
-            "stores_away": len({store_of(one.dataset) for one in results if one.store_failed}),
+            "stores_away": len({store_of(result.dataset) for result in results if result.store_failed}),
             "stopped": stop.is_set(),
             **numbers,
             "as_of": run.as_of.isoformat(),
@@ -268,7 +268,9 @@ def purge_report(run: Step, ledger: Ledger) -> Metadata:
     ]
     # All of it is about one day, so there are no groups: tools that read the report find its numbers under their own names.
     return {
-        "summary": dg.MetadataValue.md("\n\n".join([report_summary(report), *(plain(one.sentence) for one in report.realms)])),
+        "summary": dg.MetadataValue.md(
+            "\n\n".join([report_summary(report), *(plain(realm.sentence) for realm in report.realms)])
+        ),
         "freed": strip_metadata(plots.days),
         "freed_by_day_and_policy": plot_metadata(plots.freed),
         "marks_by_age": plot_metadata(plots.ages),

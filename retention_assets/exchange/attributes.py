@@ -69,7 +69,7 @@ def typed_attributes(column: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.A
     first[row[wrong]] = wrong
     faults = _name_key(keys, fault).take(pa.array(first, mask=first < 0))
     faults = pc.if_else(_has_key_twice(row, keys, len(rows)), "attributes has a key twice", faults)
-    keys, items = (one.filter(pa.array(kept)) for one in (keys, items))
+    keys, items = (column.filter(pa.array(kept)) for column in (keys, items))
     return pa.MapArray.from_arrays(pa.array(offsets), keys, items, mask=pc.is_null(rows)), faults
 
 

@@ -44,16 +44,17 @@ def _read_whole(file: Path) -> pa.Table:
     return table
 
 
-def _is_same_schema(written: pa.Schema, found: pa.Schema) -> bool:
-    return len(written) == len(found) and all(
-        one.name == other.name and _is_same_type(one.type, other.type) for one, other in zip(written, found, strict=True)
+def _is_same_schema(written: pa.Schema, read: pa.Schema) -> bool:
+    return len(written) == len(read) and all(
+        first.name == second.name and _is_same_type(first.type, second.type)
+        for first, second in zip(written, read, strict=True)
     )
 
 
-def _is_same_type(written: pa.DataType, found: pa.DataType) -> bool:
-    if written.equals(found) or not (pa.types.is_timestamp(written) and pa.types.is_timestamp(found)):
-        return bool(written.equals(found))
-    return written.tz == found.tz and _UNITS.index(found.unit) <= max(_UNITS.index(written.unit), 1)
+def _is_same_type(written: pa.DataType, read: pa.DataType) -> bool:
+    if written.equals(read) or not (pa.types.is_timestamp(written) and pa.types.is_timestamp(read)):
+        return bool(written.equals(read))
+    return written.tz == read.tz and _UNITS.index(read.unit) <= max(_UNITS.index(written.unit), 1)
 
 
 def _lines_of(table: pa.Table, file: Path) -> pa.Table:

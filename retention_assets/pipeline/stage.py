@@ -173,7 +173,7 @@ class Written:
     """
 
     rows: dict[str, int]
-    told: dict[str, list[str]] = field(default_factory=dict)
+    texts: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -143,9 +143,9 @@ class Sweeper:
                     self.stop, self.wait, self.tasks, names,
                 )  # fmt: skip
                 datasets = [
-                    DatasetSweep(context, store, held.leases[one.dataset], held.permits[one.dataset], one, results[one.dataset])
-                    for one in readings
-                    if one.dataset in held.leases
+                    DatasetSweep(context, store, held.leases[name], held.permits[name], reading, results[name])
+                    for reading in readings
+                    if (name := reading.dataset) in held.leases
                 ]
                 sweep_share(context, store, datasets, is_first=not self._has_begun)
                 self._has_begun = True

@@ -70,7 +70,7 @@ def pause(time: timedelta, stop: threading.Event) -> None:
 def execute_deletion(
     store: Store, dataset: str, targets: Mapping[int, Target], parallelism: int, permit: Permit
 ) -> list[Settlement]:
-    return _execute(store, targets, lambda some, alive: store.sweep(dataset, some, parallelism, alive), permit)
+    return _execute(store, targets, lambda chosen, asked: store.sweep(dataset, chosen, parallelism, asked), permit)
 
 
 def execute_expiry(
@@ -79,7 +79,7 @@ def execute_expiry(
     """Have the store expire the targets at an instant, or clear their time where `at` is None."""
     if not (store.capabilities.expiry and isinstance(store, ExpiringStore)):
         raise Refused(f"the store {store.name} can't expire anything by itself")
-    return _execute(store, targets, lambda some, alive: store.expire(dataset, some, at, parallelism, alive), permit)
+    return _execute(store, targets, lambda chosen, asked: store.expire(dataset, chosen, at, parallelism, asked), permit)
 
 
 def _execute(

@@ -70,7 +70,7 @@ def test_parts_of_any_size_give_the_verdicts_of_one_piece(
     written = run_stage(spark, [Source(str(tmp_path / "log"))], str(tmp_path / "out"), outputs, frame, columns, sinks)
     # What a sink says of a part comes in the order of the parts, whoever was done first; the output is there as well.
     sizes = [len(pa.parquet.read_table(file)) for file in sorted((tmp_path / "out" / "branch_views").iterdir())]
-    assert written.told == {"branch_views": [str(size) for size in sizes]}
+    assert written.texts == {"branch_views": [str(size) for size in sizes]}
     assert written.rows == dict.fromkeys(outputs, len(log.transactions))
     assert len(list((tmp_path / "out" / "branch_views").iterdir())) == parts
     whole = frame(log.transactions, log.datasets)

@@ -213,7 +213,7 @@ def _judge(
     closed = forbidden | uncommittable
     pinned = [(remaining if policy.drops_refs else protected).tag < FAR for policy in policies]
     referenced = references(history)
-    free = [~pins & (hold < 0) & ~closed & ~referenced.found for pins in pinned]
+    free = [~pins & (hold < 0) & ~closed & ~referenced.is_referenced for pins in pinned]
     over = np.zeros((len(history.starts), len(policies)), dtype=bool)
     for number, (policy, line) in enumerate(zip(policies, lines, strict=True)):
         if policy.limits:
@@ -223,7 +223,7 @@ def _judge(
             over[:, number] = _over_limit(policy.limits, history, may & free[number] & (line == 0))
     facts_of_rows = (
         protected.branch < FAR, protected.tag < FAR, hold >= 0, (history.status == OPEN) & ~history.independent,
-        remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.found, uncommittable,
+        remaining.branch < FAR, remaining.tag < FAR, forbidden, referenced.is_referenced, uncommittable,
     )  # fmt: skip
     flags = np.zeros(len(history), dtype=np.uint16)
     for bit, fact in enumerate(facts_of_rows):

@@ -51,7 +51,7 @@ def witnesses(scopes: ScopeTable, protected: Protection) -> pa.DictionaryArray:
 class ScannedReferences:
     """OBJECTs to which a scan found a reference, in chain order, and who refers to them."""
 
-    found: Bools
+    is_referenced: Bools
     names: Sequence[str] = ()
     # index among the names
     witness: Counts | None = None
@@ -62,12 +62,14 @@ def references(history: History) -> ScannedReferences:
     objects: Bools = history.type == _OBJECT
     if "attributes" not in history.log.column_names or not objects.any():
         return ScannedReferences(np.zeros(len(history), dtype=bool))
-    found: Bools = objects & history.column(flags(pc.equal(attribute_of(history.log, CLASS), "referenced")))
-    if not found.any():
-        return ScannedReferences(found)
+    is_referenced: Bools = objects & history.column(flags(pc.equal(attribute_of(history.log, CLASS), "referenced")))
+    if not is_referenced.any():
+        return ScannedReferences(is_referenced)
     referrers = attribute_of(history.log, "witness").dictionary_encode()
     names = referrers.dictionary.to_pylist()
-    return ScannedReferences(found, [*names, _A_SCAN], history.column(integers(referrers.indices, len(names)).astype(np.int32)))
+    return ScannedReferences(
+        is_referenced, [*names, _A_SCAN], history.column(integers(referrers.indices, len(names)).astype(np.int32))
+    )
 
 
 # rows per part: the branches with the largest latest views

@@ -104,7 +104,9 @@ def needed_marks(
     """
     versions = zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True)
     says_over = pc.equal(marks["reason"], Reason.EXPIRED_REF.name).to_pylist()
-    drops = pa.array([says and one in dropping for says, one in zip(says_over, versions, strict=True)], pa.bool_())
+    drops = pa.array(
+        [is_over and version in dropping for is_over, version in zip(says_over, versions, strict=True)], pa.bool_()
+    )
     parts = [(views, marks.filter(pc.invert(drops))), (remaining, marks.filter(drops))]
     needed = [row for view, part in parts if len(part) for row in _needed(view(), part, allowed)]
     counts: dict[str, int] = {}
