@@ -275,7 +275,7 @@ def _unread(refused: pa.Table, chosen: list[ChosenDatasets], unknown: list[str])
 
 @retention_asset(kinds={"yaml"}, partitioned=False)
 def retention_policies(run: Step, ledger: Ledger) -> Metadata:
-    """What the files say, compared with the policies in force: written, skipped, drifted, or in no file any more.
+    """Compares the policy files with the policies in force: written, skipped, drifted, or in no file any more.
 
     A broken file stops the run here: a rule that is skipped could be one that keeps. A policy that a person changed in the book
     stays as that person left it, and the difference is reported.

@@ -247,7 +247,7 @@ _KEPT = timedelta(days=30)
 
 @retention_asset(kinds={"html"}, deps=["swept_transactions"], partitioned=False)
 def purge_report(run: Step, ledger: Ledger) -> Metadata:
-    """What the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
+    """Reports what the day was to delete and what became of it: deleted, already gone, failed, spared, taken back, and bytes.
 
     The numbers are the ledger's. A day on which nothing was due has its report as well: it says when somebody looked, and at
     what. The page is one file without links to elsewhere, to be kept or sent.

@@ -260,7 +260,7 @@ def looks_words(report: DayReport) -> list[str]:
     """Name who started the sweeps, and when somebody looked; for several days, on how many."""
     by = [f"Deletions were ordered by {report.total.orderers}."] if report.total.ordered_by else []
     if report.lines and not report.looks:
-        # Earlier releases noted no looks; or the day is not over.
+        # The day is not over.
         return by
     if report.last is None:
         return [*by, look_words(report.looks.get(report.execution_date), bool(report.lines))]
