@@ -217,7 +217,6 @@ class MatchObjects:
 
 
 def _distinct_of(sources: Sequence[Sequence[RangedValues]], low: int, high: int) -> tuple[Hashes, list[int]]:
-    """Distinct values of all sources in some ranges, and how many each source has."""
     sides = [in_order([run.between(low, high) for run in runs]) for runs in sources]
     return sides[0] if len(sides) == 1 else in_order(sides), [len(side) for side in sides]
 
@@ -240,7 +239,6 @@ def _cells(references: Sequence[RangedValues], first: int, end: int) -> Iterator
 def _named_rows(
     folder: ScanFolder, asked: Sequence[AskedRun], matched: Sequence[str], bounds: Sequence[tuple[int, int]], number: int
 ) -> Bools:
-    """Mask of the rows of an asked run that something names."""
     run, met = asked[number], list[Bools]()
     begins = folder.read_values(run.name, 0, 0).begins
     for name, (first, last) in zip(matched, bounds, strict=True):

@@ -190,7 +190,8 @@ class _LookRun:
             return
         # Taken before listing: whatever is listed later is younger.
         self.look = replace(self.look, due=due, listed_as_of=min(order.begin(), now()))
-        parts = [share.result for share in self._read(order.edges, partial(write_edges, folder), "edges by ") if share.end.rows]
+        read_edges = self._read(order.edges, partial(write_edges, folder), edges=True)
+        parts = [share.result for share in read_edges if share.end.rows]
         files = self._tasks.run(partial(_find_leading, folder, parts, due, names_folders), 1) if parts else []
         leading = DueFingerprints.of(folder, [run for run in files if run])
         read: list[ShareRead[ReferenceRuns]] = []
@@ -213,21 +214,21 @@ class _LookRun:
         step = partial(_find_kept, self._folder, order.settings, rules, order.holds, label, tasks)
         return [run for run in self._tasks.run(step, tasks) if run]
 
-    def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], kind: str = "") -> list[ShareRead[Result]]:
-        """Read sources of references, or of edges if their kind says so. Raises SourceNotWhole if one has probably lost some
-        since its scan."""
+    def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], *, edges: bool = False) -> list[ShareRead[Result]]:
         order, settings = self._order, self._order.settings
-        rate, has_realms = 0 if kind else order.rate, settings is None or settings.has_realms
+        rate, has_realms = 0 if edges else order.rate, settings is None or settings.has_realms
         done = read_whole(self._tasks, sources, read, rate=rate, has_realms=has_realms, is_stopped=order.is_stopped)
         if settings is not None:
-            counts = count_sources(sources, settings.edges if kind else settings.references, done, kind)
+            about, kind = (settings.edges, "edges by ") if edges else (settings.references, "")
+            counts = count_sources(sources, about, done, kind)
+            # one has probably lost some since its scan
             if losses := find_losses(settings.brakes, counts, order.last, now()):
                 raise SourceNotWhole(f"{'; '.join(losses)}; or have it scanned anew (`retention run --mark-only`).")
         return done
 
 
 def _find_leading(folder: ScanFolder, parts: Sequence[str], due: DueFingerprints, folders: bool, _: int) -> Run | None:
-    """Write all keys from which edges lead to due ones, and these edges; None if there are none."""
+    # all keys from which edges lead to due ones, and these edges in a file beside
     edges = CodedEdges.read(folder, parts)
     near = due.has(folder.fingerprints.of(edges.keys))
     near[edges.reached(np.flatnonzero(near), back=True)[0]] = True
@@ -246,7 +247,7 @@ def _find_leading(folder: ScanFolder, parts: Sequence[str], due: DueFingerprints
 def _find_kept(
     folder: ScanFolder, settings: ObjectsSettings, rules: ClassRules, holds: Sequence[Hold], label: int, tasks: int, number: int
 ) -> Run | None:
-    """Write as hits, with the reason, kept objects at which edges begin; of every `tasks`-th key."""
+    # kept objects at which edges begin, with the reason; of every `tasks`-th key
 
     def named(batches: Iterator[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches([with_names(batch, settings) for batch in batches], NAMED)
@@ -269,7 +270,7 @@ def _find_kept(
 
 
 def _follow_edges(hits: Hits, labels: Sequence[str], _: int) -> Run | None:
-    """Follow edges from the hits. The last label stands for objects that are kept themselves."""
+    # the last label stands for objects that are kept themselves
     edges = CodedEdges.read(hits.folder, [_AROUND])
     named = hits.of(edges.keys)
     if not len(named):

@@ -272,7 +272,6 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
         return ObjectRows(self.listing) if isinstance(self.listing, DatabaseObjects) else None
 
     def _find(self, keys: Sequence[str]) -> pa.Table:
-        """Objects present now under the keys, with realm, kind and dataset. Raises Refused if one is listed twice."""
         batches = [with_names(batch, self.settings) for batch in self.listing.find(keys)] if keys else []
         objects = pa.Table.from_batches(batches, NAMED)
         counts = pc.value_counts(objects["key"])

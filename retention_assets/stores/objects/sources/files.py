@@ -284,7 +284,6 @@ class ParquetSource(FileSource):
             raise self._fault(file, f"{type(fault).__name__}: {mask_secrets(str(fault))}") from fault
 
     def _check_columns(self, file: LogFile, schema: pa.Schema) -> None:
-        """Raise SourceNotWhole unless every column exists once and can hold keys."""
         for name in filter(None, self.columns):
             if schema.names.count(name) != 1:
                 guess = nearest(name, schema.names)

@@ -247,7 +247,7 @@ def _csv_batches(file: InventoryFile, copy: IO[bytes]) -> Iterator[pa.RecordBatc
 
 
 def _below(batch: pa.RecordBatch, prefix: str) -> pa.RecordBatch:
-    """Keep the latest versions of objects below the root, with keys relative to it. The root's own placeholder is dropped."""
+    # the latest versions of objects below the root, with keys relative to it; the root's own placeholder is dropped
     for name, dropped in (("is_latest", False), ("is_delete_marker", True)):
         if name in batch.schema.names:
             batch = batch.filter(pc.fill_null(pc.not_equal(batch[name], dropped), True))

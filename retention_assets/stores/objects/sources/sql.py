@@ -89,7 +89,6 @@ class DatabaseSource:
         return [] if ends else [self.table]
 
     def _query(self, connection: Connection, table: Table) -> Select[Any]:
-        """Select the texts of rows with a key."""
         query: Select[Any] = select()
         for at, (name, field) in enumerate(zip(self.columns, self.schema, strict=True)):
             if name is not None and name not in table.columns:

@@ -141,7 +141,7 @@ def _tidy(path: str) -> str:
 
 
 def _on_disk(paths: pa.Array) -> pa.Array:
-    """Normalized local paths, plus the resolved path where a folder is a link. Links are resolved once per folder."""
+    # Normalized, plus the resolved path where a folder is a link. Links are resolved once per folder.
     untidy = pc.or_(pc.match_substring_regex(paths, _UNTIDY), pc.invert(pc.starts_with(paths, "/")))
     if pc.any(untidy).as_py():
         tidy = pa.array([_tidy(path) for path in paths.filter(untidy).to_pylist()], pa.string())
