@@ -173,7 +173,7 @@ BUDGETS: Mapping[str, int] = {
     "evaluation": 2_290,
     "sweep": 2_670,
     "pipeline": 2_480,
-    "people": 4_810,
+    "people": 4_800,
     "render": 2_250,
     "dagster": 3_300,
     "demo": 740,

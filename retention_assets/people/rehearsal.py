@@ -204,10 +204,15 @@ def rehearse(
             due = wanted.select(source.marks.datasets_to_sweep(due_by)) if due_by else ()
             copy_due_marks(source, copy, due, due_by or present, simulated)
         scanned, unread = _scan(environment, source, wanted, as_of, stack) if scans else ({}, {})
-        stores, away = _open(environment, scanned)
-        for name, fault in place_faults(source, environment.stores(stores).values()).items() if source else ():
-            if not isinstance(fault, StoreFailed):
-                away[name] = str(fault)
+        stores, away = dict[str, RecordingStore](), dict[str, str]()
+        for name in (store.name for store in settings.stores):
+            try:
+                stores[name] = RecordingStore(scanned.get(name) or environment.stores([name])[name])
+            except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
+                away[name] = error_text(fault)
+        for name, refusal in place_faults(source, environment.stores(stores).values()).items() if source else ():
+            if not isinstance(refusal, StoreFailed):
+                away[name] = str(refusal)
                 del stores[name]
         chosen = choose_datasets((one for name, one in stores.items() if name not in unread), wanted)
         away |= {one.store.name: one.fault for one in chosen if one.fault}
@@ -244,16 +249,6 @@ def _scan(
             except Refused as fault:
                 unread[store.name] = str(fault)
     return scanned, unread
-
-
-def _open(environment: Environment, scanned: Mapping[str, Store]) -> tuple[dict[str, RecordingStore], dict[str, str]]:
-    stores, away = dict[str, RecordingStore](), dict[str, str]()
-    for store in environment.settings.stores:
-        try:
-            stores[store.name] = RecordingStore(scanned.get(store.name) or environment.stores([store.name])[store.name])
-        except Exception as fault:  # noqa: BLE001 - a store may be anybody's, and so may what it raises
-            away[store.name] = error_text(fault)
-    return stores, away
 
 
 def _batches(logs: Iterable[Log]) -> Iterator[Log]:
