@@ -71,6 +71,7 @@ _SLOWEST = (
     "sweep/test_campaign.py",
     "dagster/test_definitions.py",
     "test_packaging.py",
+    "test_silence.py",
     "ledger/test_edits.py",
     "sweep/test_expiry.py",
     "frames/test_laws.py",
