@@ -153,8 +153,6 @@ class LookOrder:
     # holds in force: what is held keeps what its edges lead to
     holds: Sequence[Hold] = ()
     last: ScanResult | None = None
-    # references per second, all tasks together; 0 is unlimited
-    rate: float = 0.0
     is_stopped: Callable[[], bool] = never
 
 
@@ -216,7 +214,8 @@ class _LookRun:
 
     def _read(self, sources: Sequence[RowSource], read: ReadRows[Result], *, edges: bool = False) -> list[ShareRead[Result]]:
         order, settings = self._order, self._order.settings
-        rate, has_realms = 0 if edges else order.rate, settings is None or settings.has_realms
+        rate = 0 if edges or settings is None else settings.rates.references
+        has_realms = settings is None or settings.has_realms
         done = read_whole(self._tasks, sources, read, rate=rate, has_realms=has_realms, is_stopped=order.is_stopped)
         if settings is not None:
             about, kind = (settings.edges, "edges by ") if edges else (settings.references, "")

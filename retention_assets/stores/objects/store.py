@@ -199,8 +199,7 @@ class ObjectsStore(LazyStore[ObjectsSettings]):
 
     def _order(self, due: DueTransactions, purging: Collection[str], holds: Sequence[Hold]) -> LookOrder:
         sources, edges = open_references(self.settings), open_edges(self.settings)
-        rate = self.settings.rates.references
-        return LookOrder(sources, edges, due, self.listing.begin, self.settings, purging, holds, rate=rate)
+        return LookOrder(sources, edges, due, self.listing.begin, self.settings, purging, holds)
 
     def prepare(self, dataset: str, transactions: Sequence[str]) -> list[PreparedTarget]:
         """Targets as they were judged; those not read before, as they are now."""

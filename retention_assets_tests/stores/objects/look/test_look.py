@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,18 @@ def test_a_source_that_shrank_is_not_made_up_for_by_another(folder: LocalObjects
     order = LookOrder(said, [], InParts(["a"]), settings=folder.store().settings, last=before(one=9, two=9))
     found = look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
     assert str(found.fault).startswith("one had 9 references last time and has 1, ")
+
+
+def test_references_are_read_no_faster_than_the_settings_say(
+    folder: LocalObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, place = [0.0], "retention_assets.stores.objects.sources"
+    monkeypatch.setattr(f"{place}.moment", lambda: SimpleNamespace(running=clock[0]))
+    monkeypatch.setattr(f"{place}.sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    settings = folder.store(rates={"references": 4}).settings
+    order = LookOrder([Said([("x", None, None)] * 8)], [], InParts(["a"]), settings=settings)
+    look_in(TasksHere(), order, ScanFolder(str(tmp_path / "look")))
+    assert clock == [2.0]
 
 
 def before(**references: int) -> ScanResult:
