@@ -158,7 +158,7 @@ GIVEN_NAMES = {
 BUDGETS: Mapping[str, int] = {
     "(top)": 1_110,
     "settings": 1_610,
-    "policy": 2_740,
+    "policy": 2_750,
     "frames": 3_540,
     "exchange": 670,
     "sql": 2_330,
@@ -172,12 +172,12 @@ BUDGETS: Mapping[str, int] = {
     "stores.objects": 5_990,
     "evaluation": 2_290,
     "sweep": 2_670,
-    "pipeline": 2_480,
+    "pipeline": 2_490,
     "people": 4_800,
     "render": 2_250,
     "dagster": 3_300,
     "demo": 740,
-    "retention_assets_tests": 60_150,
+    "retention_assets_tests": 60_160,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
 OPENINGS, ARROWS = 4, 958

@@ -5,6 +5,7 @@ Imports nothing of Dagster or the ledger, because each task's program pays for i
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -132,7 +133,12 @@ def add_up(parts: Iterable[pa.Table]) -> dict[str, list[LeftOfRealm]]:
 
 def published_counts(folders: Mapping[str, str]) -> dict[str, list[LeftOfRealm]]:
     """Add up the counts published by each dataset's newest evaluation, from its folder in `folders`."""
-    return add_up(read_output(folder, REALMS, datasets) for folder, datasets in by_folder(folders).items())
+    parts = []
+    for folder, datasets in by_folder(folders).items():
+        # a lost folder of datasets that no store has any more is never written anew
+        with suppress(FileNotFoundError):
+            parts.append(read_output(folder, REALMS, datasets))
+    return add_up(parts)
 
 
 @dataclass(frozen=True)

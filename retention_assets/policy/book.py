@@ -155,7 +155,7 @@ def _judged(entry: Loaded, stored: Stored | None, overwrite: bool) -> tuple[Load
     # Equality comes first: neither a force nor a setting writes a version that says nothing new.
     if stored is None:
         return LoadOutcome.WRITTEN, "is new: nothing is stored under its name."
-    if not stored.revoked and entry.digest == stored.digest:
+    if not stored.revoked and _is_same(entry, stored):
         return LoadOutcome.SKIPPED, f"says what version {stored.version} in the book says."
     differs = f"in the files differs from {_last(stored)}"
     if stored.system:
@@ -182,6 +182,14 @@ def _absent(stored: Stored) -> BookDecision:
 def _last(stored: Stored) -> str:
     act = "revoked" if stored.revoked else "wrote"
     return f"version {stored.version} in the book, which {stored.written_by} {act} at {text_of(stored.written_at)}"
+
+
+def _is_same(entry: Loaded, stored: Stored) -> bool:
+    if entry.digest == stored.digest:
+        return True
+    # a key that a later release adds is missing from what is stored: it has its default there
+    item = item_of(stored.name, stored.content)
+    return item is not None and canonical(item) == entry.content
 
 
 def _display_name(name: str) -> str:

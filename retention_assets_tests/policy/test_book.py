@@ -215,6 +215,15 @@ def test_defaults_are_part_of_the_content() -> None:
     assert json.loads(canonical(OLD))["grace"] == "1w"
 
 
+def test_a_key_that_a_release_adds_with_its_default_is_no_drift() -> None:
+    data = json.loads(canonical(OLD))
+    del data["sweep"]
+    content = json.dumps(data)
+    earlier = replace(stored(OLD, system=False), content=content, digest=digest_of(content))
+    (decision,) = compare([earlier], [as_loaded(OLD)])
+    assert decision.outcome == "SKIPPED"
+
+
 NOT_UNDERSTOOD = replace(stored(OLD), content='{"name": "p", "rule": "of another release"}', digest="other")
 
 
