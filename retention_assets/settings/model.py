@@ -263,7 +263,10 @@ class _Reading:
             remedy = "A retention.yaml of DataHub is a policy file: put it into the policies folder."
             raise BadInput(replace(problem, remedy=remedy if isinstance(data, list) else None))
         if isinstance(data.get("stores"), list):
-            data = {**data, "stores": self._stores(data["stores"])}
+            stores = self._stores(data["stores"])
+            # with a store left out, faults between stores would name another line, or a store that is there as missing
+            whole = len(stores) == len(data["stores"])
+            data = {**data, "stores": stores} if whole else {key: data[key] for key in data if key not in ("stores", "prices")}
         settings = self._valid(Settings, data, ())
         if settings is None or self.problems:
             raise BadInput(sorted(self.problems, key=lambda problem: problem.line or 0))

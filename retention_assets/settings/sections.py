@@ -141,7 +141,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _currency(text: str) -> str:
-    if not (len(text) == 3 and text.isascii() and text.isupper()):
+    if not (len(text) == 3 and text.isascii() and text.isalpha() and text.isupper()):
         raise InvalidValue("is not the code of a currency", "three capital letters: USD, EUR, GBP …")
     return text
 

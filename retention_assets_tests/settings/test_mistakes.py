@@ -179,6 +179,17 @@ def test_every_mistake_of_a_file_is_reported_at_once_in_the_order_of_its_lines(t
     ]
 
 
+def test_a_faulty_store_is_not_reported_as_missing_nor_moves_faults_to_another_line(tmp_path: Path) -> None:
+    text = """
+    stores:
+      - {name: lake, kind: files, log: log}
+      - {name: meta, kind: aspects, url: 'sqlite:///m.db'}
+      - {name: blobs, kind: objects, listing: {path: blobs}, references: [{store: lake}]}
+    prices: {stores: {lake: {gib_month: 1}}}
+    """
+    assert [(problem.line, problem.key) for problem in problems(tmp_path, text)] == [(3, "stores[0].data")]
+
+
 def test_settings_with_two_stores_of_one_name_cannot_be_built_in_code_either() -> None:
     store = AspectsSettings(name="a", url="sqlite:///a")
     with pytest.raises(ValidationError, match="two stores named a"):

@@ -53,6 +53,7 @@ def test_what_goes_early_is_billed_for_the_rest_of_its_least_age(age: float, mon
     ("table", "key", "words"),
     [
         ("{currency: euro}", "prices.currency", "is not the code of a currency"),
+        ("{currency: A1B}", "prices.currency", "is not the code of a currency"),
         ("{default: {gib_month: -1}}", "prices.default.gib_month", "0"),
         ("{default: {gib_month: .nan}}", "prices.default.gib_month", "finite"),
         ("{default: {gib_month: .inf}}", "prices.default.gib_month", "finite"),
