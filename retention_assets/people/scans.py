@@ -19,10 +19,12 @@ from pydantic import Field
 
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Problem, Refused, suggest
+from retention_assets.evaluation.rules_in_force import holds_in_force
 from retention_assets.ledger.stores import ScanRecord, ScanStatus
 from retention_assets.people.command import ACTOR, FORMAT, ask_and_show, examples
 from retention_assets.people.operation import Flags, Kind, ReasonedRequest, Request, Result, Text, json_rows, operation
 from retention_assets.people.output import ExitCode
+from retention_assets.policy.model import Hold
 from retention_assets.render.tables import scan_table
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanResult
 from retention_assets.stores.objects.settings import ObjectsSettings
@@ -125,6 +127,8 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
 
     settings = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
+        at = environment.instant(None)
+        holds = [hold for hold in holds_in_force(ledger, environment.settings, at) if hold.is_live(at)]
         last = ledger.scans.last_whole(settings.name)
         scan = last if request.scan is None else ledger.scans.of(settings.name, request.scan)
     if scan is None:
@@ -143,7 +147,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
     schema = EVERYTHING if request.everything else RETAINED
     written, objects, size, without_witness = 0, 0, 0, 0
     for table in _tables_of_files(_rows(source, request)):
-        rows = table if request.everything else _with_witnesses(settings, table)
+        rows = table if request.everything else _with_witnesses(settings, table, holds)
         rows = rows.select(schema.names).cast(schema)
         pq.write_table(rows, f"{folder}/part-{written:05d}.parquet", filesystem=files, compression="zstd")
         written, objects, size = written + 1, objects + len(rows), size + int(pc.sum(rows["size"]).as_py() or 0)
@@ -209,12 +213,12 @@ def _tables_of_files(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _with_witnesses(settings: ObjectsSettings, table: pa.Table) -> pa.Table:
+def _with_witnesses(settings: ObjectsSettings, table: pa.Table, holds: Sequence[Hold]) -> pa.Table:
     from retention_assets.stores.objects.look import find_witnesses
     from retention_assets.stores.objects.references import open_edges, open_references
 
     asked = table.select(["realm", "object"]).rename_columns(["realm", "key"])
-    witnesses = find_witnesses(open_references(settings), asked, open_edges(settings))
+    witnesses = find_witnesses(open_references(settings), asked, open_edges(settings), settings, holds)
     sentences = pc.binary_join_element_wise(witnesses["source"], witnesses["from"], ": ", null_handling="skip")
     at = pc.index_in(_key(table["realm"], table["object"]), value_set=_key(witnesses["realm"], witnesses["key"]))
     return table.append_column("witness", sentences.take(at))

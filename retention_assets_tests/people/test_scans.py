@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from retention_assets.people.scans import ExportRequest, export_scan
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import scan_totals
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.policy import Datasets, Hold
 from retention_assets.settings.model import load_settings
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects.folder import ScanFolder
@@ -235,14 +236,14 @@ class Place:
     def environment(self) -> Environment:
         return Environment(load_settings(self.folder / "retention.yaml"))
 
-    def scan(self, status: ScanStatus = ScanStatus.KEPT) -> None:
+    def scan(self, status: ScanStatus = ScanStatus.KEPT, holds: Sequence[Hold] = ()) -> None:
         """A scan in this process, where a run leaves it."""
         (store,) = self.environment.settings.stores
         assert isinstance(store, ObjectsSettings)
         lease = take_lease(self.ledger, scan_lease("blobs"), "run")
         begun = self.ledger.scans.begin(lease)
         folder = ScanFolder(Warehouse(str(self.folder / "warehouse")).scan_folder("blobs", begun.id), place_of)
-        result = scan_in(TasksHere(), Scan.of(store), folder)
+        result = scan_in(TasksHere(), Scan.of(store, holds=holds), folder)
         end = ScanEnd(status, None, scan_totals(result), result.as_json())
         self.ledger.scans.publish([ScanClosing(lease, begun, end)], (), "run")
         self.ledger.leases.give_up([lease])
@@ -295,6 +296,27 @@ def test_a_realm_alone_or_everything_with_its_class(place: Place, how: dict[str,
         classes = {row["object"]: row["class"] for row in rows}
         expected = {name: "referenced" if name in RETAINED else "unreferenced" for name in OLD} | {"acme/young": "young"}
         assert classes == {name: expected[name] for name in objects}
+
+
+def test_what_a_young_or_a_held_object_leads_to_names_it_as_its_witness(place: Place) -> None:
+    settings = json.loads((file := place.folder / "retention.yaml").read_text())
+    settings["stores"][0]["edges"] = [{"lines": f"{place.folder}/edges.jsonl"}]
+    settings["policies"] = str(place.folder / "policies")
+    file.write_text(json.dumps(settings))
+    hold = Hold(
+        name="audit", datasets=Datasets(include=("blobs/*",)), transactions=("acme/sales/a-2",), reason="an audit", owner="ann"
+    )
+    place.ledger.holds.place(hold, "ann")
+    leads = {"acme/young": "acme/a-3", "acme/sales/a-2": "acme/a-1"}
+    write_lines(place.folder / "edges.jsonl", *({"from": begin, "to": end} for begin, end in leads.items()))
+    place.refers({})
+    place.scan(holds=[hold])
+    rows, done = place.export()
+    assert {row["object"]: row["witness"] for row in rows} == {
+        "acme/a-1": "edges: over the edge from acme/sales/a-2, which is held by audit",
+        "acme/a-3": "edges: over the edge from acme/young, which is young",
+    }
+    assert done["without_witness"] == 0
 
 
 def test_what_nothing_refers_to_any_more_has_no_witness(place: Place) -> None:

@@ -308,11 +308,17 @@ def look_here(order: LookOrder) -> Iterator[ObjectsLook]:
         yield look_in(TasksHere(), order, ScanFolder(place))
 
 
-def find_witnesses(sources: Sequence[RowSource], realm_keys: pa.Table, edges: Sequence[RowSource] = ()) -> pa.Table:
+def find_witnesses(
+    sources: Sequence[RowSource],
+    realm_keys: pa.Table,
+    edges: Sequence[RowSource] = (),
+    settings: ObjectsSettings | None = None,
+    holds: Sequence[Hold] = (),
+) -> pa.Table:
     """Keys (realm, key) that something refers to, each once: rows of WITNESSES. Raises SourceNotWhole."""
     asked = realm_keys.select(["realm", "key"]).group_by(["realm", "key"]).aggregate([]).select(["realm", "key"])
     if not len(asked):
         return WITNESSES.empty_table()
-    with look_here(LookOrder(sources, edges, GivenKeys(asked["key"]))) as look:
+    with look_here(LookOrder(sources, edges, GivenKeys(asked["key"]), settings=settings, holds=holds)) as look:
         look.check()
         return witnesses_among(look.hits, look.labels, asked)[1]
