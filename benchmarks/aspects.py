@@ -28,15 +28,14 @@ from benchmarks.ledger import postgresql
 from benchmarks.measures import Contender, Times
 from benchmarks.others import do, tell_waits
 from benchmarks.ours import MARKS, Judge
-from retention_assets.frames.verdicts.candidate_marks import columns_for
+from retention_assets.frames import columns_for
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.stage import Source, run_stage
-from retention_assets.policy.datahub import AspectEntry, policies_for
-from retention_assets.policy.model import Policy
+from retention_assets.policy import AspectEntry, Policy, policies_for
+from retention_assets.stores.aspects import AspectsSettings
 from retention_assets.stores.aspects.log import ROWS
 from retention_assets.stores.aspects.rows import key_of
-from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.logs import ChosenDatasets
 from retention_assets.stores.protocol import Target

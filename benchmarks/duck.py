@@ -30,7 +30,7 @@ from benchmarks.policies import (
     OLD_VIEWS,
     bound,
 )
-from retention_assets.policy.durations import micros
+from retention_assets.policy import micros
 
 _AT = "(file_index::BIGINT * 4294967296 + file_row_number)"
 _PARENT = f"CASE WHEN parent_ordinal >= 0 THEN {_AT} - ordinal + parent_ordinal END"

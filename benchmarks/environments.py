@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from retention_assets.frames.log import ATTRIBUTES, DATASETS, INSTANT, LOG, Log
+from retention_assets.frames import DATASETS, INSTANT, LOG, Log
+from retention_assets.frames.log import ATTRIBUTES
 from retention_assets.pipeline.stage import ROWS_PER_PART, write_log
-from retention_assets.policy.durations import micros
+from retention_assets.policy import micros
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -28,10 +28,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from pyiceberg.types import LongType, NestedField
 
 from benchmarks.environments import AS_OF
-from retention_assets.frames.log import DATASETS, INSTANT, LOG, Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.policy.durations import micros
-from retention_assets.policy.model import Policy
+from retention_assets.frames import DATASETS, INSTANT, LOG, Log, candidate_marks
+from retention_assets.policy import Policy, micros
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

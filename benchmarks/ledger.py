@@ -20,10 +20,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from benchmarks.measures import timed
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.ledger import MARK_ROWS, Ledger, Planned, Settlement, open_ledger
 from retention_assets.ledger.audit.chain import mark_seals
-from retention_assets.ledger.batches import Planned, Settlement
-from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.ledger.schema import MARKS, METADATA
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.engines import ledger_engine

@@ -22,8 +22,8 @@ import dagster as dg
 from benchmarks.measures import Times, worked
 from retention_assets.clock import now
 from retention_assets.definitions import build_defs
-from retention_assets.policy.durations import text_of
-from retention_assets.settings.model import load_settings
+from retention_assets.policy import text_of
+from retention_assets.settings import load_settings
 
 if TYPE_CHECKING:
     from benchmarks.sections import Bench

@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.stage import SparkTasks
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
-from retention_assets.stores.objects.settings import ObjectsSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

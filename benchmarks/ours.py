@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 
 from benchmarks.environments import AS_OF
 from benchmarks.policies import POLICIES
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
-from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.frames import branch_views, candidate_marks, columns_for
 from retention_assets.pipeline.spark import spark_session
 from retention_assets.pipeline.stage import Source, run_stage, write_part
-from retention_assets.policy.model import Policy
+from retention_assets.policy import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

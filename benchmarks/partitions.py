@@ -20,8 +20,8 @@ import pytest
 from benchmarks.ledger import postgresql
 from retention_assets.dagster.jobs import STEP
 from retention_assets.definitions import build_defs
-from retention_assets.policy.durations import text_of
-from retention_assets.settings.model import load_settings
+from retention_assets.policy import text_of
+from retention_assets.settings import load_settings
 from retention_assets_tests.histories import AS_OF, history, to_lines
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ feature branches alone, judged by those branches. They need three scopes (all br
 from datetime import datetime
 
 from benchmarks.environments import AS_OF
-from retention_assets.policy.durations import micros
-from retention_assets.policy.model import Policy
+from retention_assets.policy import Policy, micros
 
 OLD_DAYS, OLD_VIEWS = 30, 3
 FAILED_DAYS = 3

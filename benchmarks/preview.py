@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import retention_assets
 from benchmarks.environments import AS_OF
 from benchmarks.policies import DOCUMENTS
-from retention_assets.frames.log import Log
-from retention_assets.policy.durations import text_of
+from retention_assets.frames import Log
+from retention_assets.policy import text_of
 
 # The command notes its own peak when it ends: asked from outside, the system would answer with that of this Python, if higher.
 _MAIN = """

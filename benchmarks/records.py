@@ -23,8 +23,8 @@ from benchmarks.measures import Contender
 from benchmarks.others import do, tell_waits
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Target
+from retention_assets.stores.records import RecordsSettings
 from retention_assets.stores.records.log import lines_of, tokens_of
-from retention_assets.stores.records.settings import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.stores.records.cycle import Cycle
 

@@ -35,8 +35,8 @@ from benchmarks.floor import Floor
 from benchmarks.measures import Contender, Peaks, forget_peaks, in_turns, peaks, timed
 from benchmarks.preview import preview, write_lines, write_policies
 from benchmarks.report import Report
-from retention_assets.frames.log import Log
-from retention_assets.policy.model import Policy
+from retention_assets.frames import Log
+from retention_assets.policy import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from benchmarks.measures import Peaks, Times, forget_peaks, peak, timed, worked
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.log import LINES
+from retention_assets.frames import LINES
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, SweptTarget, Target, always
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.datasets import evaluate
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake

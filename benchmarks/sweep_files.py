@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from benchmarks.measures import timed
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import text_of
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.policy import text_of
+from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
 from retention_assets_tests.histories import AS_OF

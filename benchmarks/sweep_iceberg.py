@@ -29,7 +29,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from benchmarks.environments import AS_OF
 from benchmarks.measures import timed
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import micros
+from retention_assets.policy import micros
 from retention_assets.stores.iceberg.commit import remove_snapshots
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target

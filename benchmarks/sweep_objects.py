@@ -29,12 +29,12 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.model import load_settings
-from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.settings import load_settings
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places import file_systems
 from retention_assets.stores.protocol import Target
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.datasets import evaluate

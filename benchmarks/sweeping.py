@@ -18,7 +18,7 @@ from benchmarks import iceberg
 from benchmarks.measures import Contender
 from benchmarks.sweep_files import Tree, Whole, by_loop, by_store, lake
 from benchmarks.sweep_iceberg import BATCH, Expiry, Long, Many
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.stage import read_output
 from retention_assets.stores.logs import ChosenDatasets

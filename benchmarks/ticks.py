@@ -17,9 +17,9 @@ from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
 from retention_assets.frames.verdicts.selectors import NEXT_LOOKS
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.ledger import CANDIDATES
 from retention_assets.pipeline.read_tokens import evaluations_of
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from benchmarks.sections import Bench

@@ -34,12 +34,11 @@ from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
-from retention_assets.policy.model import Sweep
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.policy import Sweep
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.logs import choose_datasets
 from retention_assets.stores.protocol import Target
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF as LAKE_DAY
 from retention_assets_tests.sweep.datasets import evaluate

@@ -177,10 +177,10 @@ BUDGETS: Mapping[str, int] = {
     "render": 2_250,
     "dagster": 3_300,
     "demo": 740,
-    "retention_assets_tests": 60_190,
+    "retention_assets_tests": 60_080,
 }
 # Docstrings that begin with a word by which no sentence says what a thing is; and imports by tests of a module inside a folder.
-OPENINGS, ARROWS = 4, 958
+OPENINGS, ARROWS = 4, 552
 _OPENING = re.compile(r"(What|Which|Whether|Of|Those|As|So many|The same)\b")
 _FACES = re.compile(rf"{PACKAGE}(\.stores)?(\.\w+)?")
 

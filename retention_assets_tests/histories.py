@@ -32,8 +32,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from retention_assets.exchange import read_log
-from retention_assets.frames.log import Log
-from retention_assets.policy.durations import parse_duration, parse_instant, text_of
+from retention_assets.frames import Log
+from retention_assets.policy import parse_duration, parse_instant, text_of
 
 Row = dict[str, Any]
 

@@ -16,9 +16,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from retention_assets.policy.durations import Duration, text_of
-from retention_assets.policy.model import Policy
-from retention_assets.policy.realms import purge_of
+from retention_assets.policy import Duration, Policy, purge_of, text_of
 from retention_assets_tests.histories import AS_OF, BRANCH_NAMES, History
 
 Mapping = dict[str, Any]

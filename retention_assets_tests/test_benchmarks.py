@@ -14,7 +14,7 @@ from benchmarks import environments
 from benchmarks.__main__ import main
 from benchmarks.environments import SHAPES, Environment
 from benchmarks.sections import SECTIONS
-from retention_assets.frames.log import Log
+from retention_assets.frames import Log
 
 ROWS, DATASETS = 4_000, 40
 # Whole runs of Dagster and databases of their own take minutes at any size: these are for `make bench` alone.

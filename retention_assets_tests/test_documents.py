@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

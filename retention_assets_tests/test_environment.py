@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets import environment
 from retention_assets.environment import Environment
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 
-from retention_assets.policy.durations import parse_instant
+from retention_assets.policy import parse_instant
 from retention_assets_tests.histories import AS_OF, History, draw, from_lines, histories, history, random_histories, to_lines
 from retention_assets_tests.oracle.views import branch_views
 

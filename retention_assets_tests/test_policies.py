@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy import Hold, Policy
 from retention_assets_tests import policies as material
 
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.batches import Settlement
-from retention_assets.ledger.reports import COUNTERS, OpenedReport
+from retention_assets.ledger import Ledger, OpenedReport, Settlement, open_ledger
+from retention_assets.ledger.reports import COUNTERS
 from retention_assets.ledger.schema import REPORTS
 from retention_assets.outcomes import Outcome
 from retention_assets.render.html import page_of

@@ -13,7 +13,7 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 
 from retention_assets.dagster import build
 from retention_assets.definitions import build_defs
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 
 # The definitions that were made last, and of what: a test asks for the same ones at each tick and run.
 _made: list[tuple[Settings, Callable[..., object], dg.Definitions]] = []

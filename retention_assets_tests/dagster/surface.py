@@ -12,8 +12,8 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.definitions import build_defs
-from retention_assets.policy.durations import parse_duration
-from retention_assets.settings.model import Settings
+from retention_assets.policy import parse_duration
+from retention_assets.settings import Settings
 from retention_assets.settings.sections import AutomationSettings
 
 

@@ -21,7 +21,7 @@ from dagster._daemon.backfill import execute_backfill_iteration
 
 from retention_assets.dagster.check_queries import CHECKS
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger import Violation
 from retention_assets_tests.dagster.launch import evaluations, failure, step_config
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import write_past_ledger

@@ -23,7 +23,7 @@ from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.pipeline.part_frames import Verdicts
 from retention_assets.pipeline.stage import run_stage
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.dagster.launch import evaluations
 from retention_assets_tests.dagster.launch import run as launch
 from retention_assets_tests.ledger.states import write_past_ledger

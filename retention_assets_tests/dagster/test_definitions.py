@@ -16,8 +16,8 @@ from retention_assets.definitions import build_defs
 from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.durations import text_of
-from retention_assets.settings.model import Settings, load_settings, settings_of
+from retention_assets.policy import text_of
+from retention_assets.settings import Settings, load_settings, settings_of
 from retention_assets.settings.sections import DagsterSettings, SparkSettings
 from retention_assets.settings.yaml import Document
 from retention_assets_tests.dagster.launch import failure, materialize, resource

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from retention_assets.cli import retention
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.dagster.launch import evaluations, run
 from retention_assets_tests.histories import AS_OF, history, to_lines

@@ -19,9 +19,8 @@ from retention_assets.dagster.step import AsOfConfig, actor_of
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput
 from retention_assets.people.operation import KIND_TAG
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Datasets, Hold
-from retention_assets.settings.model import Settings
+from retention_assets.policy import Datasets, Hold, text_of
+from retention_assets.settings import Settings
 from retention_assets_tests.dagster.launch import failure, run, shown
 from retention_assets_tests.sweep.lakes import DUE, MARKED, OLD, Lake
 

@@ -20,13 +20,12 @@ from retention_assets.definitions import build_defs
 from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger.evaluations import Publication
+from retention_assets.ledger import Publication
 from retention_assets.people.realms import realm_states
 from retention_assets.pipeline.part_frames import REALMS, VERDICTS, Verdicts, add_up, published_counts, write_already_marked
 from retention_assets.pipeline.read_tokens import read_begun, write_begun
 from retention_assets.pipeline.stage import Source, write_part
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold, text_of
 from retention_assets.stores.logs import choose_datasets, read_share
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 

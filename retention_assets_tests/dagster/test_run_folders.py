@@ -21,11 +21,8 @@ from retention_assets.dagster.step import Step
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import Publication
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.frames import candidate_marks, sound_log
+from retention_assets.ledger import CANDIDATES, Ledger, Publication
 from retention_assets.pipeline.part_frames import NeededMarks, write_already_marked
 from retention_assets.pipeline.stage import Source, write_log
 from retention_assets.pipeline.warehouse import Warehouse

@@ -23,7 +23,7 @@ from retention_assets.ledger.evaluations import Publications
 from retention_assets.ledger.marking import Marks
 from retention_assets.pipeline.part_frames import VERDICTS
 from retention_assets.pipeline.stage import read_output
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.dagster.launch import materialize
 from retention_assets_tests.forked import forking
 from retention_assets_tests.local_spark import LocalSpark

@@ -15,12 +15,12 @@ from moto.s3.models import s3_backends
 
 from retention_assets.clock import now
 from retention_assets.environment import Environment
-from retention_assets.ledger.evaluations import Publication
+from retention_assets.ledger import Publication
 from retention_assets.pipeline.file_systems import inside, place_of
 from retention_assets.pipeline.stage import read_output
 from retention_assets.pipeline.sweep_stage import share_confirmed
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.sweep.lakes import MARKED, Lake

@@ -22,14 +22,12 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.days import Forecast
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.exchange import ADDED
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.decisions import new_marks
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.frames import candidate_marks, new_marks, sound_log
+from retention_assets.ledger import CANDIDATES
 from retention_assets.outcomes import Outcome
 from retention_assets.people.forecast import ForecastRequest, forecast_environment
-from retention_assets.settings.model import load_settings
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.settings import load_settings
+from retention_assets.sweep import Sweeper
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, random_history, to_lines
 from retention_assets_tests.policies import random_holds, random_limits, random_policies

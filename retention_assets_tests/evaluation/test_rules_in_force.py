@@ -15,12 +15,8 @@ import pytest
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import Rulebook, foreseen_rulebook, load_rulebook, rules_for
 from retention_assets.ledger import Ledger
-from retention_assets.policy.datahub import AspectEntry
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.language import Policies
-from retention_assets.policy.model import Policy
-from retention_assets.policy.realms import purge_named
-from retention_assets.settings.model import Settings
+from retention_assets.policy import AspectEntry, Duration, Policies, Policy, purge_named
+from retention_assets.settings import Settings
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import OLD, Lake
 

@@ -16,11 +16,9 @@ from retention_assets.evaluation.changes import (
     datasets_to_evaluate,
     list_datasets,
 )
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import EVALUATION_ROWS
+from retention_assets.ledger import EVALUATION_ROWS, Ledger, ScanClosing, ScanEnd, ScanStatus, scan_lease
 from retention_assets.ledger.schema import SCANS
-from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanStatus, scan_lease
-from retention_assets.settings.model import load_settings
+from retention_assets.settings import load_settings
 from retention_assets.settings.sections import AutomationSettings
 from retention_assets.stores.objects.scan_result import ObjectClass
 from retention_assets.stores.objects.store import ObjectsStore

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from retention_assets.evaluation.readable import RuleInTime, VisibilityRules, raise_visibility
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
-from retention_assets.frames.log import Log
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import Log, sound_log
 from retention_assets.frames.statistics import newest_closes
 from retention_assets.ledger import Ledger
-from retention_assets.policy.durations import parse_duration
-from retention_assets.policy.model import VisibilityRule
+from retention_assets.policy import VisibilityRule, parse_duration
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.sweep.lakes import Lake

@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.errors import BadInput, Problem
 from retention_assets.exchange import read_log
-from retention_assets.frames.log import Log
+from retention_assets.frames import Log
 
 SOUND: dict[str, Any] = {
     "dataset": "lake/d", "transaction": "T1", "type": "APPEND", "status": "COMMITTED",

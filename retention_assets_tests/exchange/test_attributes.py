@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.exchange import read_log
-from retention_assets.frames.log import Log
+from retention_assets.frames import Log
 from retention_assets_tests.exchange.lines import SOUND, read
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")

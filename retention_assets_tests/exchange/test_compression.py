@@ -15,7 +15,7 @@ import zstandard
 from retention_assets.errors import BadInput
 from retention_assets.exchange import datasets_in, read_lines
 from retention_assets.exchange.compression import unpacked
-from retention_assets.policy.durations import parse_instant
+from retention_assets.policy import parse_instant
 from retention_assets_tests.exchange.lines import LINE, SOUND, line, refusal
 
 Pack = Callable[[bytes], bytes]

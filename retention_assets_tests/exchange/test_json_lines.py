@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from retention_assets.cli import main
 from retention_assets.errors import BadInput
 from retention_assets.exchange import ids_in, read_file
-from retention_assets.frames.log import LOG
-from retention_assets.policy.durations import parse_instant
+from retention_assets.frames import LOG
+from retention_assets.policy import parse_instant
 from retention_assets_tests.exchange.lines import LINE, SOUND, line, read, refusal, row
 
 

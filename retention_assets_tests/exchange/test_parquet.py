@@ -10,8 +10,8 @@ import pytest
 
 from retention_assets.errors import BadInput
 from retention_assets.exchange import read_log
-from retention_assets.frames.log import INSTANT, LOG, Log
-from retention_assets.policy.durations import parse_instant
+from retention_assets.frames import INSTANT, LOG, Log
+from retention_assets.policy import parse_instant
 from retention_assets_tests.exchange.lines import line
 from retention_assets_tests.histories import history, random_histories, to_lines
 

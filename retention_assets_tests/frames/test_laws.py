@@ -14,12 +14,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames import Log, branch_views, candidate_marks, view_ends
 from retention_assets.frames.verdicts.reasons import SPARING
-from retention_assets.frames.views.branch_views import branch_views, view_ends
-from retention_assets.policy.globs import matches
-from retention_assets.policy.model import BRANCHED, Hold, Policy
+from retention_assets.policy import BRANCHED, Hold, Policy, matches
 from retention_assets_tests.histories import AS_OF, History, histories, history, log_of, random_histories
 from retention_assets_tests.oracle.agreement import Rows, disagreement, judged
 from retention_assets_tests.oracle.views import branch_views as oracle_views

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_assets.exchange import read_log
-from retention_assets.frames.log import DATASETS, LOG, Log
+from retention_assets.frames import DATASETS, LOG, Log
 from retention_assets_tests.histories import History, history, random_histories, to_lines
 
 AT = "2026-01-01T00:00:00Z"

@@ -10,24 +10,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames.log import LOG, Log
+from retention_assets.frames import (
+    CANDIDATE_MARKS,
+    LARGEST,
+    LOG,
+    History,
+    Log,
+    branch_views,
+    branch_views_and_ends,
+    candidate_marks,
+    column_statistics,
+)
 from retention_assets.frames.statistics import (
     DATASET_COUNTS,
     EXAMPLES,
-    LARGEST,
-    column_statistics,
     count_by_dataset,
     count_reasons,
     largest_datasets,
     merge_reason_counts,
     merge_statistics,
 )
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
-from retention_assets.frames.views.branch_views import branch_ends, branch_views, branch_views_and_ends
-from retention_assets.frames.views.history import History
-from retention_assets.policy.durations import from_micros, micros
-from retention_assets.policy.model import Policy
+from retention_assets.frames.views.branch_views import branch_ends
+from retention_assets.policy import Policy, from_micros, micros
 from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.policies import random_policies
 

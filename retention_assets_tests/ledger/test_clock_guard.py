@@ -12,7 +12,7 @@ from retention_assets.ledger import Ledger, LedgerTimes, Settlement, ledger_time
 from retention_assets.ledger.clock_guard import SYSTEM
 from retention_assets.ledger.invariants import mark_times
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
+from retention_assets.policy import Duration
 from retention_assets_tests.clocks import open_simulated, set_clock
 from retention_assets_tests.ledger.states import (
     LATER,

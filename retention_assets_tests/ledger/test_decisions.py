@@ -11,9 +11,7 @@ from retention_assets.errors import BadInput, Refused
 from retention_assets.ledger import Ledger, Raise, Realm, raise_by, rule_faults
 from retention_assets.ledger.invariants import visibility_rises
 from retention_assets.ledger.schema import HOLDS
-from retention_assets.policy.book import LoadOutcome, as_loaded
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy import Duration, Hold, LoadOutcome, Policy, as_loaded
 from retention_assets_tests.ledger.states import LATER, T0, candidates
 
 DAY = timedelta(days=1)

@@ -34,8 +34,7 @@ from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.ledger.audit.rows import SEALED
 from retention_assets.ledger.schema import METADATA
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy import Duration, Hold, Policy
 from retention_assets.sql.columns import InstantColumn
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (

@@ -7,13 +7,13 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames import Reason
 from retention_assets.ledger import Invariant, Ledger, OpenedReport, Violation
 from retention_assets.ledger import invariants as hold
 from retention_assets.ledger.audit import verify
 from retention_assets.ledger.audit.verify import last_verified
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Policy
+from retention_assets.policy import Policy
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import (
     LATER,

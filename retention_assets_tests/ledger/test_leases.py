@@ -26,7 +26,7 @@ from retention_assets.ledger import (
 from retention_assets.ledger.database import WriteTransaction
 from retention_assets.ledger.leases import fence
 from retention_assets.ledger.schema import LEASE_PARTS, LEASES, TASK_PROGRESS
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (
     EXPIRED,

@@ -16,7 +16,7 @@ from retention_assets.ledger import KeptMarks, Ledger, Publication, Settlement, 
 from retention_assets.ledger.audit.chain import mark_seals
 from retention_assets.ledger.marking import STAGED_ROWS, CandidateTable, MarkGroup, merge_groups
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Datasets, Hold
+from retention_assets.policy import Datasets, Hold
 from retention_assets.sql.staging import shared_table
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (

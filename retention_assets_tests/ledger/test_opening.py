@@ -19,7 +19,7 @@ from retention_assets.ledger import Ledger, ledger_is_there, open_ledger
 from retention_assets.ledger import ledger as opening
 from retention_assets.ledger.ledger import create_tables
 from retention_assets.ledger.schema import METADATA, REVISION
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.settings.places import Url
 from retention_assets.sql.engines import CACHE, ledger_engine
 from retention_assets.sql.transactions import reading

@@ -3,9 +3,8 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.frames import Log, candidate_marks, columns_for
+from retention_assets.policy import Hold, Policy
 from retention_assets_tests.histories import AS_OF, History, log_of
 from retention_assets_tests.oracle.verdicts import Verdict, verdicts
 from retention_assets_tests.policies import Known, known_table

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy import Hold, Policy
 
 
 def policy(select: Any = "all", name: str = "p", **keys: Any) -> Policy:

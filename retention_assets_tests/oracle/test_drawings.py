@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from retention_assets.policy.durations import parse_instant
-from retention_assets.policy.model import Policy
+from retention_assets.policy import Policy, parse_instant
 from retention_assets_tests.histories import History, from_lines, history
 from retention_assets_tests.oracle.agreement import agreed
 from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, FILES, FIVE, FORK, RECORDS, answer_of, policy

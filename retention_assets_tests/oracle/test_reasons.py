@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets_tests.histories import AS_OF, history
 from retention_assets_tests.oracle.agreement import agreed
 from retention_assets_tests.oracle.drawings import DELETED, DEMONSTRATION, THREE, answer_of, hold, policy

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from retention_assets.policy.globs import matches
-from retention_assets.policy.model import Datasets, Hold, OlderThan, Policy, Selection, Window
+from retention_assets.policy import Datasets, Hold, OlderThan, Policy, Selection, Window, matches
 from retention_assets_tests.histories import History
 from retention_assets_tests.oracle.views import Facts, Transaction, view_closed_at
 

@@ -6,8 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from retention_assets.policy.durations import parse_instant
-from retention_assets.policy.model import BRANCHED
+from retention_assets.policy import BRANCHED, parse_instant
 from retention_assets_tests.histories import History
 
 

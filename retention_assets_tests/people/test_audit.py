@@ -8,7 +8,7 @@ import pytest
 
 from retention_assets.errors import Refused
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import LATER, T0, candidates, statuses, write_past_ledger

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from retention_assets.ledger.states import Waiting
+from retention_assets.ledger import Waiting
 from retention_assets.people.history import explain_dataset, fates_of
 from retention_assets_tests.ledger.states import plan_of, take_lease
 from retention_assets_tests.people.conftest import Run

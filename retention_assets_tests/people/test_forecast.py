@@ -23,7 +23,7 @@ from retention_assets.people.forecast import (
     forecast_environment,
     show_simulation,
 )
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.stores.files.store import FilesStore
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, Json, Run

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.batches import Settlement
+from retention_assets.ledger import Ledger, Settlement, open_ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Datasets, Hold
+from retention_assets.policy import Datasets, Hold, text_of
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.ledger.states import LATER, T0, Times, candidates, ids, planned, swept, take_lease
 from retention_assets_tests.people.conftest import Json, Run, error_of

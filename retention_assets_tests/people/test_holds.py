@@ -9,12 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.clock import now
-from retention_assets.frames.log import selects_dataset
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import Publication
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.globs import matches
-from retention_assets.policy.model import Datasets, Hold
+from retention_assets.frames import selects_dataset
+from retention_assets.ledger import Ledger, Publication
+from retention_assets.policy import Datasets, Hold, matches, text_of
 from retention_assets_tests.ledger.states import LATER, T0, candidates, take_lease
 from retention_assets_tests.people.conftest import Json, Run, error_of
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from retention_assets.people.init import POLICIES, SETTINGS, write_folder
-from retention_assets.policy.language import policy_schema
-from retention_assets.settings.model import load_settings
+from retention_assets.policy import policy_schema
+from retention_assets.settings import load_settings
 from retention_assets_tests.people.conftest import Json, Run
 
 FILES = {"retention.yaml", "policies/retention.yaml", "policies/schema.json", ".gitignore"}

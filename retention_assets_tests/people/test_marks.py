@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.batches import Settlement
+from retention_assets.ledger import Ledger, Settlement
 from retention_assets.ledger.schema import MARKS
 from retention_assets.ledger.unmarking import AGAIN
 from retention_assets.outcomes import Outcome

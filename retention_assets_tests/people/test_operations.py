@@ -20,10 +20,9 @@ from retention_assets.cli import retention
 from retention_assets.dagster import jobs
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput, Refused
-from retention_assets.ledger.stores import ScanEnd, ScanStatus, scan_lease
+from retention_assets.ledger import ScanEnd, ScanStatus, scan_lease
 from retention_assets.people.operation import Kind, RecordedRequest, fields_of
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold, text_of
 from retention_assets_tests.dagster.launch import failure, shown, without_run
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import take_lease, write_past_ledger

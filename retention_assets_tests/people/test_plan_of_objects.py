@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.realms import purge_named
+from retention_assets.policy import purge_named, text_of
 from retention_assets.stores.objects.scan import scan_in
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, TO_DO, Run
 from retention_assets_tests.stores.objects.environments import write_lines

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.ledger import Ledger
-from retention_assets.policy.language import policy_schema
+from retention_assets.policy import policy_schema
 from retention_assets_tests.ledger.states import T0, candidates
 from retention_assets_tests.people.conftest import ROOT, Json, Run, error_of
 from retention_assets_tests.people.logs import OLD

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.frames.verdicts.reasons import Reason
+from retention_assets.frames import Reason
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.people.conftest import Run, error_of
 from retention_assets_tests.people.logs import CYCLE, DEMONSTRATION, NOW, OLD, SOUND, write

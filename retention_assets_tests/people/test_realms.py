@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.evaluations import Publication
+from retention_assets.ledger import Ledger, Publication
 from retention_assets.pipeline.stage import write_log
 from retention_assets.stores.logs import choose_datasets, read_share
 from retention_assets_tests.people.conftest import LEDGER, Json, Run

@@ -14,12 +14,12 @@ import pytest
 from retention_assets.dagster import headless
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.environment import Environment
-from retention_assets.frames.log import TIMES
+from retention_assets.frames import TIMES
 from retention_assets.outcomes import Outcome
 from retention_assets.people.output import echo
 from retention_assets.people.plan import PlanRequest, make_plan
-from retention_assets.settings.model import Settings
-from retention_assets.sweep.preconditions import write_confirmed
+from retention_assets.settings import Settings
+from retention_assets.sweep import write_confirmed
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.people.conftest import DONE, FAILED, REFUSED, Run

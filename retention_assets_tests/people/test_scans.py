@@ -15,20 +15,19 @@ import pytest
 from retention_assets.clock import now
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanRecord, ScanStatus, scan_lease
+from retention_assets.ledger import Ledger, ScanClosing, ScanEnd, ScanRecord, ScanStatus, open_ledger, scan_lease
 from retention_assets.people import scans as operation
 from retention_assets.people.scans import ExportRequest, export_scan
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import scan_totals
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.policy import Datasets, Hold
-from retention_assets.settings.model import load_settings
+from retention_assets.settings import load_settings
 from retention_assets.stores.concurrency import TasksHere
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.folder import ScanFolder
 from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass
-from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.people.conftest import Json, Run, error_of
 from retention_assets_tests.stores.objects.environments import write_lines

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.people.conftest import Run
 from retention_assets_tests.sweep.lakes import MARKED, Lake
 

@@ -21,7 +21,7 @@ from retention_assets.definitions import build_defs
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.people.plan import PlanRequest, make_plan
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.dagster.launch import failure, materialize, run
 from retention_assets_tests.databases import new_schema

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from retention_assets.ledger import Ledger
-from retention_assets.policy.durations import parse_duration, parse_instant, text_of
+from retention_assets.policy import parse_duration, parse_instant, text_of
 from retention_assets_tests.histories import AS_OF, history, to_lines
 from retention_assets_tests.ledger.states import T0, candidates, planned, raise_visibility, swept
 from retention_assets_tests.people.conftest import Json, Run, error_of

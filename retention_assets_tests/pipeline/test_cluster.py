@@ -25,8 +25,8 @@ from sqlalchemy import func, select
 
 from retention_assets.ledger import Ledger, open_ledger
 from retention_assets.ledger.schema import LEASES, MARKS, REPORTS
-from retention_assets.policy.durations import parse_instant
-from retention_assets.settings.model import load_settings
+from retention_assets.policy import parse_instant
+from retention_assets.settings import load_settings
 from retention_assets_tests.cluster import ON_EXECUTORS, Cluster, cluster, connect_server
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import change_leases

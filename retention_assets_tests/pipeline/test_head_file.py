@@ -17,7 +17,7 @@ import pytest
 
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.ledger.evaluations import Publication
+from retention_assets.ledger import Publication
 from retention_assets.ledger.ledger import LedgerHead, head_of
 from retention_assets.people.audit import AcceptRequest, VerifyRequest, audit_accept, audit_verify
 from retention_assets.people.holds import HoldRequest, ReleaseRequest, release

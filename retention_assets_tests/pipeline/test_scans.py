@@ -13,20 +13,20 @@ import pytest
 
 from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
-from retention_assets.frames.log import DATASETS, LOG, faults_of
-from retention_assets.ledger import Ledger, open_ledger
+from retention_assets.frames import DATASETS, LOG
+from retention_assets.frames.log import faults_of
+from retention_assets.ledger import Ledger, ScanRecord, open_ledger, scan_lease
 from retention_assets.ledger.schema import LEASES
-from retention_assets.ledger.stores import ScanRecord, scan_lease
 from retention_assets.pipeline import scans
 from retention_assets.pipeline.file_systems import place_of
 from retention_assets.pipeline.scans import RunScans, SparkScanner
 from retention_assets.pipeline.stage import Source, SparkTasks, read_datasets, read_output, read_transactions
 from retention_assets.pipeline.stage import Source as LogSource
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.folder import ScanFolder, read_classes
 from retention_assets.stores.objects.scan import Scan, scan_in
 from retention_assets.stores.objects.scan_result import ObjectClass, ScanFailed, ScanResult
-from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets_tests.ledger.states import T0, change_leases
 from retention_assets_tests.local_spark import Session
 from retention_assets_tests.stores.objects.scan.environments import (

@@ -16,16 +16,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.datasets import DatasetFilter
-from retention_assets.frames.log import DATASETS, LINES, LOG, Log
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
-from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
-from retention_assets.frames.views.branch_views import branch_views
+from retention_assets.frames import (
+    CANDIDATE_MARKS,
+    DATASETS,
+    LINES,
+    LOG,
+    Log,
+    branch_views,
+    candidate_marks,
+    columns_for,
+    sound_log,
+)
 from retention_assets.pipeline.read_logs import read_stores
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source, read_datasets, read_output, run_stage, write_log
-from retention_assets.policy.model import Hold, Policy
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.policy import Hold, Policy
+from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.logs import _logs, choose_datasets
 from retention_assets.stores.protocol import Only

@@ -21,10 +21,9 @@ import pytest
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.log import TIMES
-from retention_assets.ledger import Ledger
+from retention_assets.frames import TIMES
+from retention_assets.ledger import DatasetPart, Lease, Ledger, NameRange
 from retention_assets.ledger.batches import Sweeps
-from retention_assets.ledger.leases import DatasetPart, Lease, NameRange
 from retention_assets.ledger.schema import LEASES
 from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
@@ -43,16 +42,13 @@ from retention_assets.pipeline.sweep_stage import (
 )
 from retention_assets.pipeline.warehouse import Warehouse
 from retention_assets.stores.files.store import FilesStore
-from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import ShareEnd, open_references
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
+from retention_assets.sweep import PartBegunAnew, SweepResult, cut_datasets, permit
 from retention_assets.sweep import engine as cutting
-from retention_assets.sweep import permit
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import cut_datasets
-from retention_assets.sweep.permit import PartBegunAnew
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.histories import AS_OF

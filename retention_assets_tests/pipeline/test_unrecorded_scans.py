@@ -15,9 +15,8 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.frames.soundness import sound_log
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.stores import ScanClosing, ScanEnd, ScanStatus, scan_lease
+from retention_assets.frames import sound_log
+from retention_assets.ledger import Ledger, ScanClosing, ScanEnd, ScanStatus, open_ledger, scan_lease
 from retention_assets.pipeline import unrecorded_scans
 from retention_assets.pipeline.unrecorded_scans import ScannedObjects, UnrecordedScans
 from retention_assets.pipeline.warehouse import Warehouse

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.policy.language import load_policies
+from retention_assets.policy import load_policies
 
 HEAD = "policies:\n  - name: p\n    datasets: {include: [lake/d]}\n"
 

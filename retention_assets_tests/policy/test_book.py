@@ -10,21 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import BadInput
-from retention_assets.policy.book import (
+from retention_assets.policy import (
+    AspectEntry,
     BookDecision,
+    Datasets,
     Loaded,
     LoadOutcome,
+    Policy,
     Stored,
     as_loaded,
-    canonical,
     compare,
     datasets_touched,
-    digest_of,
-    item_of,
     scope_of,
 )
-from retention_assets.policy.datahub import AspectEntry
-from retention_assets.policy.model import Datasets, Policy
+from retention_assets.policy.book import canonical, digest_of, item_of
 
 Item = Policy | AspectEntry
 

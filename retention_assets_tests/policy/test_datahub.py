@@ -8,19 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.policy.datahub import (
-    AspectEntry,
-    escape_glob,
-    looks_like_datahub,
-    overlay,
-    policies_for,
-    read_entries,
-    sentence,
-)
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.globs import matches
-from retention_assets.policy.model import KeepAll, Policy
-from retention_assets.policy.sentences import sentence as sentence_of_policy
+from retention_assets.policy import AspectEntry, Duration, KeepAll, Policy, matches, policies_for
+from retention_assets.policy import sentence as sentence_of_policy
+from retention_assets.policy.datahub import escape_glob, looks_like_datahub, overlay, read_entries, sentence
 from retention_assets.settings.yaml import parse_document
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)

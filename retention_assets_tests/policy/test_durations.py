@@ -6,17 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.policy.durations import (
-    EPOCH,
-    LONGEST_YEARS,
-    Duration,
-    from_micros,
-    micros,
-    parse_duration,
-    parse_instant,
-    parse_moment,
-    text_of,
-)
+from retention_assets.policy import Duration, from_micros, micros, parse_duration, parse_instant, text_of
+from retention_assets.policy.durations import EPOCH, LONGEST_YEARS, parse_moment
 
 
 def at(text: str) -> datetime:

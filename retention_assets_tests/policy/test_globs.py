@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_assets.frames.log import DATASETS, bounds_of, selects_dataset
+from retention_assets.frames import DATASETS, selects_dataset
+from retention_assets.frames.log import bounds_of
 from retention_assets.frames.verdicts.candidate_marks import datasets_chosen_by
-from retention_assets.policy.globs import is_literal, matches, matching
+from retention_assets.policy import Datasets, matches
+from retention_assets.policy.globs import is_literal, matching
 from retention_assets.policy.language import rules_reaching
-from retention_assets.policy.model import Datasets
 
 CASES = [
     ("lake/raw.orders", "lake/raw.order", False),

@@ -6,10 +6,18 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import BadInput
-from retention_assets.policy.book import as_loaded, item_of, scope_of, sentence_of
-from retention_assets.policy.durations import Duration, parse_instant
-from retention_assets.policy.language import Policies, load_policies
-from retention_assets.policy.model import OlderThan, Policy, Selection
+from retention_assets.policy import (
+    Duration,
+    OlderThan,
+    Policies,
+    Policy,
+    Selection,
+    as_loaded,
+    load_policies,
+    parse_instant,
+    scope_of,
+)
+from retention_assets.policy.book import item_of, sentence_of
 from retention_assets_tests.policy.broken_files import WIDE, datasets, hold, policy, select
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from retention_assets.cli import main
 from retention_assets.errors import BadInput
-from retention_assets.policy.language import load_policies
+from retention_assets.policy import load_policies
 from retention_assets_tests.policy.broken_files import BROKEN, WIDE, datahub, datasets, hold, problems_of, select
 
 

@@ -12,9 +12,8 @@ import pytest
 import retention_assets
 from retention_assets.evaluation.preview import preview
 from retention_assets.evaluation.rules_in_force import rules_for
-from retention_assets.policy import datahub
-from retention_assets.policy.language import load_policies, policy_schema
-from retention_assets.settings.model import Settings
+from retention_assets.policy import datahub, load_policies, policy_schema
+from retention_assets.settings import Settings
 from retention_assets.settings.yaml import read_document
 from retention_assets_tests.histories import AS_OF, History, history, log_of
 

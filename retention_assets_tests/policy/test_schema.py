@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_assets.errors import BadInput
-from retention_assets.policy.durations import parse_duration
-from retention_assets.policy.language import load_policies, policy_schema
+from retention_assets.policy import load_policies, parse_duration, policy_schema
 from retention_assets.settings.yaml import parse_document
 from retention_assets_tests.policies import holds, policies
 from retention_assets_tests.policy.broken_files import BROKEN

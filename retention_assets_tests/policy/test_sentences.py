@@ -11,9 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import retention_assets
-from retention_assets.policy import datahub
-from retention_assets.policy.language import load_policies
-from retention_assets.policy.model import (
+from retention_assets.policy import (
     Beyond,
     Branches,
     Datasets,
@@ -24,8 +22,12 @@ from retention_assets.policy.model import (
     Selection,
     Sweep,
     Window,
+    datahub,
+    deletion_message,
+    hold_sentence,
+    load_policies,
+    sentence,
 )
-from retention_assets.policy.sentences import deletion_message, hold_sentence, sentence
 
 EXAMPLES = sorted((Path(retention_assets.__file__).parents[1] / "policies" / "examples").glob("*.yaml"))
 

@@ -10,14 +10,11 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames.log import LOG
-from retention_assets.frames.statistics import LARGEST, WHY, column_statistics
-from retention_assets.frames.verdicts.decisions import CANDIDATE_MARKS
-from retention_assets.frames.verdicts.reasons import Reason
-from retention_assets.frames.views.branch_views import BRANCH_ENDS, BRANCH_VIEWS
-from retention_assets.ledger.states import PendingGroup, SparedGroup
-from retention_assets.policy.book import as_loaded, compare
-from retention_assets.policy.model import Policy
+from retention_assets.frames import BRANCH_VIEWS, CANDIDATE_MARKS, LARGEST, LOG, Reason, column_statistics
+from retention_assets.frames.statistics import WHY
+from retention_assets.frames.views.branch_views import BRANCH_ENDS
+from retention_assets.ledger import PendingGroup, SparedGroup
+from retention_assets.policy import Policy, as_loaded, compare
 from retention_assets.render.dagster import (
     LOG_COLUMNS,
     MOST_SHOWN,

@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, fromstring, tostring
 
 import pytest
 
-from retention_assets.ledger.states import FreedGroup, PendingGroup
+from retention_assets.ledger import FreedGroup, PendingGroup
 from retention_assets.render.dagster import plot_metadata, strip_metadata
 from retention_assets.render.html import page_of
 from retention_assets.render.svg import (

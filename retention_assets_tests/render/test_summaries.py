@@ -4,10 +4,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from retention_assets.ledger.evaluations import VerdictCount
+from retention_assets.ledger import PendingGroup, VerdictCount, Waiting
 from retention_assets.ledger.reports import DayLook
-from retention_assets.ledger.states import DatasetState, LastSweep, PendingGroup, Totals, Waiting
-from retention_assets.policy.sentences import SCHEDULED
+from retention_assets.ledger.states import DatasetState, LastSweep, Totals
+from retention_assets.policy import SCHEDULED
 from retention_assets.render.markdown import MOST_INLINE, readable
 from retention_assets.render.summaries import (
     day_of,

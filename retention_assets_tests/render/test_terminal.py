@@ -17,11 +17,11 @@ from retention_assets.evaluation.preview import Change, Preview, preview
 from retention_assets.evaluation.rules_in_force import rules_for
 from retention_assets.exchange import read_log
 from retention_assets.ledger.reports import COUNTERS
-from retention_assets.policy.language import load_policies
+from retention_assets.policy import load_policies
 from retention_assets.render.tables import compare_tables, explanation, hold_table, preview_tables, report_tables
 from retention_assets.render.terminal import ResultConsole, console, status_text, table
 from retention_assets.report import DayReport, ReportLine
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 from retention_assets_tests.histories import AS_OF, history, to_lines
 
 POLICIES = """policies:

@@ -21,7 +21,7 @@ from retention_assets.dagster.headless import run_job
 from retention_assets.demo.environment import build_environment
 from retention_assets.demo.lake import AS_OF
 from retention_assets.ledger import open_ledger
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 from retention_assets_tests.local_spark import place_here
 from retention_assets_tests.screens.browser import HEIGHT, WIDTH, Page, browser, chromium
 

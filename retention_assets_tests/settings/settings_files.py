@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 
 LAKE = 'stores: [{name: lake, kind: files, log: log, data: "data/{dataset}/{transaction}"}]'
 ROOTED = "root: {table: unit, key: id, opened_at: began, closed_at: ended}"

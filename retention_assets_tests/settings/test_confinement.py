@@ -7,9 +7,9 @@ import pytest
 from fsspec.config import conf  # type: ignore[import-untyped]
 
 from retention_assets.errors import BadInput
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 from retention_assets.settings.reach import is_confined
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files import FilesSettings
 from retention_assets_tests.settings.settings_files import read
 
 HERE, THERE = "http://127.0.0.1:9000", "https://minio.example.org"

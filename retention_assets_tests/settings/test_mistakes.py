@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from retention_assets.errors import BadInput
-from retention_assets.settings.model import Settings, load_settings
-from retention_assets.stores.aspects.settings import AspectsSettings
+from retention_assets.settings import Settings, load_settings
+from retention_assets.stores.aspects import AspectsSettings
 from retention_assets_tests.settings.settings_files import LAKE, ROOTED, problems, read
 
 FILE_STORE = "stores: [{name: lake, kind: files, log: log, data: '%s'}]"

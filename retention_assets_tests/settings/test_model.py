@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import retention_assets
-from retention_assets.policy.durations import Duration
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.policy import Duration
+from retention_assets.settings import Settings, load_settings
 from retention_assets.settings.sections import AutomationSettings
-from retention_assets.stores.aspects.settings import AspectsSettings
-from retention_assets.stores.files.settings import FilesSettings
-from retention_assets.stores.iceberg.settings import IcebergSettings
-from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.aspects import AspectsSettings
+from retention_assets.stores.files import FilesSettings
+from retention_assets.stores.iceberg import IcebergSettings
+from retention_assets.stores.records import RecordsSettings
 from retention_assets_tests.settings.settings_files import WHOLE, read
 
 ROOT = Path(retention_assets.__file__).parents[1]

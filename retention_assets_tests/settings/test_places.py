@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import Problem
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 from retention_assets.settings.places import identities_of, place_of
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files import FilesSettings
 from retention_assets_tests.settings.settings_files import problems, read
 
 SAME = [

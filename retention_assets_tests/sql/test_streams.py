@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import BigInteger, Connection, column, func, select, text
 
-from retention_assets.frames.log import INSTANT
+from retention_assets.frames import INSTANT
 from retention_assets.settings.places import Url
 from retention_assets.sql import streams
 from retention_assets.sql.engines import ledger_engine

@@ -22,8 +22,7 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Withheld
-from retention_assets.frames.log import LINES
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import LINES, sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (

@@ -13,18 +13,16 @@ from typing import Any
 
 import pytest
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames import Log, candidate_marks, sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Policy
+from retention_assets.policy import Policy
 from retention_assets.stores.aspects import store as aspects_store
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets.stores.protocol import Only, Store
 from retention_assets.stores.records import log as records_log
 from retention_assets.stores.records.store import RecordsStore
+from retention_assets.sweep import SweepResult
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.dataset_sweep import SweepResult
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.rounds import rounds

@@ -11,21 +11,20 @@ from retention_assets.datasets import DatasetFilter
 from retention_assets.errors import Refused
 from retention_assets.evaluation.changes import list_datasets
 from retention_assets.evaluation.dataset_log import read_from
-from retention_assets.frames.log import Log
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import Log, sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_tokens import read_tokens, write_tokens
 from retention_assets.pipeline.stage import Source
-from retention_assets.stores.aspects.settings import AspectsSettings
+from retention_assets.stores.aspects import AspectsSettings
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.stores.files.settings import FilesSettings
-from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.files import FilesSettings
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.logs import choose_datasets, read_lines, read_share, tokens_of
 from retention_assets.stores.protocol import Store, Target
-from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.records import RecordsSettings
 from retention_assets.stores.registry import StoreKind, open_store
 from retention_assets.stores.settings import StoreSettings
-from retention_assets.sweep.read import read_fresh
+from retention_assets.sweep import read_fresh
 from retention_assets_tests.stores.records.environments import Units
 from retention_assets_tests.stores.toy import ToySettings, ToyStore
 from retention_assets_tests.sweep.lakes import Lake

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import BadInput, Problem
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.registry import BUILT_IN, GROUP, kind_named, known_kinds
 
 # What a package outside would write: a place, a URL and a key of its own, with the base's strictness.

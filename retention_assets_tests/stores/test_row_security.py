@@ -13,11 +13,11 @@ from sqlalchemy import Engine, make_url, text
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.places import Url
-from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.objects.references import SourceNotWhole
 from retention_assets.stores.protocol import Store, Target
-from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.records import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.stores.aspects.environments import Table

@@ -22,10 +22,9 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.ledger.leases import Leases
-from retention_assets.policy.model import Hold
-from retention_assets.settings.model import Settings, load_settings
-from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.permit import SweepPermit
+from retention_assets.policy import Hold
+from retention_assets.settings import Settings, load_settings
+from retention_assets.sweep import Sweeper, SweepPermit
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from retention_assets.errors import BadInput
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets.stores.registry import open_store
 from retention_assets_tests.histories import history, to_lines

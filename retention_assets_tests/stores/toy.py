@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from retention_assets.errors import Withheld
 from retention_assets.exchange import datasets_in, read_file
-from retention_assets.frames.log import LINES
+from retention_assets.frames import LINES
 from retention_assets.outcomes import Outcome
 from retention_assets.settings.places import LocalPath
 from retention_assets.stores.protocol import Capabilities, Only, Permit, PreparedTarget, SweptTarget, Target, always

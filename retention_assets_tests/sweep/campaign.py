@@ -28,10 +28,10 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.pipeline.head_file import place_faults
-from retention_assets.policy.model import Hold
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.policy import Hold
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper
 from retention_assets_tests.sweep.datasets import DUE
 from retention_assets_tests.sweep.marked import BATCH, MarkedStore
 

@@ -8,13 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.decisions import new_marks
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.frames import candidate_marks, new_marks, sound_log
+from retention_assets.ledger import CANDIDATES, Ledger
 from retention_assets.pipeline.part_frames import write_already_marked
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
 from retention_assets_tests.histories import AS_OF
 

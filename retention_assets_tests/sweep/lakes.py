@@ -17,9 +17,8 @@ import pyarrow as pa
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Hold
-from retention_assets.settings.model import Settings
+from retention_assets.policy import Duration, Hold
+from retention_assets.settings import Settings
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
     Capabilities,
@@ -32,8 +31,7 @@ from retention_assets.stores.protocol import (
     Target,
     always,
 )
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, History, history, to_lines
 from retention_assets_tests.ledger.states import plan_of, take_lease

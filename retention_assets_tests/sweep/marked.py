@@ -15,13 +15,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.leases import DatasetPart, NameRange
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.ledger import DatasetPart, Ledger, NameRange
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.protocol import Store
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.permit import hold_leases
+from retention_assets.sweep import Sweeper, SweepResult, hold_leases
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.ledger.states import count_changes
 from retention_assets_tests.stores.contract import Environment

@@ -32,8 +32,8 @@ from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.pool import NullPool
 
 from retention_assets import clock
-from retention_assets.policy.model import Hold
-from retention_assets.settings.model import load_settings
+from retention_assets.policy import Hold
+from retention_assets.settings import load_settings
 from retention_assets.settings.sections import ClockSettings
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF

@@ -15,11 +15,10 @@ import pytest
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration, text_of
+from retention_assets.policy import Duration, text_of
 from retention_assets.stores.protocol import Store
+from retention_assets.sweep import Recheck, RecheckResult, SweepPermit
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.permit import SweepPermit
-from retention_assets.sweep.recheck import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, OLD, Lake, Told
 
 # Batches of two: S1 and S2 are gone when it happens.

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from retention_assets.ledger.leases import DatasetPart, JoinedPart, NameRange, Parts
+from retention_assets.ledger import DatasetPart, JoinedPart, NameRange
+from retention_assets.ledger.leases import Parts
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
-from retention_assets.sweep import permit
-from retention_assets.sweep.permit import PartBegunAnew
+from retention_assets.policy import Hold
+from retention_assets.sweep import PartBegunAnew, permit
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import change_leases, take_lease

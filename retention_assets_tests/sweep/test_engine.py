@@ -16,13 +16,12 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import open_ledger
 from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake

@@ -16,7 +16,7 @@ import pytest
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import (
     Capabilities,
@@ -30,7 +30,7 @@ from retention_assets.stores.protocol import (
 )
 from retention_assets.stores.records import store
 from retention_assets.stores.records.store import RecordsStore
-from retention_assets.sweep.postpone_expiry import PostponementResult, postpone_expiry, postpone_expiry_dry_run
+from retention_assets.sweep import PostponementResult, postpone_expiry, postpone_expiry_dry_run
 from retention_assets_tests.dagster.launch import run
 from retention_assets_tests.ledger.states import take_lease
 from retention_assets_tests.stores.records.cycle import Cycle

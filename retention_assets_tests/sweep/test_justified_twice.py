@@ -14,9 +14,9 @@ from retention_assets.errors import Refused
 from retention_assets.evaluation.rules_in_force import Rulebook
 from retention_assets.outcomes import Outcome
 from retention_assets.people.audit import AcceptRequest, audit_accept
-from retention_assets.policy.model import Policy
+from retention_assets.policy import Policy
 from retention_assets.stores.dry_run import RecordingStore
-from retention_assets.sweep.recheck import Recheck, RecheckResult
+from retention_assets.sweep import Recheck, RecheckResult
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_between_batches import revokes
 from retention_assets_tests.sweep.test_engine import Complete

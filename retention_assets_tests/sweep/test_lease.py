@@ -21,19 +21,18 @@ from sqlalchemy.exc import OperationalError
 from retention_assets.clock import Moment, moment, now
 from retention_assets.errors import Refused, Withheld
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger import Ledger, open_ledger
-from retention_assets.ledger.batches import Moved, Plan, Sweeps
-from retention_assets.ledger.leases import PERMITTED, SECONDS, Lease, Leases, TakenLeases
+from retention_assets.ledger import SECONDS, Lease, Ledger, Plan, open_ledger
+from retention_assets.ledger.batches import Moved, Sweeps
+from retention_assets.ledger.leases import PERMITTED, Leases, TakenLeases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.sql.foreign import IDLE_SECONDS, STATEMENT_SECONDS
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
+from retention_assets.sweep import Sweeper, SweepPermit, SweepResult
 from retention_assets.sweep import permit as module
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
 from retention_assets.sweep.execute import execute_deletion
-from retention_assets.sweep.permit import LedgerFailed, ProtectionsChanged, SweepPermit, hold_lease
+from retention_assets.sweep.permit import LedgerFailed, ProtectionsChanged, hold_lease
 from retention_assets_tests.ledger.states import change_leases, take_lease, write_past_ledger
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake
 

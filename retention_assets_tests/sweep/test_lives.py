@@ -13,11 +13,10 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import INSTANT
-from retention_assets.frames.verdicts.decisions import new_marks
+from retention_assets.frames import INSTANT, new_marks
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import parse_instant, text_of
+from retention_assets.policy import parse_instant, text_of
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
 from retention_assets_tests.sweep.test_between_batches import BEGUN, REPLACED
 

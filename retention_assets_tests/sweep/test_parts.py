@@ -15,18 +15,14 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.log import DATASETS, INSTANT, LOG, Log
+from retention_assets.frames import DATASETS, INSTANT, LOG, Log
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Policy, Sweep
+from retention_assets.policy import Duration, Policy, Sweep
 from retention_assets.stores import protocol
 from retention_assets.stores.dry_run import RecordedDeletion, RecordingStore
 from retention_assets.stores.protocol import SweptTarget, Target
-from retention_assets.sweep import opening
-from retention_assets.sweep.engine import stop_on_signals
+from retention_assets.sweep import StoreReading, classes_of, opening, opening_of, stop_on_signals
 from retention_assets.sweep.execute import cut_batches, pause
-from retention_assets.sweep.opening import classes_of, opening_of
-from retention_assets.sweep.read import StoreReading
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import CLOSED_LATER, FIRST_LIFE, NO_TIMES, OPENED_LATER, Times
 from retention_assets_tests.sweep.lakes import FIVE, Lake

@@ -18,8 +18,7 @@ from retention_assets.outcomes import Outcome
 from retention_assets.people.plan import PlanRequest, make_plan
 from retention_assets.pipeline.head_file import place_faults
 from retention_assets.stores.protocol import KNOWN_BY, LocatedStore
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.places.mounts import run_with_mounts
 from retention_assets_tests.sweep.lakes import DUE, FIVE, OLD, Lake

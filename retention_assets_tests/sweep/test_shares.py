@@ -16,16 +16,12 @@ import pytest
 from sqlalchemy import event
 
 from retention_assets.evaluation.rules_in_force import RulesInForce, load_rulebook
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
+from retention_assets.frames import candidate_marks
 from retention_assets.ledger.leases import Leases, TakenLeases
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Hold, Policy
-from retention_assets.sweep import independent_check, recheck
+from retention_assets.policy import Duration, Hold, Policy
+from retention_assets.sweep import Sweeper, SweepResult, independent_check, read_fresh, recheck
 from retention_assets.sweep import round as sweep_round
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
-from retention_assets.sweep.read import read_fresh
 from retention_assets.sweep.recheck import JudgedRows
 from retention_assets.sweep.round import _Round
 from retention_assets_tests.ledger.states import change_leases

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy.durations import parse_instant
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy import Hold, Policy, parse_instant
 from retention_assets_tests.histories import History, random_history, to_lines
 from retention_assets_tests.oracle import verdicts as oracle
 from retention_assets_tests.policies import random_policies

@@ -25,17 +25,16 @@ from retention_assets.dagster.sweeping import _NUMBERS, report_progress, report_
 from retention_assets.datasets import DatasetFilter
 from retention_assets.environment import Environment
 from retention_assets.errors import Refused
-from retention_assets.ledger.evaluations import Publication
-from retention_assets.ledger.invariants import Violation
+from retention_assets.ledger import Publication, Violation
 from retention_assets.ledger.ledger import LedgerHead
 from retention_assets.outcomes import Outcome
 from retention_assets.people.audit import AcceptRequest, audit_accept
 from retention_assets.pipeline import sweep_stage
 from retention_assets.pipeline.warehouse import Warehouse
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import SweptTarget, Target
-from retention_assets.sweep.dataset_sweep import SweepResult
+from retention_assets.sweep import SweepResult
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.local_spark import LocalSpark
 from retention_assets_tests.sweep.lakes import DUE, Lake

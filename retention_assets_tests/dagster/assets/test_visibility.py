@@ -9,7 +9,7 @@ import pytest
 
 from retention_assets import clock
 from retention_assets.definitions import build_defs
-from retention_assets.policy.durations import text_of
+from retention_assets.policy import text_of
 from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
 from retention_assets_tests.clocks import set_clock

@@ -17,14 +17,10 @@ import pytest
 
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import verdicts_and_reevaluation
-from retention_assets.frames.verdicts.decisions import new_marks
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.frames import new_marks, sound_log, verdicts_and_reevaluation
+from retention_assets.ledger import CANDIDATES, Ledger
 from retention_assets.pipeline.read_tokens import evaluations_of
-from retention_assets.policy.durations import text_of
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold, text_of
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock, Ticks
 from retention_assets_tests.dagster.launch import create_run, run, tick
 from retention_assets_tests.histories import AS_OF

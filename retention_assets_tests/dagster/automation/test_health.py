@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
-from retention_assets.ledger.invariants import Violation
-from retention_assets.policy.durations import text_of
+from retention_assets.ledger import Violation
+from retention_assets.policy import text_of
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock
 from retention_assets_tests.dagster.launch import materialize, run, tick
 from retention_assets_tests.histories import AS_OF

@@ -13,7 +13,7 @@ import pytest
 
 from retention_assets.dagster.automation import stretches_of
 from retention_assets.definitions import build_defs
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 from retention_assets_tests.dagster.automation.conftest import SOME, Clock
 from retention_assets_tests.dagster.launch import create_run, step_config, tick
 from retention_assets_tests.sweep.lakes import DUE, Lake

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from retention_assets.definitions import build_defs
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
 from retention_assets.settings.sections import AutomationSettings
 from retention_assets_tests.dagster.automation.conftest import SOME
 from retention_assets_tests.dagster.launch import run

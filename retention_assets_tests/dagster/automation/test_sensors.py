@@ -14,13 +14,10 @@ import pytest
 from retention_assets.dagster import automation
 from retention_assets.definitions import build_defs
 from retention_assets.evaluation.rules_in_force import load_rulebook, rules_digests
-from retention_assets.ledger.audit.chain import ActType
-from retention_assets.ledger.batches import Settlement
-from retention_assets.ledger.evaluations import EVALUATION_ROWS
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.ledger import CANDIDATES, EVALUATION_ROWS, ActType, Settlement
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.durations import Duration
-from retention_assets.settings.model import Settings
+from retention_assets.policy import Duration
+from retention_assets.settings import Settings
 from retention_assets.settings.sections import AutomationSettings
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME, Clock, Ticks
 from retention_assets_tests.dagster.launch import create_run, run

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from retention_assets.definitions import build_defs
-from retention_assets.settings.model import Settings, settings_of
+from retention_assets.settings import Settings, settings_of
 from retention_assets.settings.yaml import Document
 from retention_assets_tests.dagster.automation.conftest import AWAY, SOME
 from retention_assets_tests.dagster.launch import tick

@@ -16,7 +16,7 @@ from dagster.components.testing.utils import DefsFolderSandbox, component_defs, 
 import retention_assets
 from retention_assets.dagster.component import RetentionComponent
 from retention_assets.errors import BadInput
-from retention_assets.settings.model import load_settings
+from retention_assets.settings import load_settings
 from retention_assets_tests.dagster.launch import resource
 
 # What Dagster's own reading of defs.yaml says to pydantic; there is nothing here that could say it otherwise.

@@ -10,8 +10,8 @@ import pytest
 from retention_assets.dagster.headless import run_job
 from retention_assets.definitions import build_defs
 from retention_assets.errors import BadInput
-from retention_assets.policy.durations import text_of
-from retention_assets.settings.model import Settings
+from retention_assets.policy import text_of
+from retention_assets.settings import Settings
 from retention_assets.settings.sections import DagsterSettings
 from retention_assets_tests.dagster.launch import create_run
 from retention_assets_tests.sweep.lakes import DUE, MARKED, Lake

@@ -7,14 +7,17 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import BadInput
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
-from retention_assets.frames.verdicts.decisions import new_marks
-from retention_assets.frames.verdicts.table_windows import ended_refs
-from retention_assets.frames.views.latest_views import needed_marks, rows_in_views, without_ended
-from retention_assets.policy.language import load_policies
-from retention_assets.policy.model import Policy
-from retention_assets.policy.sentences import sentence
+from retention_assets.frames import (
+    Log,
+    candidate_marks,
+    ended_refs,
+    needed_marks,
+    new_marks,
+    rows_in_views,
+    verdicts_and_reevaluation,
+    without_ended,
+)
+from retention_assets.policy import Policy, load_policies, sentence
 from retention_assets_tests.frames.verdicts.test_selectors import DAY, ENDED, ages, own
 from retention_assets_tests.histories import AS_OF, history, log_of
 

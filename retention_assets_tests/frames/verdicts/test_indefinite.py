@@ -7,11 +7,8 @@ import pytest
 
 from retention_assets.evaluation.explain import explain
 from retention_assets.evaluation.rules_in_force import RulesInForce
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.policy.datahub import AspectEntry, policies_for
-from retention_assets.policy.model import KeepAll, Policy, Selection
-from retention_assets.policy.sentences import sentence
+from retention_assets.frames import Log, candidate_marks
+from retention_assets.policy import AspectEntry, KeepAll, Policy, Selection, policies_for, sentence
 from retention_assets_tests.frames.test_soundness import log_of, transaction
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)

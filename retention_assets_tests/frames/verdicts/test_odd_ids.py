@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
-from retention_assets.ledger.histories import TransactionLife, life_of
-from retention_assets.policy.durations import Duration
-from retention_assets.policy.model import Branches, Datasets, Hold, OlderThan, Policy, Selection
+from retention_assets.frames import Log, candidate_marks, verdicts_and_reevaluation
+from retention_assets.ledger import TransactionLife, life_of
+from retention_assets.policy import Branches, Datasets, Duration, Hold, OlderThan, Policy, Selection
 from retention_assets.sweep.recheck import _hold_of
 from retention_assets_tests.frames.test_soundness import branch, log_of, transaction
 from retention_assets_tests.histories import AS_OF

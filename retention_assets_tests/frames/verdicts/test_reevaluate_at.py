@@ -16,13 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from retention_assets.frames import Log, Reason, candidate_marks, verdicts_and_reevaluation
 from retention_assets.frames.arrays import FOREVER
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, verdicts_and_reevaluation
-from retention_assets.frames.verdicts.reasons import Reason
 from retention_assets.frames.verdicts.selectors import NextLooks, SelectorLine, TimeBound, cut_off, old_enough_at
-from retention_assets.policy.durations import Duration, from_micros, micros, parse_duration, parse_instant, text_of
-from retention_assets.policy.model import Hold, Policy
+from retention_assets.policy import Duration, Hold, Policy, from_micros, micros, parse_duration, parse_instant, text_of
 from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.policies import (
     Known,

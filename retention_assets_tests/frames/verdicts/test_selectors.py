@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks, columns_for
-from retention_assets.policy.model import Policy
+from retention_assets.frames import Log, candidate_marks, columns_for
+from retention_assets.policy import Policy
 from retention_assets_tests.histories import AS_OF, history, log_of
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.frames.verdicts import where_condition as evaluation
-from retention_assets.policy.durations import micros, parse_instant
+from retention_assets.policy import micros, parse_instant
 from retention_assets.policy.where.tree import TARGETS, Kind
 from retention_assets_tests.policy.where.conditions import held, log
 

@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames.log import LOG
+from retention_assets.frames import LOG, evaluate
 from retention_assets.frames.verdicts import where_condition as evaluation
-from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.policy.where import parse_condition
+from retention_assets.policy import parse_condition
 from retention_assets.policy.where.tree import CASTS as KIND_CASTS
 from retention_assets.policy.where.tree import Apply
 from retention_assets_tests.policy.where.conditions import MEANINGS, ROWS, held, log, terms_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_assets.frames.verdicts.where_condition import evaluate
+from retention_assets.frames import evaluate
 from retention_assets.policy.where.tree import COLUMNS, VALUES, Apply, Attribute, Column, Condition, Kind, Literal, Term
 from retention_assets_tests.policy.where.conditions import log, terms_of
 from retention_assets_tests.policy.where.random_terms import (

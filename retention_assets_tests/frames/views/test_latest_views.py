@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.views.latest_views import latest_views, needed_marks, rows_in_views
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.frames import Log, needed_marks, rows_in_views
+from retention_assets.frames.views.latest_views import latest_views
+from retention_assets.ledger import CANDIDATES
 from retention_assets_tests.histories import AS_OF, history, log_of, random_histories
 from retention_assets_tests.oracle.views import branch_views
 

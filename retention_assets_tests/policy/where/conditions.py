@@ -9,10 +9,8 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.errors import InvalidValue
-from retention_assets.frames.log import LOG
-from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.policy.durations import parse_instant
-from retention_assets.policy.where import parse_condition
+from retention_assets.frames import LOG, evaluate
+from retention_assets.policy import parse_condition, parse_instant
 from retention_assets.policy.where.tree import Apply, Term
 
 

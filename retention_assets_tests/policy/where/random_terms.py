@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from retention_assets.policy.durations import micros, parse_instant
+from retention_assets.policy import micros, parse_instant
 from retention_assets.policy.where.tree import CASTS as KIND_CASTS
 from retention_assets.policy.where.tree import COLUMNS, TARGETS, Apply, Attribute, Column, Kind, Literal, Term
 

@@ -3,7 +3,7 @@
 import pytest
 
 from retention_assets.errors import Problem, quote
-from retention_assets.policy.model import Selection
+from retention_assets.policy import Selection
 from retention_assets.policy.where.grammar import FOREIGN, SIGNS
 from retention_assets.policy.where.tree import DEEPEST, MOST_CHARACTERS, MOST_NODES
 from retention_assets_tests.policy.where.conditions import refusal, short_id

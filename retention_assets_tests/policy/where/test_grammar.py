@@ -13,10 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from retention_assets.errors import InvalidValue
-from retention_assets.frames.log import INSTANT, LOG
-from retention_assets.frames.verdicts.where_condition import evaluate
-from retention_assets.policy.model import BRANCHED, INDEPENDENT, STATUSES
-from retention_assets.policy.where import grammar, parse_condition
+from retention_assets.frames import INSTANT, LOG, evaluate
+from retention_assets.policy import BRANCHED, INDEPENDENT, STATUSES, parse_condition
+from retention_assets.policy.where import grammar
 from retention_assets.policy.where.tree import (
     COLUMNS,
     DEEPEST,

@@ -9,10 +9,10 @@ from typing import Any
 
 from sqlalchemy import text
 
-from retention_assets.policy.durations import parse_duration, parse_instant
+from retention_assets.policy import parse_duration, parse_instant
 from retention_assets.settings.places import Url
 from retention_assets.sql.foreign import ForeignDatabase
-from retention_assets.stores.aspects.settings import AspectsSettings
+from retention_assets.stores.aspects import AspectsSettings
 from retention_assets.stores.aspects.store import AspectsStore
 from retention_assets_tests.clocks import CLOCK
 from retention_assets_tests.histories import AS_OF, history

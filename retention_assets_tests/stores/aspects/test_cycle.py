@@ -13,7 +13,7 @@ import pytest
 
 from retention_assets.dagster.headless import run_job
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.datahub import AspectEntry
+from retention_assets.policy import AspectEntry
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.dagster.launch import tick
 from retention_assets_tests.databases import new_schema

@@ -10,9 +10,8 @@ import pytest
 
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import load_rules, warn_of_unknown
-from retention_assets.policy.book import Stored
-from retention_assets.policy.datahub import AspectEntry
-from retention_assets.settings.model import load_settings
+from retention_assets.policy import AspectEntry, Stored
+from retention_assets.settings import load_settings
 from retention_assets.stores.aspects.policies import SYSTEM
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF

@@ -9,13 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from retention_assets.errors import Refused
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.model import Settings
+from retention_assets.settings import Settings
+from retention_assets.stores.aspects import AspectsSettings
 from retention_assets.stores.aspects import store as aspects
 from retention_assets.stores.aspects.delete import VersionDeletion
 from retention_assets.stores.aspects.rows import RowNote, WantedRow, row_of
-from retention_assets.stores.aspects.settings import AspectsSettings
 from retention_assets.stores.protocol import SweptTarget, Target, always
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.histories import AS_OF

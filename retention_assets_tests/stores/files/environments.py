@@ -15,7 +15,7 @@ import pytest
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets_tests.histories import history, to_lines
 from retention_assets_tests.stores.contract import Environment

@@ -3,7 +3,7 @@
 import json
 from typing import Any, TypeVar
 
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, SweptTarget, Target
 from retention_assets_tests.histories import history, to_lines

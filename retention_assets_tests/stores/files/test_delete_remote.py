@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 
 from retention_assets.errors import Refused
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.places import fsspec as fsspec_place
 from retention_assets.stores.protocol import SweptTarget, always

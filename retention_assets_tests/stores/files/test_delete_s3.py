@@ -11,7 +11,7 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Remains, SweptTarget, Target
 from retention_assets_tests.stores.files.environments import S3, S3Files, error

@@ -14,9 +14,8 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from retention_assets.errors import BadInput, Refused
 from retention_assets.exchange import ids_in, read_file
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.files import log, log_files
+from retention_assets.stores.files import FilesSettings, log, log_files
 from retention_assets.stores.files.folders import FolderLayout
-from retention_assets.stores.files.settings import FilesSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.places import Folder
 from retention_assets.stores.protocol import Target

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import SweptTarget
 from retention_assets_tests.stores.files.environments import Files, LocalFiles

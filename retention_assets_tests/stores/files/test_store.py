@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import BadInput, Refused
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files import log
 from retention_assets.stores.files.store import FilesStore

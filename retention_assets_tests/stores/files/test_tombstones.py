@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Target

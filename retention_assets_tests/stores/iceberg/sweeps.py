@@ -11,17 +11,12 @@ from pyiceberg.table import Table
 
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.log import Log
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.decisions import new_marks
-from retention_assets.ledger import Ledger
-from retention_assets.ledger.marking import CANDIDATES
+from retention_assets.frames import Log, candidate_marks, new_marks, sound_log
+from retention_assets.ledger import CANDIDATES, Ledger
 from retention_assets.outcomes import Outcome
-from retention_assets.settings.model import load_settings
+from retention_assets.settings import load_settings
 from retention_assets.stores.protocol import Store, SweptTarget, Target
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.iceberg.tables import (

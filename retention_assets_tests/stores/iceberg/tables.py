@@ -38,7 +38,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
-from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))

@@ -18,7 +18,7 @@ from retention_assets.stores.iceberg.commit import CommitConflict, remove_snapsh
 from retention_assets.stores.iceberg.notes import note_from
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Capabilities, Target
-from retention_assets.sweep.recheck import Recheck
+from retention_assets.sweep import Recheck
 from retention_assets_tests.stores.iceberg.sweeps import (
     DATASET,
     DAY,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.iceberg.delete import ExactFileIO, is_literal
 from retention_assets.stores.iceberg.fence import TableFence, file_identity

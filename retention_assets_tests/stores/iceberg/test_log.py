@@ -7,7 +7,7 @@ import pytest
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.stores.iceberg.log import lines_of, own_attributes
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, snapshots, sweep

@@ -21,14 +21,11 @@ from retention_assets import clock
 from retention_assets.environment import Environment
 from retention_assets.evaluation.readable import Readable, readable
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.frames.verdicts.decisions import new_marks
-from retention_assets.ledger import open_ledger
-from retention_assets.ledger.marking import CANDIDATES
-from retention_assets.policy.durations import Duration
-from retention_assets.settings.model import load_settings
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.frames import candidate_marks, new_marks, sound_log
+from retention_assets.ledger import CANDIDATES, open_ledger
+from retention_assets.policy import Duration
+from retention_assets.settings import load_settings
+from retention_assets.sweep import Sweeper
 from retention_assets_tests.stores.iceberg.sweeps import DATASET
 from retention_assets_tests.stores.iceberg.tables import STORE, Warehouse, replace
 

@@ -9,11 +9,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from retention_assets.errors import Refused
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg import catalog as catalog_module
 from retention_assets.stores.iceberg import store as iceberg_store
-from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.protocol import Target
 from retention_assets_tests.stores.iceberg.sweeps import DATASET, outcomes, swept

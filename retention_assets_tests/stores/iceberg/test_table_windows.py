@@ -18,10 +18,8 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 
-from retention_assets.frames.log import Log
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.policy.model import Policy
+from retention_assets.frames import Log, candidate_marks, sound_log
+from retention_assets.policy import Policy
 from retention_assets_tests.stores.iceberg.tables import Warehouse, append
 
 DATASET = "ice/db.t"

@@ -12,7 +12,7 @@ import pytest
 
 from retention_assets.dagster.headless import JobResult, run_job
 from retention_assets.dagster.step import QuietSparkResource
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.local_spark import Session

@@ -10,11 +10,10 @@ import pyarrow as pa
 from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
-from retention_assets.settings.model import Settings, load_settings
+from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import Permit, SweptTarget, Target, always
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.stores.objects.environments import Objects, read_some

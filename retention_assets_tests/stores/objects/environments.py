@@ -28,8 +28,8 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import Text, TypeEngine
 
-from retention_assets.policy.model import Hold
-from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.policy import Hold
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.protocol import Only, Store
 from retention_assets_tests.histories import history

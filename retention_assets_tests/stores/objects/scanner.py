@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from retention_assets.errors import Refused
-from retention_assets.frames.log import LINES
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import LINES, sound_log
 from retention_assets.pipeline.read_logs import write_read_log
 from retention_assets.pipeline.scans import SparkScanner
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.scan_result import ClassCount, ObjectClass, ScannedDataset, ScanResult, SourceCount
-from retention_assets.stores.objects.settings import ObjectsSettings
 
 LISTED = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE = 10

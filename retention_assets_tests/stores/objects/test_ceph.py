@@ -11,7 +11,7 @@ import fsspec  # type: ignore[import-untyped]
 import pytest
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.objects.settings import ObjectsSettings
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.store import ObjectsStore
 from retention_assets.stores.places import file_systems
 from retention_assets_tests.stores.objects.environments import read_some, write_lines

@@ -8,7 +8,7 @@ import yaml
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput
 from retention_assets.people.history import explain_transaction
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets_tests.clocks import open_simulated
 from retention_assets_tests.stores.objects.blobs import DUE, MARKED, UNREFERENCED, Blobs
 from retention_assets_tests.stores.objects.environments import write_lines

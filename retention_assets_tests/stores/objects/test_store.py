@@ -10,8 +10,7 @@ import pytest
 from retention_assets.cli import main
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.frames.log import INSTANT
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import INSTANT, sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.people.history import explain_transaction
 from retention_assets.stores.objects.sources.finished import ParquetObjects

@@ -15,15 +15,17 @@ import pyarrow as pa
 import pytest
 
 from retention_assets.clock import now
-from retention_assets.ledger.evaluations import FOUND_ROWS, VerdictCount, counts_text, record_evaluations
+from retention_assets.ledger import FOUND_ROWS, VerdictCount, counts_text
+from retention_assets.ledger.evaluations import record_evaluations
 from retention_assets.ledger.stores import Scans
 from retention_assets.outcomes import Outcome
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.stores.objects.listings import PathObjects as LocalListing
 from retention_assets.stores.objects.references import open_references
 from retention_assets.stores.objects.scan_result import ScanResult, SourceCount
 from retention_assets.stores.objects.sources.files import LineSource
-from retention_assets.sweep.read import Wanted, among_asked, read_fresh
+from retention_assets.sweep import read_fresh
+from retention_assets.sweep.read import Wanted, among_asked
 from retention_assets_tests.histories import AS_OF
 from retention_assets_tests.ledger.states import change_leases
 from retention_assets_tests.stores.objects.cycle import DUE, UNREFERENCED, Meanwhile, ObjectsCycle, Scanned

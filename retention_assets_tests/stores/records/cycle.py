@@ -11,9 +11,8 @@ from retention_assets.environment import Environment
 from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.report import DayReport, day_report
-from retention_assets.settings.model import Settings, load_settings
-from retention_assets.sweep.dataset_sweep import SweepResult
-from retention_assets.sweep.engine import Sweeper
+from retention_assets.settings import Settings, load_settings
+from retention_assets.sweep import Sweeper, SweepResult
 from retention_assets_tests.clocks import CLOCK, open_simulated
 from retention_assets_tests.sweep.datasets import evaluate
 

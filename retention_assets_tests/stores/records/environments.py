@@ -13,7 +13,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import TypeEngine
 
 from retention_assets.settings.places import Url
-from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.records import RecordsSettings
 from retention_assets.stores.records.store import RecordsStore
 from retention_assets_tests.histories import history
 from retention_assets_tests.stores.contract import Environment

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.types import BigInteger, Integer, TypeEngine
 
 from retention_assets.errors import Refused
-from retention_assets.frames.soundness import sound_log
+from retention_assets.frames import sound_log
 from retention_assets.outcomes import Outcome
 from retention_assets.sql.guarded_delete import LOCKED, GuardedDelete
 from retention_assets.stores.protocol import Remains, SweptTarget, Target

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from retention_assets.errors import InvalidValue, Refused
-from retention_assets.policy.durations import parse_duration
+from retention_assets.policy import parse_duration
 from retention_assets.sql.foreign import ForeignDatabase, table_of
 from retention_assets.stores.records.settings import TtlSettings
 from retention_assets_tests.databases import new_schema

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.listings import open_listing
-from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.sources import ObjectListing
 from retention_assets.stores.objects.tables import OBJECTS
 

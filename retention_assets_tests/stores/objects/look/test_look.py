@@ -16,8 +16,8 @@ import pytest
 
 from retention_assets.clock import now
 from retention_assets.errors import Refused
-from retention_assets.frames.soundness import sound_log
-from retention_assets.policy.model import Hold
+from retention_assets.frames import sound_log
+from retention_assets.policy import Hold
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import hits, look
 from retention_assets.stores.objects.fingerprints import Fingerprints

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import TypeAdapter
 
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.references import RowSource, ShareEnd, open_edges, open_references
-from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import REFERENCES
 
 Row = dict[str, str | None]

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from retention_assets.outcomes import Outcome
-from retention_assets.stores.iceberg.settings import IcebergSettings
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole
 from retention_assets.stores.protocol import Target

@@ -12,10 +12,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
+from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg import store as iceberg_store
 from retention_assets.stores.iceberg.catalog import load_table
 from retention_assets.stores.iceberg.commit import remove_snapshots
-from retention_assets.stores.iceberg.settings import IcebergSettings
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole, open_references
 from retention_assets_tests.stores.files.environments import S3
 from retention_assets_tests.stores.iceberg.format3 import add_vectors

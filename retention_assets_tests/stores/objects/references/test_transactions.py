@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import InvalidValue, Refused
-from retention_assets.stores.aspects.settings import AspectsSettings
-from retention_assets.stores.files.settings import FilesSettings
+from retention_assets.stores.aspects import AspectsSettings
+from retention_assets.stores.files import FilesSettings
 from retention_assets.stores.objects.references import RowSource, SourceNotWhole, open_edges, open_references
 from retention_assets.stores.places import IDENTITY
-from retention_assets.stores.records.settings import RecordsSettings
+from retention_assets.stores.records import RecordsSettings
 from retention_assets_tests.stores.objects.references.sources import ends_of, objects_of, rows_of, settings, travelled
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from retention_assets.stores.objects import ObjectsSettings
 from retention_assets.stores.objects.classes import log_lines
 from retention_assets.stores.objects.folder import read_classes
 from retention_assets.stores.objects.listings import open_listing
 from retention_assets.stores.objects.references import ShareEnd, SourceNotWhole
 from retention_assets.stores.objects.scan import Scan, scan_here
 from retention_assets.stores.objects.scan_result import ScanResult
-from retention_assets.stores.objects.settings import ObjectsSettings
 from retention_assets.stores.objects.tables import EDGES, OBJECTS, REFERENCES
 
 AS_OF = datetime(2026, 3, 31, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from retention_assets.policy.model import Hold
+from retention_assets.policy import Hold
 from retention_assets.stores.concurrency import TasksHere
 from retention_assets.stores.objects import scan as scans
 from retention_assets_tests.rounds import rounds

@@ -13,10 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.frames.soundness import sound_log
-from retention_assets.frames.verdicts.candidate_marks import candidate_marks
-from retention_assets.policy.model import Policy
-from retention_assets.policy.realms import purge_of
+from retention_assets.frames import candidate_marks, sound_log
+from retention_assets.policy import Policy, purge_of
 from retention_assets.stores.objects import folder, sources
 from retention_assets.stores.objects import folder as listed_objects
 from retention_assets.stores.objects import judge as judging
