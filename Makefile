@@ -17,7 +17,7 @@ help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 check: lint ## Lint, types, and the tests that need neither Spark nor patience
-	@$(BIN)/python -m pytest --quiet -m "not spark and not long"
+	@$(BIN)/python -m pytest --quiet -m "not spark and not long" --numprocesses 2 --dist worksteal --no-loadscope-reorder
 
 lint: $(READY) ## Lint and types alone
 	@$(BIN)/python -m ruff check --quiet

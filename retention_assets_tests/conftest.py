@@ -50,12 +50,18 @@ _LONG = (
     "stores",
     "sweep",
     "dagster/assets/test_swept_transactions.py",
+    "dagster/test_chain.py",
     "dagster/test_checks.py",
+    "dagster/test_held_realms.py",
     "dagster/test_jobs.py",
+    "dagster/test_partition_events.py",
+    "dagster/test_purged_realms.py",
     "dagster/test_run_folders.py",
     "frames/test_laws.py",
     "frames/verdicts/test_where_duckdb.py",
+    "pipeline/test_sweep_stage.py",
     "sql/test_foreign.py",
+    "test_silence.py",
 )
 
 # Modules that take longest, the slowest first: what begins last is to be short, or two workers wait for the third.
@@ -91,6 +97,12 @@ def pytest_configure() -> None:
     if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
         os.environ["TMPDIR"] = str(_MEMORY)
         tempfile.tempdir = None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where nobody asks for it, what is long by where it stands is not even imported: that would take as long as the rest."""
+    is_long = str(collection_path.relative_to(Path(__file__).parent)) in _LONG
+    return True if is_long and "not long" in config.option.markexpr else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
