@@ -357,5 +357,6 @@ SECTIONS: Mapping[str, Callable[[Bench], None]] = {
     "records": records.records,
     "simulation": simulation.simulation,
     "wholes": whole_sweeps.wholes,
+    "turns": whole_sweeps.turns,
     "cluster": cluster.clustered,
 }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -33,7 +33,7 @@ from retention_assets.evaluation.rules_in_force import load_rulebook
 from retention_assets.ledger import Ledger
 from retention_assets.outcomes import Outcome
 from retention_assets.pipeline.read_logs import read_stores
-from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, sweep_in_tasks
+from retention_assets.pipeline.sweep_stage import SweepTask, SweepWatch, is_for_tasks, sweep_in_tasks
 from retention_assets.policy import Sweep
 from retention_assets.settings import Settings, load_settings
 from retention_assets.stores.logs import choose_datasets
@@ -51,9 +51,11 @@ if TYPE_CHECKING:
 _BATCH = 2_000
 # As many as a policy says that says nothing.
 _PARALLELISM = Sweep().parallelism
-_RUN, _TASKS = "benchmark", "in Spark's tasks"
+_RUN, _ALONE, _TASKS = "benchmark", "in one Python", "in Spark's tasks"
 # The parts of a run that is asked for so many rows: a full run has 10,000,000.
 _SHARES = {"aspects": 50, "records": 100, "files": 50_000, "tables": 5_000, "small": 1_000}
+# Sizes of a full run from which a run of ours sweeps in tasks (pipeline/sweep_stage.py).
+_TURNS, _FULL = {"aspects": 78_000, "records": 55_000, "files": 100, "tables": 204, "small": 1_000}, 10_000_000
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,16 @@ class Due:
         chosen = choose_datasets(Environment(self.settings).stores().values(), DatasetFilter())
         read_stores(spark, chosen, str(self.folder / "read"))
 
+    def amounts(self) -> dict[str, int]:
+        """Due marks by dataset."""
+        with self.ledger() as ledger:
+            return {one.dataset: one.marks for one in ledger.marks.to_sweep(self.as_of)}
+
     def in_tasks(self, spark: "SparkSession") -> list[SweepResult]:
         """Sweep everything in Spark's tasks, as a run does."""
         with self.ledger() as ledger:
             rules = load_rulebook(ledger, self.settings, _RUN)
-            due = {one.dataset: one.marks for one in ledger.marks.to_sweep(self.as_of)}
+            due = self.amounts()
             task = SweepTask(self.settings, rules.files, ledger.id, self.as_of, _RUN, str(self.folder / "run"))
             return sweep_in_tasks(spark, task, due, SweepWatch(ledger, rules, _RUN, threading.Event()))
 
@@ -159,6 +166,9 @@ def tables_due(folder: Path, places: Places, tables: int) -> Due:
     return Due(folder, places("tables_ledger"), [store], {"beyond": {"transactions": 5}}, TABLES_DAY)
 
 
+Way = Callable[[Due], list[SweepResult]]
+
+
 @dataclass(frozen=True)
 class Case:
     """One environment: how it is made in a folder, and whether its rate is counted by dataset or by mark."""
@@ -177,43 +187,71 @@ CASES: Mapping[str, Case] = {
 }
 
 
+class Measured(NamedTuple):
+    """Seconds, seconds that cores worked, how many rows or datasets these are of, and whether a run would sweep them in tasks."""
+
+    seconds: float
+    cpu: float
+    rows: int
+    is_for_tasks: bool
+
+
 def wholes(bench: "Bench") -> None:
     """Each environment deleted by its store alone, swept in this Python, and in Spark's tasks; each time made anew."""
-    ways: dict[str, Callable[[Due], list[SweepResult]]] = {
-        "the store alone": Due.by_stores, "in one Python": Due.by_engine, _TASKS: lambda due: due.in_tasks(bench.spark),
-    }  # fmt: skip
-    measured: dict[str, dict[str, tuple[float, float, int]]] = {name: {} for name in CASES}
-    # One way after the other: idle workers of Spark end without telling anybody what they worked.
-    for way, sweep in ways.items():
-        for name in CASES:
-            measured[name][way] = _measured(bench, name, way, sweep)
-    for name, found in measured.items():
-        first = next(iter(found.values()))[0]
-        times = {way: Times((seconds,), (seconds / first,), (cpu,)) for way, (seconds, cpu, _) in found.items()}
+    sizes = {name: max(bench.sizes.rows // share, 2) for name, share in _SHARES.items()}
+    for name, measured in _measured_in_turn(bench, sizes, {"the store alone": Due.by_stores, **_ways(bench)}).items():
         notes = {
-            way: f"{bench.sizes.cores * rows / cpu:,.0f}/s by {bench.sizes.cores} cores"
-            for way, (_, cpu, rows) in found.items()
+            way: f"{bench.sizes.cores * one.rows / one.cpu:,.0f}/s by {bench.sizes.cores} cores"
+            for way, one in measured.items()
         }
-        bench.report.add("wholes", CASES[name].what, times, {way: rows for way, (_, _, rows) in found.items()}, notes=notes)
+        _add(bench, "wholes", CASES[name].what, measured, notes)
 
 
-def _measured(bench: "Bench", name: str, way: str, sweep: Callable[[Due], list[SweepResult]]) -> tuple[float, float, int]:
-    """Seconds, seconds that cores worked, and how many rows or datasets these are of."""
-    case, size, folder = CASES[name], max(bench.sizes.rows // _SHARES[name], 2), bench.folder / f"wholes_{name}"
+def turns(bench: "Bench") -> None:
+    """Each environment at half and at twice the size from which a run sweeps in tasks: the faster way is to be the chosen one."""
+    for factor in (0.5, 2.0):
+        sizes = {name: max(int(size * factor * bench.sizes.rows / _FULL), 2) for name, size in _TURNS.items()}
+        for name, measured in _measured_in_turn(bench, sizes, _ways(bench)).items():
+            chosen = _TASKS if next(iter(measured.values())).is_for_tasks else _ALONE
+            _add(bench, "turns", f"{CASES[name].what} ({sizes[name]:,})", measured, {chosen: "a run's way"})
+
+
+def _ways(bench: "Bench") -> dict[str, Way]:
+    return {_ALONE: Due.by_engine, _TASKS: lambda due: due.in_tasks(bench.spark)}
+
+
+def _measured_in_turn(bench: "Bench", sizes: Mapping[str, int], ways: Mapping[str, Way]) -> Mapping[str, dict[str, Measured]]:
+    measured: dict[str, dict[str, Measured]] = {name: {} for name in CASES}
+    # One way after the other: idle workers of Spark end without telling anybody what they worked.
+    for way in ways:
+        for name in CASES:
+            measured[name][way] = _measured(bench, name, sizes[name], way, ways[way])
+    return measured
+
+
+def _add(bench: "Bench", section: str, what: str, measured: Mapping[str, Measured], notes: Mapping[str, str]) -> None:
+    first = next(iter(measured.values())).seconds
+    times = {way: Times((one.seconds,), (one.seconds / first,), (one.cpu,)) for way, one in measured.items()}
+    bench.report.add(section, what, times, {way: one.rows for way, one in measured.items()}, notes=notes)
+
+
+def _measured(bench: "Bench", name: str, size: int, way: str, sweep: Way) -> Measured:
+    case, folder = CASES[name], bench.folder / f"wholes_{name}"
     folder.mkdir(mode=0o700)
     with postgresql(folder / "server") as places:
         due = case.make(folder / "due", places, size)
-        bench.say(f"wholes: {case.what}, {size:,}, {way}")
+        bench.say(f"{case.what}, {size:,}, {way}")
         marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
+        in_tasks = is_for_tasks(due.settings, due.amounts())
         # Neither its start nor that of Python in its tasks is part of a sweep.
         if way == _TASKS:
             due.read(bench.spark)
         before = worked(server)
         seconds = timed(partial(_kept, results, sweep, due))
         cpu = worked(server) - before
-    bench.report.agree(f"{case.what} that a sweep left, {way}", marks, marks - _deleted(results))
+    bench.report.agree(f"{case.what}, {size:,}, that a sweep left, {way}", marks, marks - _deleted(results))
     bench.clear(folder.name)
-    return seconds, cpu, len(results) if case.by_dataset else marks
+    return Measured(seconds, cpu, len(results) if case.by_dataset else marks, in_tasks)
 
 
 def _kept(results: list[SweepResult], sweep: Callable[[Due], list[SweepResult]], due: Due) -> None:

@@ -163,7 +163,7 @@ BUDGETS: Mapping[str, int] = {
     "exchange": 670,
     "sql": 2_330,
     "ledger": 6_440,
-    "stores": 1_200,
+    "stores": 1_210,
     "stores.places": 1_960,
     "stores.files": 1_400,
     "stores.iceberg": 2_290,

@@ -18,7 +18,7 @@ from retention_assets.frames import Log
 
 ROWS, DATASETS = 4_000, 40
 # Whole runs of Dagster and databases of their own take minutes at any size: these are for `make bench` alone.
-MEASURED = sorted(SECTIONS.keys() - {"aspects", "cluster", "loop", "partitions", "records", "wholes"})
+MEASURED = sorted(SECTIONS.keys() - {"aspects", "cluster", "loop", "partitions", "records", "turns", "wholes"})
 
 
 @pytest.mark.spark

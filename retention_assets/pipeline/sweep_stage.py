@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from retention_assets.clock import moment
-from retention_assets.datasets import by_store
+from retention_assets.datasets import by_store, store_of
 from retention_assets.environment import Environment
 from retention_assets.errors import BadInput, Refused
 from retention_assets.evaluation.rules_in_force import Rulebook, folders_of_policies
@@ -50,8 +50,9 @@ _LOG = logging.getLogger(__name__)
 _MOST_DATASETS, _MOST_MARKS = 256, 5_000
 # cost of a dataset by itself, in marks
 _DATASET = 10
-# marks, with datasets counted as above, from which local tasks are faster than one program, with their start
-_WORTH_TASKS = 10_000
+# rows of a database, or marks and datasets that cost as much, from which local tasks are faster than one program, with their
+# start (benchmark `turns`)
+_WORTH_TASKS = 55_000
 # seconds between a task's checks for a stop, and between its run's looks at the files
 _SECONDS = 2.0
 # datasets that go together, or a part of one
@@ -116,7 +117,12 @@ def is_for_tasks(settings: Settings, marks: Mapping[str, int]) -> bool:
     """
     if settings.ledger.startswith("sqlite") or not marks:
         return False
-    return not is_local_master(settings.spark.master) or sum(marks.values()) + _DATASET * len(marks) >= _WORTH_TASKS
+    if not is_local_master(settings.spark.master):
+        return True
+    # nobody sweeps marks of a store that the settings lack
+    mark_costs = {store.name: store.mark_cost for store in settings.stores}
+    costs = (mark_costs.get(store_of(dataset), 0) * (amount + _DATASET) for dataset, amount in marks.items())
+    return sum(costs) >= _WORTH_TASKS
 
 
 def share_out(

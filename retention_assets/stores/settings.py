@@ -110,6 +110,8 @@ class StoreSettings(SettingsPart):
     has_realm_column: ClassVar[bool] = False
     # its datasets have branches; None where each log says so itself
     has_branches: ClassVar[bool | None] = True
+    # what sweeping a mark costs one program, in rows of a database on this machine
+    mark_cost: ClassVar[int] = 5
 
     name: Annotated[str, AfterValidator(_store_name)]
     kind: str
@@ -216,6 +218,8 @@ class StoreSettings(SettingsPart):
 
 class DatabaseSettings(StoreSettings):
     """The database of a store whose data is rows."""
+
+    mark_cost: ClassVar[int] = 1
 
     url: StoreUrl
     cascades: Cascading = "refused"

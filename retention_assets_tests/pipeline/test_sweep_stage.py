@@ -41,6 +41,7 @@ from retention_assets.pipeline.sweep_stage import (
     sweep_in_tasks,
 )
 from retention_assets.pipeline.warehouse import Warehouse
+from retention_assets.stores.aspects import AspectsSettings
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.iceberg import IcebergSettings
 from retention_assets.stores.iceberg.store import IcebergStore
@@ -423,6 +424,14 @@ def test_tasks_are_for_a_ledger_that_many_may_write_and_for_what_is_worth_them(l
     assert not is_for_tasks(lake.settings, many)
     team = lake.settings.model_copy(update={"ledger": new_schema(server)})
     assert (is_for_tasks(team, many), is_for_tasks(team, few)) == (True, False)
+    tables = IcebergSettings(name="ice", catalog={"uri": "sqlite:///ice.db"})
+    rows = AspectsSettings(name="meta", url="sqlite:///meta.db")
+    mixed = team.model_copy(update={"stores": (*team.stores, tables, rows)})
+    turns = {"lake/d": 11_000, "ice/n.t": 3_100, "meta/d/a": 55_000}
+    assert [is_for_tasks(mixed, {name: amount}) for name, amount in turns.items()] == [True] * 3
+    assert [is_for_tasks(mixed, {name: amount * 9 // 10}) for name, amount in turns.items()] == [False] * 3
+    assert is_for_tasks(mixed, {name: amount // 2 for name, amount in turns.items()})
+    assert not is_for_tasks(mixed, {"gone/d": 1_000_000})
     spark = team.spark.model_copy(update={"master": "spark://host:7077"})
     assert is_for_tasks(team.model_copy(update={"spark": spark}), few)
 

@@ -1,7 +1,7 @@
 """The settings of an `iceberg` store, checked without importing PyIceberg."""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
@@ -31,6 +31,8 @@ CatalogProperties = Annotated[Properties, AfterValidator(_catalog), Field(repr=F
 
 class IcebergSettings(StoreSettings):
     """Kind `iceberg`: the tables of a PyIceberg catalog."""
+
+    mark_cost: ClassVar[int] = 18
 
     kind: Literal["iceberg"] = "iceberg"
     catalog: CatalogProperties
