@@ -167,6 +167,7 @@ BROKEN: Mapping[Rule, tuple[tuple[str, str, str, str], ...]] = {
     private_faults: (
         ("a private name", "stores.iceberg.sweep", "from pyiceberg.table.update import _apply", "pyiceberg.table.update._apply"),
         ("a private module", "stores.iceberg.sweep", "import pyiceberg._private.thing", "pyiceberg._private"),
+        ("one of Dagster's", "dagster.build", "from dagster._core.events import Thing", "dagster._core.events.Thing"),
         ("a private attribute of a table", "stores.iceberg.sweep", "def f(table):\n    table._do_commit()", "table._do_commit"),
         ("elsewhere", "demo.ice", "from pyiceberg.table import _x", "pyiceberg.table._x"),
     ),
@@ -232,6 +233,7 @@ SOUND: Mapping[Rule, tuple[tuple[str, str, str], ...]] = {
     ),
     private_faults: (
         ("the one module", "stores.iceberg.commit", "from pyiceberg.table.update import _apply"),
+        ("the one of Dagster", "dagster.private", "from dagster._core.events import Thing"),
         ("one's own", "stores.iceberg.commit", "class A:\n    def f(self):\n        self._mine()"),
         ("another library", "stores.files.log", "def f(a):\n    a._theirs()"),
         ("what is public", "stores.iceberg.commit", "from pyiceberg.table import Table"),

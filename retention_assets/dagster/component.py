@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import dagster as dg
-
-# Dagster's documentation imports it from there as well.
-from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext, DefinitionsLoadType
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component
 from pydantic import BaseModel, Field, model_validator
 
 from retention_assets.dagster.build import embedded_defs
 from retention_assets.dagster.naming import Names
+from retention_assets.dagster.private import is_first_load
 from retention_assets.errors import BadInput, Problem
 from retention_assets.evaluation.rules_in_force import files_of
 from retention_assets.policy.language import load_policies
@@ -137,7 +135,7 @@ class RetentionComponent(dg.Component, dg.Model, dg.Resolvable):
         puts a hold, loads all the same; what needs policies then refuses them.
         """
         settings = self._settings(context.path)
-        if DefinitionsLoadContext.get().load_type is DefinitionsLoadType.INITIALIZATION:
+        if is_first_load():
             load_policies(files_of(settings))
         return embedded_defs(settings, self.key_prefix or ())
 

@@ -14,9 +14,8 @@ from typing import Any
 import dagster as dg
 
 # There is no public way to report that a partition was to be materialized, and was not.
-from dagster._core.events import AssetMaterializationPlannedData
-
 from retention_assets.dagster.naming import BY_STORE, Names
+from retention_assets.dagster.private import planned_materialization
 from retention_assets.dagster.step import Metadata, Step, sentences_of_faults
 from retention_assets.datasets import by_store
 from retention_assets.ledger import Ledger
@@ -130,8 +129,7 @@ def _refusals(step: Step, pages: Sequence[DatasetPage]) -> Iterator[dg.AssetObse
         return
     run = _failed_run(step, new)
     for page in new:
-        planned = AssetMaterializationPlannedData(step.key, partition=page.dataset)
-        event = dg.DagsterEvent.build_asset_materialization_planned_event(run.job_name, step.asset, planned)
+        event = planned_materialization(run.job_name, step.key, step.asset, page.dataset)
         step.instance.report_dagster_event(event, run.run_id)
         metadata = {"refused": dg.MetadataValue.md(_reason(page)), "refused_in": dg.MetadataValue.dagster_run(run.run_id)}
         yield dg.AssetObservation(step.key, partition=page.dataset, metadata=metadata)
