@@ -122,16 +122,15 @@ class Due:
         chosen = choose_datasets(Environment(self.settings).stores().values(), DatasetFilter())
         read_stores(spark, chosen, str(self.folder / "read"))
 
-    def amounts(self) -> dict[str, int]:
+    def amounts(self, ledger: Ledger) -> dict[str, int]:
         """Due marks by dataset."""
-        with self.ledger() as ledger:
-            return {one.dataset: one.marks for one in ledger.marks.to_sweep(self.as_of)}
+        return {one.dataset: one.marks for one in ledger.marks.to_sweep(self.as_of)}
 
     def in_tasks(self, spark: "SparkSession") -> list[SweepResult]:
         """Sweep everything in Spark's tasks, as a run does."""
         with self.ledger() as ledger:
             rules = load_rulebook(ledger, self.settings, _RUN)
-            due = self.amounts()
+            due = self.amounts(ledger)
             task = SweepTask(self.settings, rules.files, ledger.id, self.as_of, _RUN, str(self.folder / "run"))
             return sweep_in_tasks(spark, task, due, SweepWatch(ledger, rules, _RUN, threading.Event()))
 
@@ -242,7 +241,8 @@ def _measured(bench: "Bench", name: str, size: int, way: str, sweep: Way) -> Mea
         due = case.make(folder / "due", places, size)
         bench.say(f"{case.what}, {size:,}, {way}")
         marks, server, results = due.marked(), server_of(folder / "server"), list[SweepResult]()
-        in_tasks = is_for_tasks(due.settings, due.amounts())
+        with due.ledger() as ledger:
+            in_tasks = is_for_tasks(due.settings, due.amounts(ledger))
         # Neither its start nor that of Python in its tasks is part of a sweep.
         if way == _TASKS:
             due.read(bench.spark)

@@ -192,11 +192,11 @@ def holds_of_files(settings: Settings) -> tuple[Hold, ...]:
 
 
 def holds_in_force(ledger: Ledger | None, settings: Settings, as_of: datetime) -> tuple[Hold, ...]:
-    """Holds of policy files, of any folder, and of people."""
+    """Holds of policy files, of any folder, and of people, that are in force at an instant."""
     of_files = holds_of_files(settings)
-    if ledger is None:
-        return of_files
-    return (*of_files, *ledger.holds.of_other_folders(folders_of_policies(settings)), *ledger.holds.in_force(as_of))
+    of_others = ledger.holds.of_other_folders(folders_of_policies(settings)) if ledger else ()
+    placed = ledger.holds.in_force(as_of) if ledger else ()
+    return (*(hold for hold in (*of_files, *of_others) if hold.is_live(as_of)), *placed)
 
 
 def holds_about(dataset: str, log: Log | None, holds: Sequence[Hold], as_of: datetime) -> tuple[list[Hold], list[str]]:

@@ -318,7 +318,7 @@ def _opened(
         else:
             policies = _rules(environment, ledger, dataset, at).policies
             counts = any(policy.looks_along_lines and matches(dataset, policy.datasets.include) for policy in policies)
-            holds = [hold for hold in holds_in_force(ledger, environment.settings, at) if hold.is_live(at)]
+            holds = holds_in_force(ledger, environment.settings, at)
             asked = OnlySome({dataset: [only]}, ledger.realms.purging() if ledger else (), holds)
             log = read_if_any(environment, dataset, asked, whole_lines=counts)
         refuse_unknown(environment, dataset, log, ledger)

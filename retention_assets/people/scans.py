@@ -127,8 +127,7 @@ def export_scan(request: ExportRequest, environment: Environment) -> Result:
 
     settings = _store(environment, request.store)
     with environment.existing_ledger() as ledger:
-        at = environment.instant(None)
-        holds = [hold for hold in holds_in_force(ledger, environment.settings, at) if hold.is_live(at)]
+        holds = holds_in_force(ledger, environment.settings, environment.present())
         last = ledger.scans.last_whole(settings.name)
         scan = last if request.scan is None else ledger.scans.of(settings.name, request.scan)
     if scan is None:
