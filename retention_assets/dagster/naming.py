@@ -44,17 +44,17 @@ class Names:
 
     def stores(self, stores: Iterable[str]) -> dict[str, dg.AssetKey]:
         """Return keys by the names of stores. Dagster takes fewer characters; names that would become equal get a digest."""
-        words = {name: _NO_LETTER.sub("_", name) for name in stores}
-        times = Counter(words.values())
+        segments = {name: _NO_LETTER.sub("_", name) for name in stores}
+        times = Counter(segments.values())
         return {
             name: dg.AssetKey(
                 [
                     *self.prefix,
                     "store",
-                    word if word == name or times[word] == 1 else f"{word}_{sha256(name.encode()).hexdigest()[:8]}",
+                    segment if segment == name or times[segment] == 1 else f"{segment}_{sha256(name.encode()).hexdigest()[:8]}",
                 ]
             )
-            for name, word in words.items()
+            for name, segment in segments.items()
         }
 
     def of(self, word: str) -> str:

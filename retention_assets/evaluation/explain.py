@@ -399,5 +399,5 @@ def _rows(judged: pa.Table) -> tuple[SummaryRow, ...]:
 def _why(row: Mapping[str, Any]) -> str:
     if row["state"] == "SWEPT":
         return DELETED
-    words = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
-    return f"{SCHEDULED} {words}" if row["state"] in ("MARKED", "SWEEPING") else words
+    reasons = " ".join(Reason[reason["code"]].text(reason["witness"]) or "" for reason in row["reasons"]).strip()
+    return f"{SCHEDULED} {reasons}" if row["state"] in ("MARKED", "SWEEPING") else reasons

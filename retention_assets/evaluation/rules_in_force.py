@@ -350,14 +350,14 @@ def warn_of_unknown(entries: Iterable[AspectEntry], datasets: Sequence[str], env
     """Warn of entries whose entity or aspect occurs in no row of the `aspects` stores: it is probably misspelt."""
     stores = aspects_stores(environment.settings)
     names = [name.partition("/")[2] for store, own in by_store(datasets).items() if store in stores for name in own]
-    known = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
+    occurring = {"entity": {name.partition(".")[0] for name in names}, "aspect": {name.partition(".")[2] for name in names}}
     if not names:
         return []
     warnings = []
     for entry in entries:
         for kind, word in (("entity", entry.entity), ("aspect", entry.aspect)):
-            if word != ALL and word not in known[kind]:
-                remedy = suggest(word, sorted(known[kind])) or ""
+            if word != ALL and word not in occurring[kind]:
+                remedy = suggest(word, sorted(occurring[kind])) or ""
                 warnings.append(
                     f"DataHub entry '{entry.entity}.{entry.aspect}': no row has the {kind} {word}. {remedy}".rstrip()
                 )

@@ -71,8 +71,8 @@ class PriceFacts:
 
     def priced(self, rows: pa.Table, at: datetime) -> pa.Table:
         """Add to rows their costs, if deleted when due; those that are due already at `at`."""
-        known = rows.select(_PRICED).to_pylist() if self.prices.are_set else ()
-        costs = [self._costs(row, at) for row in known] or [None] * len(rows)
+        inputs = rows.select(_PRICED).to_pylist() if self.prices.are_set else ()
+        costs = [self._costs(row, at) for row in inputs] or [None] * len(rows)
         for name in _COSTS:
             column = pa.array([getattr(cost, name) if cost else None for cost in costs], pa.float64())
             rows = rows.append_column(name, column)

@@ -64,14 +64,14 @@ class VerifyRequest(RecordedRequest):
 )
 def audit_verify(request: VerifyRequest, environment: Environment) -> Result:
     """Compute the whole record again, and list every change that the ledger did not make. Without a fault, that is recorded."""
-    known = _read_head(request.known) if request.known else None
+    noted = _read_head(request.known) if request.known else None
     with environment.ledger_if_any() as ledger:
         if ledger is not None:
-            result = ledger.verify_and_record(request.actor, known, request.only_new)
+            result = ledger.verify_and_record(request.actor, noted, request.only_new)
         else:
             # where there is no ledger, its record is sound
-            lost = f"Row {known.position} of the audit was noted before, and there is no ledger." if known else ""
-            result = AuditResult(0, 0, ChainHead(0, GENESIS), (lost,) if known and known.position else ())
+            lost = f"Row {noted.position} of the audit was noted before, and there is no ledger." if noted else ""
+            result = AuditResult(0, 0, ChainHead(0, GENESIS), (lost,) if noted and noted.position else ())
         notes = what_is_missing(environment, ledger)
     failures = [result.summary] if result.faults else []
     if request.save_head and failures:

@@ -103,8 +103,8 @@ def forecast_environment(request: ForecastRequest, environment: Environment) -> 
 
 
 def _answer(foreseen: Forecast) -> Answer:
-    first, *others = (summary(each, foreseen.currency) for each in foreseen.sets)
-    return Answer(first, tuple(map(plain, (*others, ASSUMPTION, *foreseen.left_out))))
+    headline, *sentences = (summary(each, foreseen.currency) for each in foreseen.sets)
+    return Answer(headline, tuple(map(plain, (*sentences, ASSUMPTION, *foreseen.left_out))))
 
 
 def _metadata(foreseen: Forecast) -> Mapping[str, Any]:

@@ -105,8 +105,8 @@ class Rehearsal:
         except Refused as fault:
             return f"Nothing would be swept. {fault}"
         for check, violation in ledger_faults(self.source, datasets, at):
-            words = f"{check} fails. {violation.words.removesuffix('.')}"
-            return f"Nothing would be swept: {words}. `retention audit verify` names everything that was changed."
+            failure = f"{check} fails. {violation.words.removesuffix('.')}"
+            return f"Nothing would be swept: {failure}. `retention audit verify` names everything that was changed."
         return None
 
     def braked(self, due: Sequence[PendingSweep]) -> dict[str, str]:

@@ -158,11 +158,11 @@ class RunScans:
 
     def _scan(self, leases: ExitStack, store: Store, settings: ObjectsSettings, wanted: DatasetFilter) -> None:
         ledger, name = self.ledger, scan_lease(store.name)
-        held = leases.enter_context(hold_leases(ledger, [name], self.actor))
-        if name in held.others:
-            self.away.append(ChosenDatasets(store, (), is_running(ledger, store.name, held.others[name])))
+        taken = leases.enter_context(hold_leases(ledger, [name], self.actor))
+        if name in taken.others:
+            self.away.append(ChosenDatasets(store, (), is_running(ledger, store.name, taken.others[name])))
             return
-        lease = held.leases[name]
+        lease = taken.leases[name]
         if accepted := accepted_scan(ledger, self.warehouse, settings):
             record, result = accepted
             datasets, tokens = tuple(wanted.select(_names(result))), _tokens(store, _names(result))

@@ -108,8 +108,8 @@ def _held_by(objects: pa.Table, holds: Sequence[Hold]) -> pa.Array:
     places = [text.rsplit("\n", 1) for text in codes.dictionary.to_pylist()]
     reasons = pa.nulls(len(objects), pa.string())
     for hold in holds:
-        held = [holds_dataset(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
-        mask = pa.array(held, pa.bool_()).take(codes.indices)
+        is_held = [holds_dataset(hold, name, {REALM: realm} if realm else {}) for name, realm in places]
+        mask = pa.array(is_held, pa.bool_()).take(codes.indices)
         if hold.transactions is not None and pc.any(mask).as_py():
             rows = pc.indices_nonzero(mask)
             at = np.zeros(len(objects), dtype=bool)
