@@ -171,7 +171,7 @@ BUDGETS: Mapping[str, int] = {
     "stores.records": 1_280,
     "stores.objects": 5_990,
     "evaluation": 2_290,
-    "sweep": 2_670,
+    "sweep": 2_660,
     "pipeline": 2_490,
     "people": 4_800,
     "render": 2_250,

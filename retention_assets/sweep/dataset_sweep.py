@@ -3,7 +3,7 @@
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -32,7 +32,7 @@ from retention_assets.sweep.execute import execute_deletion, execute_expiry
 from retention_assets.sweep.independent_check import IndependentCheck
 from retention_assets.sweep.permit import SweepPermit
 from retention_assets.sweep.read import DatasetReading, counted_along_lines, read_chains
-from retention_assets.sweep.recheck import Recheck
+from retention_assets.sweep.recheck import Recheck, rows_of_marks
 
 # first sentence about a mark that is needed again after a sweep had begun on it
 _BEGUN = {
@@ -182,7 +182,7 @@ class DatasetSweep:
     def spare_begun(self, rows: pa.Table, needed: Mapping[int, str]) -> list[Settlement]:
         """Settle begun marks that are needed again. A time to expire that the store was given is taken back first."""
         expires = self.context.recheck.expiring(rows) if self.store.capabilities.expiry else set()
-        remains = self._remains_of(rows.filter(pc.invert(among(rows, expires))))
+        remains = self._remains_of(rows.filter(pc.invert(rows_of_marks(rows, expires))))
         planned = dict(zip(rows["id"].to_pylist(), rows["planned"].to_pylist(), strict=True))
         spared = [
             Settlement(
@@ -201,7 +201,7 @@ class DatasetSweep:
         if self.store.capabilities.expiry:
             return set()
         expires = {mark for mark, how in self.context.recheck.sweeps_of(marks).items() if how.mode == "ttl"}
-        for policy in sorted(set(marks.filter(among(marks, expires))["policy"].to_pylist())):
+        for policy in sorted(set(marks.filter(rows_of_marks(marks, expires))["policy"].to_pylist())):
             error = (
                 f"policy {policy} hands expiry to the store (sweep.mode: ttl), and {self.store.name} can't expire anything by"
                 " itself: its marks wait. Give the store a `ttl`; or take the mode out of the policy and its marks back"
@@ -256,7 +256,3 @@ class DatasetSweep:
             else:
                 settlements.append(answer if answer.outcome in (Outcome.ALREADY_GONE, Outcome.WITHHELD) else then[answer.mark])
         return settlements
-
-
-def among(marks: pa.Table, ids: Collection[int]) -> pa.Array:
-    return pc.is_in(marks["id"], pa.array(ids, pa.int64()))

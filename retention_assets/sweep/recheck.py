@@ -153,7 +153,7 @@ class Recheck:
         holds = self._holds()
         moved = _marked_elsewhere(self.ledger.places.all(), marks)
         result = RecheckResult(spared=moved)
-        marks = marks.filter(pc.invert(_rows_of_marks(marks, moved))) if moved else marks
+        marks = marks.filter(pc.invert(rows_of_marks(marks, moved))) if moved else marks
         for version in sorted(set(zip(marks["policy"].to_pylist(), marks["policy_version"].to_pylist(), strict=True))):
             same = pc.and_(pc.equal(marks["policy"], version[0]), pc.equal(marks["policy_version"], version[1]))
             of_version = marks.filter(same)
@@ -261,8 +261,8 @@ class Recheck:
         given_time = self.expiring(marks) if capabilities.expiry else set()
         is_sweeping = pc.equal(marks["status"], "SWEEPING")
         # a deletion that has begun is finished in any case, unless it is only a time to expire
-        is_half_deleted = pc.and_(is_sweeping, pc.invert(_rows_of_marks(marks, given_time)))
-        asked = marks.filter(pc.and_(_rows_of_marks(marks, part.go), pc.invert(is_half_deleted)))
+        is_half_deleted = pc.and_(is_sweeping, pc.invert(rows_of_marks(marks, given_time)))
+        asked = marks.filter(pc.and_(rows_of_marks(marks, part.go), pc.invert(is_half_deleted)))
         judged = self._rows_about(log, marks)
         positions = judged.positions(asked)
         asked, positions = asked.filter(pa.array(positions >= 0)), positions[positions >= 0]
@@ -382,7 +382,7 @@ def _unlimited(policies: Iterable[Policy], drops_refs: bool) -> tuple[Policy, ..
     return tuple(rule.model_copy(update={"limits": None, "select": rule.select.model_copy(update=kept)}) for rule in policies)
 
 
-def _rows_of_marks(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
+def rows_of_marks(marks: pa.Table, ids: Collection[int]) -> pa.ChunkedArray:
     return pc.is_in(marks["id"], pa.array(ids, pa.int64()))
 
 

@@ -31,12 +31,12 @@ from retention_assets.ledger.book import Raise
 from retention_assets.ledger.leases import Lease, LeaseLost
 from retention_assets.outcomes import Outcome
 from retention_assets.stores.protocol import Store, StoreFailed, Target
-from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext, among
+from retention_assets.sweep.dataset_sweep import BEGUN_STILL, DatasetSweep, SweepContext
 from retention_assets.sweep.execute import Batch, cut_batches
 from retention_assets.sweep.opening import openings_of
 from retention_assets.sweep.permit import ProtectionsChanged
 from retention_assets.sweep.read import DatasetReading, Wanted, among_asked, by_dataset, current, joined, read_fresh
-from retention_assets.sweep.recheck import RecheckResult
+from retention_assets.sweep.recheck import RecheckResult, rows_of_marks
 
 _LOG = logging.getLogger(__name__)
 # shorter waits between batches are not logged
@@ -239,7 +239,7 @@ class _Round:
         rows = among_asked(self._undone(rows), [sweep.reading for sweep in self._active()])
         parts = by_dataset(rows) if not self.store.capabilities.expiry else {}
         waits = {mark for name, marks in parts.items() for mark in self.active[name].waiting_without_ttl(marks)}
-        return rows.filter(pc.invert(among(rows, waits))) if waits else rows
+        return rows.filter(pc.invert(rows_of_marks(rows, waits))) if waits else rows
 
     # --- the re-check: what may still go ---
 
@@ -259,8 +259,8 @@ class _Round:
         self.checked = self.checked.with_(result, rows["id"].to_pylist())
         self.hidden -= names
         if result.spared:
-            self._spare(rows.filter(among(rows, result.spared)), result.spared)
-        goes = rows.filter(among(rows, result.go))
+            self._spare(rows.filter(rows_of_marks(rows, result.spared)), result.spared)
+        goes = rows.filter(rows_of_marks(rows, result.go))
         faults = self.context.independent_check.faults(log, goes, capabilities.log_is_complete, self.context.as_of)
         for sweep in self._active(faults):
             self._take_out(sweep, Refused(faults[sweep.dataset]))
@@ -389,7 +389,7 @@ class _Round:
         if not names:
             return
         going = _rows_of(rows, names)
-        going = going.filter(among(going, self.checked.go))
+        going = going.filter(rows_of_marks(going, self.checked.go))
         rows, why = self._log_of(names).transactions, "what was current before is swept"
         # past every instant that needs some of what goes, before any of it goes
         instants = _visible_from(rows, view_ends(rows, self.context.as_of), going)
@@ -506,7 +506,7 @@ class _Round:
 
     def _rows_of_active(self, rows: pa.Table, marks: Collection[int] | None = None) -> pa.Table:
         rows = _rows_of(rows, self.active)
-        return rows if marks is None else rows.filter(among(rows, marks))
+        return rows if marks is None else rows.filter(rows_of_marks(rows, marks))
 
     def _undone(self, rows: pa.Table) -> pa.Table:
         rows = _rows_of(rows, self.active)
