@@ -3,11 +3,14 @@
 In order: settle what is `left` by an earlier sweep, `spare` what is no longer justified, `plan` the rest; per batch `begin`,
 let the store delete, `settle`; then `finish`. The note by which the store finds a transaction again is in the plan before
 anything begins. Datasets whose lease is lost are left out and reported; the others go on.
+
+The record of a sweep is the batch: beginning writes one row that names its marks, and settling one update per mark. Beginning
+locks the marks, as taking back does, so that exactly one of them has each mark.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cache
@@ -16,36 +19,48 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from sqlalchemy import BigInteger, ColumnElement, Select, and_, bindparam, case, func, insert, literal, null, select, text
+from sqlalchemy import BindParameter, Select, and_, bindparam, case, func, insert, literal, null, select, text, tuple_, update
 
 from retention_assets import clock
-from retention_assets.ledger.audit.chain import Act, ActType, new_id, planned_seals
+from retention_assets.ledger.audit.chain import BATCH_SEALED, Act, ActType, batch_seals, new_id, planned_seals
 from retention_assets.ledger.clock_guard import has_come_by, present_by
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.leases import ALL_NAMES, Lease, NameRange, fence_all
-from retention_assets.ledger.marking import MARK_ROWS, Marks
+from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.ledger.reports import ReportCounts, count, only_one
-from retention_assets.ledger.schema import MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
+from retention_assets.ledger.schema import BATCHES, BEGUN, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.ledger.steps import (
+    BEGUN_MARKS,
+    IS_BEGUN,
     NO_ERROR,
+    OPEN_BATCH,
+    SHOWN,
+    SHOWN_MARKS,
     MarkStep,
+    OpenBatch,
     among,
     by_id,
-    move_ids,
-    record_steps,
+    end_marks,
+    locking,
+    members_of,
+    of_datasets,
+    open_batches,
+    record_moves,
     report_columns,
-    same_steps,
     to_sweep_by,
 )
 from retention_assets.outcomes import Outcome
 from retention_assets.policy.durations import text_of
-from retention_assets.sql.columns import DatabaseTime, InstantColumn, fit
+from retention_assets.sql.columns import DatabaseTime, IdsColumn, InstantColumn, fit
 from retention_assets.sql.staging import append_rows
 from retention_assets.sql.streams import numbers_of, stream
 from retention_assets.sql.transactions import portions
 
 _NAMES = pa.schema([MARK_ROWS.field("transaction")])
+_LEFT_ROWS = pa.schema(
+    [*MARK_ROWS, pa.field("note", pa.string()), pa.field("place", pa.string()), pa.field("planned", pa.int64())]
+)
 CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
 # Columns that determine a transaction's class. Few datasets and states occur among many marks.
 _WORD = pa.dictionary(pa.int32(), pa.string())
@@ -58,11 +73,19 @@ CLASSED_ROWS = pa.schema(
         pa.field("is_due", pa.int8()),
     ]
 )
-# Built once: every batch uses it.
-_HERE = MARKS.c.dataset.in_(bindparam("datasets", expanding=True))
-# State after settling, if not SWEPT, and the columns that it sets.
-_STATUS_AFTER = {Outcome.FAILED: "MARKED", Outcome.SPARED: "SPARED"}
-# Outcome in a step, and its report counter; built once instead of per mark.
+# Built once: every batch uses them.
+_LOCKING = (
+    OPEN_BATCH.where(tuple_(BATCHES.c.begun, BATCHES.c.plan).in_(bindparam("keys", expanding=True)))
+    .order_by(BATCHES.c.begun, BATCHES.c.plan)
+    .with_for_update()
+)
+_BEGIN = insert(BATCHES)
+_CLOSE = (
+    update(BATCHES)
+    .where(BATCHES.c.begun == bindparam("act"), BATCHES.c.plan == bindparam("of"))
+    .values(open_ids=bindparam("still_open", type_=IdsColumn()))
+)
+# Outcome in a mark, and its report counter; built once instead of per mark.
 _OUTCOME_NAMES = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
 
 
@@ -127,8 +150,8 @@ class _Share:
         parts = {lease.dataset: {"part": lease.part, "attempt": lease.attempt} for lease in leases if lease.part is not None}
         return cls(next((lease.holder for lease in leases), ""), tokens, lost, parts)
 
-    def describe(self, act: Act, datasets: Collection[str], plans: Iterable[Plan] = ()) -> Act:
-        names, ids = sorted(datasets), sorted(plan.id for plan in plans)
+    def describe(self, act: Act, datasets: Collection[str], plans: Iterable[int] = ()) -> Act:
+        names, ids = sorted(datasets), sorted(plans)
         act.dataset = only_one(names)
         if len(names) == 1:
             act.detail = {"lease": self.tokens[names[0]], **self.parts.get(names[0], {}), **({"plan": ids[0]} if ids else {})}
@@ -142,19 +165,23 @@ class Sweeps(LedgerPart):
 
     def left(self, datasets: Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
         """Marks that an earlier sweep began and did not settle, with note, place and bytes of their plan: they may be gone."""
-        left = names.of(Marks(self.database).table(datasets, ["SWEEPING"]))
-        ids = left["id"].to_pylist()
-        plans = self._plans(ids)
-        for at, (name, kind) in enumerate({"note": pa.string(), "place": pa.string(), "planned": pa.int64()}.items()):
-            left = left.append_column(name, pa.array([plans[mark][at] if mark in plans else None for mark in ids], kind))
-        return left
+        query = select(*(SHOWN[name] for name in MARK_ROWS.names), PLANNED.c.note, PLANS.c.place, PLANNED.c.bytes)
+        query = query.join_from(BEGUN_MARKS, MARKS, MARKS.c.id == BEGUN_MARKS.c.mark).join(
+            PLANS, PLANS.c.id == BEGUN_MARKS.c.plan
+        )
+        query = query.join(PLANNED, and_(PLANNED.c.plan == PLANS.c.id, PLANNED.c.mark == MARKS.c.id))
+        query = query.where(text(f"marks.{OPEN}"), names.condition())
+        rows = pa.Table.from_batches(self.streamed([query], BEGUN_MARKS.c.dataset, datasets, _LEFT_ROWS), _LEFT_ROWS)
+        return rows.sort_by([("dataset", "ascending"), ("id", "ascending")])
 
     def amounts(self, datasets: Collection[str], as_of: datetime) -> dict[str, int]:
-        query = select(MARKS.c.dataset, func.count()).where(to_sweep_by(as_of)).group_by(MARKS.c.dataset)
+        query = select(MARKS.c.dataset, func.count()).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
+        query = query.group_by(MARKS.c.dataset)
         return dict(self.rows_among(query, MARKS.c.dataset, datasets))
 
     def due(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> npt.NDArray[np.int64]:
-        query = select(MARKS.c.id).where(text(OPEN), MARKS.c.status == "MARKED", MARKS.c.due_at <= as_of, names.condition())
+        query = select(MARKS.c.id).select_from(SHOWN_MARKS).where(text(OPEN), ~IS_BEGUN)
+        query = query.where(MARKS.c.due_at <= as_of, names.condition())
         ids = [np.empty(0, np.int64)]
         with self.database.reading() as connection:
             for part in portions(sorted(datasets)):
@@ -167,48 +194,43 @@ class Sweeps(LedgerPart):
         return np.concatenate(ids)
 
     def concerned(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> pa.Table:
-        query = select(MARKS.c.dataset, MARKS.c.transaction).distinct().where(to_sweep_by(as_of), names.condition())
+        query = select(MARKS.c.dataset, MARKS.c.transaction).select_from(SHOWN_MARKS).distinct()
+        query = query.where(to_sweep_by(as_of), names.condition())
         rows = pa.Table.from_batches(self.streamed([query], MARKS.c.dataset, datasets, CONCERNED_ROWS), CONCERNED_ROWS)
         return rows.sort_by([("dataset", "ascending"), ("transaction", "ascending")])
 
     def concerned_names(self, datasets: Collection[str], as_of: datetime) -> Iterator[pa.RecordBatch]:
         """Names of due or begun marks, unsorted and possibly repeated."""
-        query = select(MARKS.c.transaction).where(to_sweep_by(as_of))
+        query = select(MARKS.c.transaction).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
         return self.streamed([query], MARKS.c.dataset, datasets, _NAMES)
 
     def due_rows(self, ids: Sequence[int]) -> pa.Table:
         columns = [MARKS.c[name] for name in MARK_ROWS.names]
         parts: list[pa.RecordBatch] = []
         with self.database.reading() as connection:
-            for where in by_id(connection, ids, MARKS.c.status == "MARKED"):
-                parts += stream(connection, select(*columns).where(where), MARK_ROWS)
+            for where in by_id(connection, ids, (MARKS.c.status == "MARKED") & ~IS_BEGUN):
+                parts += stream(connection, select(*columns).select_from(SHOWN_MARKS).where(where), MARK_ROWS)
         return pa.Table.from_batches(parts, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
 
     def classed(self, datasets: Collection[str], as_of: datetime) -> pa.Table:
         """Open and swept marks with their class columns. Only swept marks have times: an open mark blocks its id."""
-        columns = {**MARKS.c, "is_due": case((MARKS.c.due_at <= as_of, 1), else_=0).label("is_due")}
+        columns = {**SHOWN, "is_due": case((MARKS.c.due_at <= as_of, 1), else_=0).label("is_due")}
         no_times = {name: null().label(name) for name in TIMES}
         # One query per partial index, with the exact text of its condition.
         queries = [
-            select(*((columns | times)[name] for name in CLASSED_ROWS.names)).where(text(condition))
+            select(*((columns | times)[name] for name in CLASSED_ROWS.names)).select_from(SHOWN_MARKS).where(text(condition))
             for condition, times in ((OPEN, no_times), (SWEPT, {}))
         ]
         batches = self.streamed(queries, MARKS.c.dataset, datasets, CLASSED_ROWS)
         return pa.Table.from_batches(batches, CLASSED_ROWS).unify_dictionaries()
 
     def notes(self, marks: Iterable[int]) -> dict[int, str]:
-        # by its note the store finds a transaction again
-        return {mark: note for mark, (note, *_) in self._plans(marks).items() if note is not None}
-
-    def _plans(self, marks: Iterable[int]) -> dict[int, tuple[str | None, str | None, int | None]]:
-        # the newest note of each mark, with place and bytes of its newest plan
-        query = select(PLANNED.c.mark, PLANNED.c.note, PLANS.c.place, PLANNED.c.bytes).join(PLANS, PLANS.c.id == PLANNED.c.plan)
-        plans: dict[int, tuple[str | None, str | None, int | None]] = {}
+        """Newest note of each mark in a plan, by which the store finds a transaction again."""
+        query = select(PLANNED.c.mark, PLANNED.c.note).join(PLANS, PLANS.c.id == PLANNED.c.plan).order_by(PLANS.c.planned_at)
+        query = query.where(PLANNED.c.note.is_not(None))
         with self.database.reading() as connection:
-            for where in by_id(connection, marks, column=PLANNED.c.mark):
-                for mark, note, place, size in connection.execute(query.where(where).order_by(PLANS.c.planned_at)):
-                    plans[mark] = (plans[mark][0] if note is None and mark in plans else note, place, size)
-        return plans
+            parts = by_id(connection, marks, column=PLANNED.c.mark)
+            return {mark: note for where in parts for mark, note in connection.execute(query.where(where))}
 
     @audited
     def postpone(
@@ -232,22 +254,16 @@ class Sweeps(LedgerPart):
         """Spare unjustified marks unless they were unmarked."""
         share = _Share.fenced(tx, leases)
         act = Act(ActType.SPARE, share.holder)
-        steps: list[MarkStep] = []
-        # One statement per reason: few reasons occur.
-        for reason in sorted(set(reasons.values())) if share.tokens else ():
-            marks = [mark for mark in reasons if reasons[mark] == reason]
-            moves = move_ids(tx, act, "MARKED", "SPARED", marks, _HERE, {"datasets": sorted(share.tokens)}, {"why": reason})
-            steps += same_steps(moves, "SPARED", reason)
-        moved = _datasets(tx, [step[0] for step in steps], share.tokens)
-        if moved:
-            request_evaluations(tx, set(moved.values()))
-            share.describe(act, set(moved.values()))
-        if record_steps(tx, act, steps) and execution_date:
-            counted: dict[str, list[ReportCounts]] = {}
-            for row in report_columns(tx, moved):
-                counted.setdefault(row.dataset, []).append(ReportCounts(row.id, row.due_at, "spared", row.bytes))
-            count(tx, act, execution_date, counted)
-        return Moved(moved, share.lost)
+        conditions = by_id(tx.connection, reasons if share.tokens else (), of_datasets(share.tokens))
+        if spared := end_marks(tx, act, "SPARED", reasons, conditions):
+            share.describe(act, set(spared.values()))
+            request_evaluations(tx, set(spared.values()))
+            if execution_date:
+                counted: dict[str, list[ReportCounts]] = {}
+                for row in report_columns(tx, spared):
+                    counted.setdefault(row.dataset, []).append(ReportCounts(row.id, row.due_at, "spared", row.bytes))
+                count(tx, act, execution_date, counted)
+        return Moved(spared, share.lost)
 
     @audited
     def plan(
@@ -268,11 +284,11 @@ class Sweeps(LedgerPart):
         # Marks and bytes are known before the plans are written: the planner holds the leases, so nobody else begins on them.
         # Due as of the caller's instant and by the ledger's own clock.
         is_due = (MARKS.c.due_at <= as_of) & has_come_by(MARKS.c.due_at, literal(present_by(tx.connection), InstantColumn()))
-        due = MARKS.c.dataset.in_(names) & (MARKS.c.status == "MARKED") & is_due
+        due = and_(of_datasets(names), MARKS.c.status == "MARKED", is_due, ~IS_BEGUN)
         rows: list[tuple[int, int, int | None]] = []
         for where in by_id(tx.connection, marks, due):
-            matched = tx.connection.execute(select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).where(where)).all()
-            for mark, dataset, logged in matched:
+            matched = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.bytes).select_from(SHOWN_MARKS).where(where)
+            for mark, dataset, logged in tx.connection.execute(matched).all():
                 size = marks[mark].bytes
                 rows.append((plans[dataset], mark, logged if size is None else size))
         rows.sort()
@@ -293,7 +309,7 @@ class Sweeps(LedgerPart):
             sealed = planned_seals(noted := [(*row, marks[row[1]].note) for row in part])
             append_rows(tx.connection, PLANNED, columns, [(*row, seal) for row, seal in zip(noted, sealed, strict=True)])
             digest.update("".join(sealed).encode())
-        planning = share.describe(Act(ActType.PLAN, share.holder, id=act), names, recorded.values())
+        planning = share.describe(Act(ActType.PLAN, share.holder, id=act), names, plans.values())
         total = {"marks": len(rows), "bytes": fit(sum(sizes.values()))}
         place = {"place": places[names[0]]} if len(names) == 1 else {}
         planning.detail = {**planning.detail, "as_of": text_of(as_of), **total, **place}
@@ -307,19 +323,26 @@ class Sweeps(LedgerPart):
     def begin(self, tx: WriteTransaction, leases: Collection[Lease], plans: Collection[Plan], marks: Collection[int]) -> Moved:
         """Return the marks of a batch that may now be deleted; those unmarked meanwhile are left out."""
         share = _Share.fenced(tx, leases)
-        own = {plan.dataset: plan for plan in plans if plan.dataset in share.tokens}
-        if not own:
-            return Moved({}, share.lost)
-        act = Act(ActType.BEGIN, share.holder)
-        ids = sorted(plan.id for plan in own.values())
-        name = tx.connection.dialect.name
-        parameters = {"datasets": sorted(own), "plans": ids, **({"present": clock.now()} if name == "sqlite" else {})}
-        moved = move_ids(tx, act, "MARKED", "SWEEPING", _planned(tx, ids, sorted(set(marks))), _may_begin(name), parameters)
-        begun = _datasets(tx, moved, own)
+        own = {plan.dataset: plan.id for plan in plans if plan.dataset in share.tokens}
+        begun = _datasets(tx, _may_begin(tx, own, sorted(set(marks))), own) if own else {}
         if begun:
-            datasets = set(begun.values())
-            share.describe(act, datasets, (own[name] for name in datasets))
-        record_steps(tx, act, same_steps(moved, "SWEEPING"))
+            by_dataset: dict[str, list[int]] = {}
+            for mark, dataset in begun.items():
+                by_dataset.setdefault(dataset, []).append(mark)
+            act = share.describe(
+                Act(ActType.BEGIN, share.holder, at=tx.present()), by_dataset, (own[name] for name in by_dataset)
+            )
+            act.detail = {**act.detail, "marks": len(begun)}
+            rows = [
+                (act.id, own[name], name, act.at, act.actor, ids[0], ids[-1], ids)
+                for name, ids in sorted(by_dataset.items(), key=lambda item: own[item[0]])
+            ]
+            seals = batch_seals(rows)
+            act.members, act.digest = len(rows), hashlib.sha256("".join(seals).encode()).hexdigest()
+            names = (*BATCH_SEALED, "open_ids", "seal")
+            written = [dict(zip(names, (*row, row[-1], seal), strict=True)) for row, seal in zip(rows, seals, strict=True)]
+            tx.connection.execute(_BEGIN, written)
+            tx.record(act)
         return Moved(begun, share.lost)
 
     @audited
@@ -335,28 +358,26 @@ class Sweeps(LedgerPart):
         A failed mark is MARKED again with one more attempt. Settling again what is settled counts nothing twice.
         """
         share = _Share.fenced(tx, leases)
-        if not share.tokens:
+        asked = {settlement.mark: settlement for settlement in settled}
+        batches = _locked(tx, open_batches(tx.connection, share.tokens, asked))
+        datasets = {mark: batch.dataset for batch in batches for mark in batch.marks if mark in asked}
+        if not datasets:
             return Moved({}, share.lost)
-        settlements = {settlement.mark: settlement for settlement in settled}
-        act, here = Act(ActType.SETTLE, share.holder), {"datasets": sorted(share.tokens)}
-        ends: dict[str, list[int]] = {}
-        for mark, settlement in settlements.items():
-            ends.setdefault(_STATUS_AFTER.get(settlement.outcome, "SWEPT"), []).append(mark)
-        steps: list[MarkStep] = []
-        for after, marks in ends.items():
-            moved = move_ids(tx, act, "SWEEPING", after, marks, _HERE, here, _CHANGES[after](settlements, marks))
-            for mark in moved:
-                settlement = settlements[mark]
-                outcome = None if after == "SPARED" else _OUTCOME_NAMES[settlement.outcome][0]
-                steps.append((mark, after, outcome, settlement.bytes, settlement.error))
-        moved = [step[0] for step in steps]
-        datasets = _datasets(tx, moved, share.tokens)
-        if spared := {datasets[step[0]] for step in steps if step[1] == "SPARED"}:
+        act, settlements = Act(ActType.SETTLE, share.holder), [asked[mark] for mark in sorted(datasets)]
+        failed = [answer for answer in settlements if answer.outcome is Outcome.FAILED]
+        if spared := {datasets[answer.mark] for answer in settlements if answer.outcome is Outcome.SPARED}:
             request_evaluations(tx, spared)
-        if steps:
-            share.describe(act, set(datasets.values()))
-        if record_steps(tx, act, steps) and execution_date:
-            count(tx, act, execution_date, _counted(tx, steps, settlements))
+        share.describe(act, set(datasets.values()))
+        act.detail = {**act.detail, "batches": sorted({batch.begun for batch in batches})}
+        record_moves(
+            tx,
+            act,
+            [_end_of(answer) for answer in settlements if answer.outcome is not Outcome.FAILED],
+            [(answer.mark, "MARKED", "FAILED", answer.bytes, None, answer.error or NO_ERROR) for answer in failed],
+        )
+        _close(tx, batches, datasets)
+        if execution_date:
+            count(tx, act, execution_date, _counted(tx, settlements))
         return Moved(datasets, share.lost)
 
     @audited
@@ -369,7 +390,7 @@ class Sweeps(LedgerPart):
         ids = tx.connection.execute(query.with_for_update()).scalars().all()
         if ids:
             over = [plans_by_id[plan] for plan in ids]
-            act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, over)
+            act = share.describe(Act(ActType.FINISH, share.holder), {plan.dataset for plan in over}, ids)
             these = PLANS.c.id.in_(ids)
             tx.change(act, PLANS, these, finished_at=DatabaseTime())
             evaluated = select(PLANS.c.dataset).join(PUBLISHED, PUBLISHED.c.dataset == PLANS.c.dataset)
@@ -378,33 +399,66 @@ class Sweeps(LedgerPart):
         return share.lost
 
 
-@cache
-def _may_begin(name: str) -> ColumnElement[bool]:
-    # Due as of the plan and by the ledger's own clock. All plans of a share have one instant.
-    as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(bindparam("plans", expanding=True))).scalar_subquery()
-    present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
-    return and_(_HERE, MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
+def _end_of(answer: Settlement) -> MarkStep:
+    if answer.outcome is Outcome.SPARED:
+        return answer.mark, "SPARED", None, answer.bytes, None, answer.error or NO_ERROR
+    return answer.mark, "SWEPT", _OUTCOME_NAMES[answer.outcome][0], answer.bytes, None, answer.error
 
 
-@cache
-def _of_plan(name: str) -> Select[int]:
-    in_plan = PLANNED.c.plan == bindparam("plan", type_=BigInteger)
-    return select(func.count()).where(in_plan, among(name, PLANNED.c.mark))
+def _locked(tx: WriteTransaction, batches: Sequence[OpenBatch]) -> Sequence[OpenBatch]:
+    # as they are then: two parts of a dataset may each settle some of a batch that an earlier sweep left
+    if tx.connection.dialect.name != "postgresql":
+        return batches
+    keys = [(batch.begun, batch.plan) for batch in batches]
+    return [OpenBatch(*row) for part in portions(keys) for row in tx.connection.execute(_LOCKING, {"keys": part})]
 
 
-def _planned(tx: WriteTransaction, plans: Sequence[int], marks: Sequence[int]) -> Sequence[int]:
-    # Queried first: as a condition of the update PostgreSQL may read the whole plan for each batch. Nearly always all are in
-    # it, so one plan's marks are counted first.
-    planned: list[int] = []
+def _close(tx: WriteTransaction, batches: Sequence[OpenBatch], settled: Collection[int]) -> None:
+    still_open = [[mark for mark in batch.marks if mark not in settled] for batch in batches]
+    rows = [
+        {"act": batch.begun, "of": batch.plan, "still_open": ids or None}
+        for batch, ids in zip(batches, still_open, strict=True)
+    ]
+    tx.connection.execute(_CLOSE, rows)
+
+
+def _may_begin(tx: WriteTransaction, plans: Mapping[str, int], marks: Sequence[int]) -> Sequence[int]:
+    # Locked until the batch is written: who takes a mark back waits, and then sees the batch. Normally all may begin: counting
+    # them takes half the time of naming them.
+    begin: list[int] = []
+    name = tx.connection.dialect.name
+    parameters = {"datasets": sorted(plans), "plans": sorted(plans.values())}
     for part in portions(marks):
-        parameters = {"plan": plans[0], "ids": part}
-        count_planned = _of_plan(tx.connection.dialect.name)
-        if len(plans) == 1 and tx.connection.execute(count_planned, parameters).scalar_one() == len(part):
-            planned += part
-            continue
-        for where in by_id(tx.connection, part, PLANNED.c.plan.in_(plans), PLANNED.c.mark):
-            planned += tx.connection.execute(select(PLANNED.c.mark).where(where)).scalars()
-    return planned
+        arguments = {**parameters, "ids": part, "first": part[0], "last": part[-1]}
+        if name == "sqlite":
+            arguments["present"] = clock.now()
+        counting, naming_planned, naming = _locking_due(name)
+        if set(tx.connection.execute(counting, arguments).one()) == {len(part)}:
+            begin += part
+        else:
+            planned = tx.connection.execute(naming_planned, arguments).scalars().all()
+            begin += tx.connection.execute(naming, {**arguments, "ids": planned}).scalars()
+    return begin
+
+
+@cache
+def _locking_due(name: str) -> tuple[Select[Any], Select[Any], Select[Any]]:
+    # In a plan, due as of it (all plans of a share have one instant) and by the ledger's own clock, and in no open batch: one
+    # that is tried again has begun.
+    plans: BindParameter[int] = bindparam("plans", expanding=True)
+    here: BindParameter[str] = bindparam("datasets", expanding=True)
+    as_of = select(func.min(PLANS.c.as_of)).where(PLANS.c.id.in_(plans)).scalar_subquery()
+    present = bindparam("present", type_=InstantColumn()) if name == "sqlite" else DatabaseTime()
+    is_due = and_(MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
+    near = (BATCHES.c.first <= bindparam("last"), BATCHES.c.last >= bindparam("first"), BATCHES.c.dataset.in_(here))
+    begun = select(members_of(BATCHES.c.open_ids, text(BEGUN), *near).c.mark)
+    mine = and_(among(name, MARKS.c.id), MARKS.c.status == "MARKED", is_due, MARKS.c.id.not_in(begun))
+    locked = locking(mine).subquery()
+    # Counted apart: joined to marks, PostgreSQL compares each with each. They are of the plan's dataset; asked for that,
+    # SQLite would read all its marks.
+    in_plan = PLANNED.c.plan.in_(plans), among(name, PLANNED.c.mark)
+    planned = select(func.count()).select_from(PLANNED).where(*in_plan).scalar_subquery()
+    return select(planned, func.count()).select_from(locked), select(PLANNED.c.mark).where(*in_plan), select(locked.c.id)
 
 
 def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]) -> dict[int, str]:
@@ -416,25 +470,12 @@ def _datasets(tx: WriteTransaction, marks: Sequence[int], among: Collection[str]
     return datasets
 
 
-def _counted(
-    tx: WriteTransaction, steps: Sequence[MarkStep], settlements: Mapping[int, Settlement]
-) -> Mapping[str, list[ReportCounts]]:
-    swept = {step[0] for step in steps if step[1] == "SWEPT"}
+def _counted(tx: WriteTransaction, settlements: Sequence[Settlement]) -> Mapping[str, list[ReportCounts]]:
+    answers = {answer.mark: answer for answer in settlements}
     counted: dict[str, list[ReportCounts]] = {}
-    for mark, dataset, logged, due_at in report_columns(tx, (step[0] for step in steps)):
-        settlement = settlements[mark]
-        freed, left = (settlement.bytes, settlement.left) if mark in swept else (0, 0)
-        amount = ReportCounts(mark, due_at, _OUTCOME_NAMES[settlement.outcome][1], logged, freed, settlement.bytes_hidden, left)
+    for mark, dataset, logged, due_at in report_columns(tx, answers):
+        answer = answers[mark]
+        freed, left = (0, 0) if answer.outcome in (Outcome.FAILED, Outcome.SPARED) else (answer.bytes, answer.left)
+        amount = ReportCounts(mark, due_at, _OUTCOME_NAMES[answer.outcome][1], logged, freed, answer.bytes_hidden, left)
         counted.setdefault(dataset, []).append(amount)
     return counted
-
-
-_CHANGES: Mapping[str, Callable[[Mapping[int, Settlement], Sequence[int]], Mapping[str, Any]]] = {
-    "SWEPT": lambda _, __: {},
-    "MARKED": lambda settlements, marks: {"attempts": MARKS.c.attempts + 1, "last_error": _errors(settlements, marks)},
-    "SPARED": lambda settlements, marks: {"why": _errors(settlements, marks)},
-}
-
-
-def _errors(settlements: Mapping[int, Settlement], marks: Sequence[int]) -> ColumnElement[str]:
-    return case({mark: settlements[mark].error or NO_ERROR for mark in marks}, value=MARKS.c.id)

@@ -16,7 +16,6 @@ from retention_assets.ledger.audit.chain import Act, ActType
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.leases import clear_paces
 from retention_assets.ledger.schema import AUDIT, CLOCK, MARKS, OPEN
-from retention_assets.ledger.steps import open_marks
 from retention_assets.ledger.unmarking import take_back
 from retention_assets.policy.durations import Duration, text_of
 from retention_assets.sql.columns import DatabaseTime
@@ -117,7 +116,7 @@ class ClockGuard(LedgerPart):
         # Locked first, so that nobody marks in between.
         times = tx.connection.execute(select(CLOCK).with_for_update()).one()
         later = MARKS.c.marked_at > present
-        unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [open_marks(later)])
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [later])
         sweeping = int(tx.connection.execute(select(func.count()).where(text(OPEN), later)).scalar_one())
         newest = tx.connection.execute(select(func.max(MARKS.c.marked_at)).where(~later)).scalar_one()
         values = {

@@ -102,6 +102,10 @@ class WriteTransaction:
             self._present = self.connection.execute(_PRESENT).scalar_one()
         return self._present
 
+    def note_present(self, present: datetime) -> None:
+        """Take the database's time from the answer to another question."""
+        self._present = self._present or present
+
     def append(self) -> None:
         """Seal what was written and append the acts. Nothing may be written after this."""
         sealed: dict[int, dict[RowKey, str]] = {act: {} for act in self.acts}

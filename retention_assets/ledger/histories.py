@@ -9,7 +9,8 @@ import pyarrow as pa
 from sqlalchemy import Connection, select, text
 
 from retention_assets.ledger.database import LedgerPart
-from retention_assets.ledger.schema import AUDIT, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.ledger.schema import AUDIT, BATCHES, MARKS, OPEN, OVER, PLANNED, STEPS, SWEPT
+from retention_assets.ledger.steps import END, SHOWN, SHOWN_MARKS, STEP
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.policy.sentences import DeletionMessage, deletion_message
@@ -70,8 +71,8 @@ class MarkHistories(LedgerPart):
         return histories
 
     def hidden(self, marks: Iterable[int]) -> set[int]:
-        query = select(STEPS.c.mark).where(STEPS.c.outcome == "HIDDEN")
-        return {mark for (mark,) in self.rows_among(query, STEPS.c.mark, marks)}
+        query = select(MARKS.c.id).where(MARKS.c.outcome == "HIDDEN")
+        return {mark for (mark,) in self.rows_among(query, MARKS.c.id, marks)}
 
     def transactions(self, dataset: str) -> pa.Array:
         query = select(MARKS.c.id, MARKS.c.transaction)
@@ -82,25 +83,38 @@ class MarkHistories(LedgerPart):
 
 def _marks(connection: Connection, dataset: str, names: Sequence[str]) -> Iterator[MarkHistory]:
     here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(names)
-    columns = [MARKS.c[field.name] for field in fields(MarkHistory) if field.name != "events"]
+    columns = [SHOWN[field.name] for field in fields(MarkHistory) if field.name != "events"]
+    query = select(*columns).select_from(SHOWN_MARKS).where(here)
     # One query per partial index, with the exact text of its condition.
-    rows = [
-        row for condition in (OPEN, SWEPT, OVER) for row in connection.execute(select(*columns).where(here, text(condition)))
-    ]
+    rows = [row for condition in (OPEN, SWEPT, OVER) for row in connection.execute(query.where(text(condition)))]
     events = _events(connection, [row.id for row in rows])
     for row in sorted(rows, key=lambda row: row.id):
         yield MarkHistory(**row._mapping, events=tuple(events.get(row.id, ())))
 
 
 def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEvent]]:
-    columns = (AUDIT.c.at, AUDIT.c.actor, STEPS.c.status, STEPS.c.outcome, STEPS.c.bytes, STEPS.c.why)
     events: dict[int, list[MarkEvent]] = {}
     for part in portions(marks):
-        of_marks = STEPS.c.mark.in_(part)
-        query = select(STEPS.c.mark, *columns).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(of_marks)
-        for mark, *values in connection.execute(query.order_by(AUDIT.c.position)):
-            events.setdefault(mark, []).append(MarkEvent(*values))
+        failed = connection.execute(select(*STEP[:-1]).where(STEPS.c.mark.in_(part)))
+        ended = connection.execute(select(*END[:-1]).where(MARKS.c.id.in_(part), MARKS.c.end_seal.is_not(None)))
+        happened = [*_begun(connection, part), *failed, *ended]
+        acts: dict[int, tuple[int, datetime, str]] = {}
+        for these in portions(sorted({act for act, *_ in happened})):
+            query = select(AUDIT.c.act, AUDIT.c.position, AUDIT.c.at, AUDIT.c.actor).where(AUDIT.c.act.in_(these))
+            acts |= {act: (position, at, actor) for act, position, at, actor in connection.execute(query)}
+        known = (event for event in happened if event[0] in acts)
+        for act, mark, status, outcome, size, _, why in sorted(known, key=lambda event: acts[event[0]][0]):
+            events.setdefault(mark, []).append(MarkEvent(*acts[act][1:], status, outcome, size, why))
     return events
+
+
+def _begun(connection: Connection, marks: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    wanted = frozenset(marks)
+    plans = connection.execute(select(PLANNED.c.plan).distinct().where(PLANNED.c.mark.in_(marks))).scalars().all()
+    near = (BATCHES.c.first <= max(wanted, default=0)) & (BATCHES.c.last >= min(wanted, default=0))
+    for part in portions(plans):
+        for act, ids in connection.execute(select(BATCHES.c.begun, BATCHES.c.ids).where(BATCHES.c.plan.in_(part), near)):
+            yield from ((act, mark, "SWEEPING", None, None, None, None) for mark in wanted.intersection(ids))
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ from sqlalchemy import (
     Row,
     Select,
     and_,
-    case,
-    exists,
     false,
     func,
     or_,
@@ -27,6 +25,7 @@ from sqlalchemy import (
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
     AUDIT,
+    BATCHES,
     CLOCK,
     MARKS,
     OPEN,
@@ -36,11 +35,11 @@ from retention_assets.ledger.schema import (
     PUBLISHED,
     REALMS,
     REPORTS,
-    STEPS,
     SWEPT,
     TIMES,
     VISIBILITY,
 )
+from retention_assets.ledger.steps import members_of, touched_since
 from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
@@ -181,7 +180,7 @@ def swept_before_due(
     """Everything swept was in a plan made after its grace ended."""
     for part in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
-        swept = select(*columns).where(_is_swept(MARKS, part, since)).cte("swept")
+        swept = select(*columns).where(_is_swept(connection, MARKS, part, since)).cte("swept")
         # Plans made before anything of the dataset was due prove nothing.
         first = select(swept.c.dataset, func.min(swept.c.due_at).label("due_at")).group_by(swept.c.dataset).subquery()
         in_time = and_(PLANS.c.dataset == first.c.dataset, PLANS.c.as_of >= first.c.due_at)
@@ -198,22 +197,24 @@ def swept_without_mark(
 ) -> Iterator[Violation]:
     """Everything swept was marked, and its deletion began before it was recorded as done."""
     for part in _parts(datasets):
-        began, done = (func.min(case((STEPS.c.status == status, AUDIT.c.position))) for status in ("SWEEPING", "SWEPT"))
-        steps = select(STEPS.c.mark, began.label("began"), done.label("done")).join(AUDIT, AUDIT.c.act == STEPS.c.act)
-        swept = select(MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction).where(_is_swept(MARKS, part, since)).cte("swept")
-        both = steps.join(swept, swept.c.id == STEPS.c.mark).group_by(STEPS.c.mark).subquery()
-        never = or_(both.c.began.is_(None), both.c.done.is_(None), both.c.began >= both.c.done)
-        query = _grouped(swept).select_from(swept.outerjoin(both, both.c.mark == swept.c.id)).where(never)
+        columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.changed_act)
+        swept = select(*columns).where(_is_swept(connection, MARKS, part, since)).cte("swept")
+        members = members_of(BATCHES.c.ids, _is_in(BATCHES.c.dataset, part))
+        began = select(members.c.mark, func.min(AUDIT.c.position).label("position")).join(AUDIT, AUDIT.c.act == members.c.begun)
+        first = began.group_by(members.c.mark).subquery()
+        joined = swept.outerjoin(AUDIT, AUDIT.c.act == swept.c.changed_act).outerjoin(first, first.c.mark == swept.c.id)
+        never = or_(first.c.position.is_(None), AUDIT.c.position.is_(None), first.c.position >= AUDIT.c.position)
+        query = _grouped(swept).select_from(joined).where(never)
         yield from _rows(connection, query, "is said to be swept, and the record does not say that its deletion began before")
         yield from _swept_twice(connection, part, since)
 
 
-def _is_swept(marks: FromClause, part: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
+def _is_swept(connection: Connection, marks: FromClause, part: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
     # with `since`: only those that moved after that audit position
     here = _is_in(marks.c.dataset, part)
     if since is None:
         return and_(text(f"marks.{SWEPT}"), here)
-    moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(AUDIT.c.position > since)
+    moved = select(members_of(BATCHES.c.ids, touched_since(connection, since)).c.mark)
     # Not the text of the swept index: SQLite would scan all swept marks for the few that moved.
     return and_(marks.c.status == "SWEPT", marks.c.id.in_(moved), here)
 
@@ -224,7 +225,7 @@ def _swept_twice(connection: Connection, part: Sequence[str] | None, since: int 
     if since is None:
         # Usually there is none. A PostgreSQL without statistics may compare each mark with all of its dataset.
         ids = (MARKS.c.dataset, MARKS.c.transaction)
-        often = select(*ids).where(_is_swept(MARKS, part, since)).group_by(*ids).having(func.count() > 1).limit(1)
+        often = select(*ids).where(_is_swept(connection, MARKS, part, since)).group_by(*ids).having(func.count() > 1).limit(1)
         if connection.execute(often).first() is None:
             return
     earlier = MARKS.alias("earlier")
@@ -233,11 +234,11 @@ def _swept_twice(connection: Connection, part: Sequence[str] | None, since: int 
         earlier.c.transaction == MARKS.c.transaction,
         earlier.c.id < MARKS.c.id,
         text(f"earlier.{SWEPT}"),
-        ~exists().where(STEPS.c.mark == earlier.c.id, STEPS.c.outcome == "HIDDEN"),
+        earlier.c.outcome.is_distinct_from("HIDDEN"),
     )
     unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
     same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
-    query = _grouped(MARKS).where(_is_swept(MARKS, part, since), same).select_from(MARKS.join(earlier, before))
+    query = _grouped(MARKS).where(_is_swept(connection, MARKS, part, since), same).select_from(MARKS.join(earlier, before))
     yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
 
 

@@ -35,6 +35,8 @@ from retention_assets.ledger.reports import Reports
 from retention_assets.ledger.schema import (
     AUDIT,
     AUDIT_HEAD,
+    BATCHES,
+    BEGUN,
     CLOCK,
     HOLDS,
     LEDGER_REVISION,
@@ -50,6 +52,7 @@ from retention_assets.ledger.schema import (
     REVISION,
 )
 from retention_assets.ledger.states import PendingMarks, States
+from retention_assets.ledger.steps import BEGUN_MARKS
 from retention_assets.ledger.stores import Scans, StorePlaces
 from retention_assets.ledger.unmarking import Keeping, Unmarking
 from retention_assets.settings.places import Url
@@ -377,7 +380,7 @@ def create_tables(connection: Connection) -> None:
 
 def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_by: datetime, simulated: bool) -> None:
     """Copy into an empty ledger what sweeps of these datasets read up to an instant; in a simulated copy, any day."""
-    due = and_(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= due_by))
+    due = and_(text(OPEN), or_(MARKS.c.id.in_(select(BEGUN_MARKS.c.mark)), MARKS.c.due_at <= due_by))
     with source.database.reading() as connection:
 
         def copy(tx: WriteTransaction) -> None:
@@ -385,6 +388,7 @@ def copy_due_marks(source: Ledger, target: Ledger, datasets: Iterable[str], due_
                 _copy(connection, tx, table, select(table))
             for part in portions(sorted(set(datasets))):
                 _copy_marks(connection, tx, and_(due, MARKS.c.dataset.in_(part)))
+                _copy(connection, tx, BATCHES, select(BATCHES).where(text(BEGUN), BATCHES.c.dataset.in_(part)))
             clock = connection.execute(select(CLOCK)).mappings().one()
             tx.connection.execute(update(CLOCK).values({**clock, "simulated": simulated}))
 

@@ -48,8 +48,8 @@ from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType, MarkSeal, common_hash, groups_of, new_id, teach_seals
 from retention_assets.ledger.database import LedgerDatabase, LedgerPart, WriteTransaction
 from retention_assets.ledger.evaluations import Publication, SweptBefore, publish, record_evaluations
-from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, STEPS, SWEPT, TIMES
-from retention_assets.ledger.steps import to_sweep_by
+from retention_assets.ledger.schema import CLOCK, MARKS, OPEN, OVER, SWEPT, TIMES
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS, to_sweep_by
 from retention_assets.ledger.stores import StorePlace, newest_places
 from retention_assets.policy.durations import parse_duration, text_of
 from retention_assets.sql.columns import ByteSum, InstantColumn, MicrosColumn
@@ -91,8 +91,9 @@ STAGED_ROWS = pa.schema(
 # rows staged per batch; larger batches only need more memory
 _PORTION = 100_000
 _ARROW = {BigInteger: pa.int64(), Integer: pa.int32(), InstantColumn: _INSTANT, MicrosColumn: _INSTANT}
+_UNREAD = ("changed_act", "outcome", "freed", "end_seal", "until")
 MARK_ROWS = pa.schema(
-    [(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns if column.name != "changed_act"]
+    [(column.name, _ARROW.get(type(column.type), pa.string())) for column in MARKS.columns if column.name not in _UNREAD]
 )
 # new marks from which on statistics are updated: old query plans become bad
 _MANY = 10_000
@@ -292,7 +293,7 @@ class Marks(LedgerPart):
         hidden_again: Collection[str] = (),
     ) -> Iterator[pa.RecordBatch]:
         """Stream marks in one consistent state. Omits those that a sweep only hid in the stores `hidden_again`."""
-        query = select(*(MARKS.c[name] for name in MARK_ROWS.names))
+        query = select(*(SHOWN[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS)
         query = query if due_by is None else query.where(MARKS.c.due_at <= due_by)
         query = query.where(~_only_hidden(MARKS, hidden_again)) if hidden_again else query
         query = query if datasets is None else query.order_by(MARKS.c.dataset, MARKS.c.id)
@@ -312,9 +313,10 @@ class Marks(LedgerPart):
         return [sweep.dataset for sweep in self.to_sweep(as_of)]
 
     def to_sweep(self, as_of: datetime) -> list[PendingSweep]:
-        begun = MARKS.c.status == "SWEEPING"
-        counts = (func.count(), func.sum(case((begun, 1), else_=0)), func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
-        query = select(MARKS.c.dataset, *counts).where(to_sweep_by(as_of)).group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
+        begun = func.sum(case((IS_BEGUN, 1), else_=0))
+        counts = (func.count(), begun, func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
+        query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
+        query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
         return [PendingSweep(name, *map(int, counted)) for name, *counted in self.rows(query)]
 
 
@@ -323,7 +325,10 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
         return [query]
     wanted = set(statuses)
     parts = []
-    for condition, own in ((OPEN, {"MARKED", "SWEEPING"}), (SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED"})):
+    if opened := wanted & {"MARKED", "SWEEPING"}:
+        is_shown = true() if len(opened) == 2 else IS_BEGUN if "SWEEPING" in opened else ~IS_BEGUN
+        parts.append(query.where(text(OPEN), is_shown))
+    for condition, own in ((SWEPT, {"SWEPT"}), (OVER, {"UNMARKED", "SPARED", "RESTORED"})):
         if selected := sorted(wanted & own):
             parts.append(query.where(text(condition), MARKS.c.status.in_(selected)))
     return parts
@@ -455,7 +460,7 @@ def _has_mark(
 def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bool]:
     begins = (f"{store}/" for store in sorted(stores))
     in_stores = or_(*(func.substr(marks.c.dataset, 1, len(begin)) == begin for begin in begins))
-    return and_(in_stores, exists().where(STEPS.c.mark == marks.c.id, STEPS.c.outcome == "HIDDEN"))
+    return and_(in_stores, marks.c.outcome.is_not_distinct_from("HIDDEN"))
 
 
 def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:

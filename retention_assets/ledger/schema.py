@@ -22,9 +22,9 @@ from sqlalchemy import (
 from sqlalchemy.sql.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from retention_assets.sql.columns import InstantColumn, MicrosColumn, Name
+from retention_assets.sql.columns import IdsColumn, InstantColumn, MicrosColumn, Name
 
-REVISION = "0021"
+REVISION = "0022"
 
 METADATA = MetaData(
     naming_convention={
@@ -42,8 +42,12 @@ Key = BigInteger().with_variant(Integer, "sqlite")
 ACT = BigInteger
 
 # Open marks. Spelled out in each condition, because both databases use a partial index only if its text matches.
-OPEN = "status IN ('MARKED', 'SWEEPING')"
+OPEN = "status = 'MARKED'"
 
+
+# The usual value first: SQLite makes a table for each row of which it asks whether a value is in a list of three or more.
+_STATUSES = "status = 'MARKED' OR status IN ('UNMARKED', 'SPARED', 'SWEPT', 'RESTORED')"
+_ENDS = "outcome IS NULL OR outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'SET_ASIDE', 'KEPT_READABLE')"
 
 Kind = TypeEngine[Any] | type[TypeEngine[Any]]
 
@@ -121,14 +125,22 @@ MARKS = _table(
     *_set(InstantColumn, "marked_at", "due_at"),
     *_set(ACT, "act"),
     *_set(Text, "seal"),
-    # Everything above is set once; the columns below change with the mark's state.
+    # Everything above is set once; the columns below change with the mark's state. A MARKED mark of an open batch is shown as
+    # SWEEPING (batches.py).
     *_set(Text, "status"),
     Column("attempts", Integer, nullable=False, server_default=text("0")),
     *_may_be_null(Text, "last_error", "why"),
     *_may_be_null(InstantColumn, "changed_at"),
     *_may_be_null(Text, "changed_by"),
     *_may_be_null(ACT, "changed_act"),
-    CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
+    # How it ended, with `status` and `why`; null while it is MARKED.
+    *_may_be_null(Text, "outcome"),
+    *_may_be_null(BigInteger, "freed"),
+    *_may_be_null(Text, "end_seal"),
+    # Until when it can be restored if it is set aside, by its newest step.
+    *_may_be_null(InstantColumn, "until"),
+    CheckConstraint(_STATUSES, name="status"),
+    CheckConstraint(_ENDS, name="outcome"),
     CheckConstraint("due_at >= marked_at", name="grace"),
 )
 # Distinguish transactions that had the same id one after the other (frames/log.py).
@@ -141,8 +153,10 @@ SWEPT = "status = 'SWEPT'"
 _partial_index("ix_marks_swept", SWEPT, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.opened_at, MARKS.c.closed_at)
 
 # The remaining marks, so that one of the three indexes finds every mark by transaction.
-OVER = "status IN ('UNMARKED', 'SPARED')"
+OVER = "status NOT IN ('MARKED', 'SWEPT')"
 _partial_index("ix_marks_over", OVER, MARKS.c.dataset, MARKS.c.transaction)
+# What a batch settles is found by the batch.
+_partial_index("ix_marks_over_act", OVER, MARKS.c.changed_act)
 
 # No foreign keys here and in steps: PostgreSQL would look up and lock the mark of each row, and the audit names the act of
 # every member.
@@ -156,6 +170,24 @@ PLANNED = _table(
     *_set(Text, "seal"),
 )
 
+# Marks of a plan on which a sweep begins together, by its act: its ids, the lowest and the highest.
+BATCHES = _table(
+    "batches",
+    *_keys(ACT, "begun"),
+    Column("plan", BigInteger, primary_key=True, autoincrement=False, index=True),
+    *_set(Name, "dataset"),
+    *_set(InstantColumn, "begun_at"),
+    *_set(Text, "begun_by"),
+    *_set(BigInteger, "first", "last"),
+    *_set(IdsColumn, "ids"),
+    *_set(Text, "seal"),
+    # Everything above is set once. Those that are not settled; null: all are.
+    *_may_be_null(IdsColumn, "open_ids"),
+)
+BEGUN = "open_ids IS NOT NULL"
+_partial_index("ix_batches_open", BEGUN, BATCHES.c.dataset)
+
+# What became of marks that did not end with it: failures.
 STEPS = _table(
     "steps",
     *_keys(ACT, "act"),
@@ -163,10 +195,11 @@ STEPS = _table(
     *_set(Text, "status"),
     *_may_be_null(Text, "outcome"),
     *_may_be_null(BigInteger, "bytes"),
+    *_may_be_null(InstantColumn, "until"),
     *_may_be_null(Text, "why"),
     *_set(Text, "seal"),
-    CheckConstraint("status IN ('MARKED', 'UNMARKED', 'SPARED', 'SWEEPING', 'SWEPT')", name="status"),
-    CheckConstraint("outcome IN ('DELETED', 'ALREADY_GONE', 'HIDDEN', 'FAILED')", name="outcome"),
+    CheckConstraint(_STATUSES, name="status"),
+    CheckConstraint(_ENDS.replace("(", "('FAILED', "), name="outcome"),
 )
 
 LEASES = _state(

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Row, Subquery, and_, func, or_, select, text
 
 from retention_assets.ledger.database import LedgerPart
 from retention_assets.ledger.evaluations import Objections, VerdictCount, counts_of
-from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS, STEPS
+from retention_assets.ledger.schema import EVALUATIONS, MARKS, OPEN, OVER, PLANNED, PLANS, REPORTS
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN, SHOWN_MARKS
 from retention_assets.sql.columns import ByteSum
 from retention_assets.sql.transactions import portions
 
@@ -114,15 +115,16 @@ class PendingMarks(LedgerPart):
     def waiting(self, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
         """Open marks in groups, by due time. Marks made together stay together, so groups are few."""
         amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("size"))
-        alike = [MARKS.c[name] for name in ("due_at", "policy", "marked_at", "status", "dataset", "policy_version")]
-        query = select(*alike, *amounts).where(text(OPEN)).group_by(*alike).order_by(*alike)
+        columns = {**MARKS.c, "sweeping": IS_BEGUN.label("sweeping")}
+        alike = [columns[name] for name in ("due_at", "policy", "marked_at", "sweeping", "dataset", "policy_version")]
+        query = select(*alike, *amounts).select_from(SHOWN_MARKS).where(text(OPEN)).group_by(*alike).order_by(*alike)
         rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
         return [
             PendingGroup(
                 policy=row.policy,
                 marked_at=row.marked_at,
                 due_at=row.due_at,
-                sweeping=row.status == "SWEEPING",
+                sweeping=bool(row.sweeping),
                 marks=row.marks,
                 bytes=int(row.size),
                 dataset=row.dataset,
@@ -133,7 +135,8 @@ class PendingMarks(LedgerPart):
 
     def oldest(self, datasets: Sequence[str]) -> list[Mapping[str, Any]]:
         first = select(func.min(MARKS.c.id)).where(text(OPEN)).group_by(MARKS.c.dataset)
-        queries = [select(MARKS).where(MARKS.c.id.in_(first.where(MARKS.c.dataset.in_(part)))) for part in portions(datasets)]
+        query = select(*SHOWN.values()).select_from(SHOWN_MARKS)
+        queries = [query.where(MARKS.c.id.in_(first.where(MARKS.c.dataset.in_(part)))) for part in portions(datasets)]
         with self.database.reading() as connection:
             return [dict(row) for query in queries for row in connection.execute(query).mappings()]
 
@@ -162,9 +165,9 @@ class PendingMarks(LedgerPart):
 
 def _deleted(since: datetime) -> Subquery:
     # a mark that failed once is in two plans; the newest deleted it
-    query = select(STEPS.c.mark, func.max(PLANS.c.as_of).label("as_of"), func.max(STEPS.c.bytes).label("bytes"))
-    query = query.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(STEPS, STEPS.c.mark == PLANNED.c.mark)
-    return query.where(PLANS.c.as_of >= since, STEPS.c.outcome == "DELETED").group_by(STEPS.c.mark).subquery()
+    query = select(MARKS.c.id.label("mark"), func.max(PLANS.c.as_of).label("as_of"), func.max(MARKS.c.freed).label("bytes"))
+    query = query.select_from(PLANS).join(PLANNED, PLANNED.c.plan == PLANS.c.id).join(MARKS, MARKS.c.id == PLANNED.c.mark)
+    return query.where(PLANS.c.as_of >= since, MARKS.c.outcome == "DELETED").group_by(MARKS.c.id).subquery()
 
 
 @dataclass(frozen=True)

@@ -1,162 +1,168 @@
-"""Steps: transitions of marks, one compare-and-set each. Each leaves a row in `marks` and `steps` and one act for all.
+"""Transitions of marks, one compare-and-set each, with one act for all.
 
-MARKED -> UNMARKED, SPARED, SWEEPING        SWEEPING -> SWEPT, MARKED, SPARED
+MARKED -> UNMARKED, SPARED        of a batch: MARKED -> SWEPT, SPARED, or MARKED again after a failure
 
-A SWEEPING mark is SPARED if the store finds, when about to delete, that the transaction is still needed.
+How a mark ended is in its own row, sealed; what failed is a row of `steps`. A mark of a batch that is begun and not settled is
+shown as SWEEPING: only the settlement of that batch moves it.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
-from itertools import repeat
-from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    ARRAY,
     BigInteger,
     ColumnElement,
     Connection,
-    Dialect,
     Row,
     Select,
-    Text,
-    TypeDecorator,
-    Update,
+    Subquery,
+    TextClause,
     and_,
     any_,
     bindparam,
+    case,
+    cast,
+    false,
     func,
     or_,
     select,
     text,
     true,
-    update,
 )
-from sqlalchemy.types import TypeEngine
 
-from retention_assets.ledger.audit.chain import Act, step_seals
+from retention_assets.errors import Refused
+from retention_assets.ledger.audit.chain import Act, ActType, step_seals
+from retention_assets.ledger.audit.rows import detail_in
 from retention_assets.ledger.database import WriteTransaction
-from retention_assets.ledger.schema import MARKS, OPEN, OVER, STEPS, SWEPT
-from retention_assets.sql.staging import append_rows
-from retention_assets.sql.transactions import portions
-
-TRANSITIONS: Mapping[str, Collection[str]] = {
-    "MARKED": ("UNMARKED", "SPARED", "SWEEPING"),
-    "SWEEPING": ("SWEPT", "MARKED", "SPARED"),
-}
-
+from retention_assets.ledger.schema import AUDIT, BATCHES, BEGUN, MARKS, OPEN, OVER, STEPS, SWEPT
+from retention_assets.sql.columns import EachOf, IdsColumn, InstantColumn
+from retention_assets.sql.staging import append_rows, update_rows
+from retention_assets.sql.transactions import PORTION, portions
 
 NO_ERROR = "no error was given"
 
+# Mark, status, outcome, bytes, until, why. A plain tuple, because there are as many as marks.
+MarkStep = tuple[int, str, str | None, int | None, datetime | None, str | None]
 
-# Mark, status, outcome, bytes, why. A plain tuple, because there are as many as marks.
-MarkStep = tuple[int, str, str | None, int | None, str | None]
+STEP = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "until", "why", "seal")]
+# The same of a mark that ended.
+END = [MARKS.c[name] for name in ("changed_act", "id", "status", "outcome", "freed", "until", "why", "end_seal")]
 
-_COLUMNS = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
+
+def members_of(ids: ColumnElement[Sequence[int]], *where: ColumnElement[bool] | TextClause) -> Subquery:
+    """Marks in a column of ids of batches, with their batches."""
+    each = EachOf(ids).table_valued("value", joins_implicitly=True)
+    mark = cast(each.c.value, BigInteger).label("mark")
+    columns = (mark, *(BATCHES.c[name] for name in ("begun", "plan", "dataset", "begun_at", "begun_by")))
+    return select(*columns).select_from(BATCHES, each).where(*where).subquery()
 
 
-def move_marks(
-    tx: WriteTransaction,
-    act: Act,
-    before: str,
-    after: str,
-    where: ColumnElement[bool],
-    changes: Mapping[str, Any] | None = None,
+def touched_since(connection: Connection, position: int) -> ColumnElement[bool]:
+    """Condition: a batch that was begun, or of which something was settled, after a position of the audit."""
+    query = select(AUDIT.c.act, AUDIT.c.deed, AUDIT.c.detail).where(AUDIT.c.deed.in_([ActType.BEGIN, ActType.SETTLE]))
+    touched: set[int] = set()
+    for act, deed, detail in connection.execute(query.where(AUDIT.c.position > position)):
+        touched.update([act] if deed == ActType.BEGIN else detail_in(detail).get("batches", ()))
+    return or_(false(), *(BATCHES.c.begun.in_(part) for part in portions(sorted(touched))))
+
+
+BEGUN_MARKS = members_of(BATCHES.c.open_ids, text(BEGUN))
+IS_BEGUN = BEGUN_MARKS.c.mark.is_not(None)
+# Marks as people see them: select columns of SHOWN from SHOWN_MARKS.
+SHOWN_MARKS = MARKS.outerjoin(BEGUN_MARKS, BEGUN_MARKS.c.mark == MARKS.c.id)
+SHOWN: Mapping[str, ColumnElement[Any]] = {
+    **MARKS.c,
+    "status": case((IS_BEGUN, "SWEEPING"), else_=MARKS.c.status).label("status"),
+    "changed_at": func.coalesce(BEGUN_MARKS.c.begun_at, MARKS.c.changed_at, type_=InstantColumn()).label("changed_at"),
+    "changed_by": func.coalesce(BEGUN_MARKS.c.begun_by, MARKS.c.changed_by).label("changed_by"),
+}
+
+
+class OpenBatch(NamedTuple):
+    """A batch that is not settled, with its marks that are not."""
+
+    begun: int
+    plan: int
+    dataset: str
+    marks: Sequence[int]
+
+
+# Built once: every batch uses them.
+OPEN_BATCH = select(*(BATCHES.c[name] for name in ("begun", "plan", "dataset", "open_ids"))).where(text(BEGUN))
+_NEAR = OPEN_BATCH.where(
+    BATCHES.c.first <= bindparam("last"),
+    BATCHES.c.last >= bindparam("first"),
+    BATCHES.c.dataset.in_(bindparam("datasets", expanding=True)),
+)
+
+
+def open_batches(connection: Connection, datasets: Collection[str], marks: Collection[int]) -> list[OpenBatch]:
+    """Open batches that have one of the marks."""
+    near = {"first": min(marks, default=0), "last": max(marks, default=0)}
+    batches: list[OpenBatch] = []
+    for part in portions(sorted(datasets)):
+        batches += map(OpenBatch._make, connection.execute(_NEAR, {**near, "datasets": part}))
+    wanted = frozenset(marks)
+    return [batch for batch in batches if not wanted.isdisjoint(batch.marks)]
+
+
+def end_marks(
+    tx: WriteTransaction, act: Act, status: str, reasons: Mapping[int, str] | str, conditions: Iterable[ColumnElement[bool]]
 ) -> dict[int, str]:
-    """Move the marks in a state that match; return each moved mark with its dataset.
+    """End the MARKED marks that match and are not begun, and record the act; return each with its dataset.
 
-    Whoever comes second finds another state and moves nothing. Write the steps with `record_steps`. A condition not on ids
-    needs `open_marks`, which is indexed.
+    Whoever comes second finds another state and moves nothing. With ids, limit datasets by `of_datasets`.
     """
-    matching = and_(MARKS.c.status == before, where)
-    if tx.connection.dialect.name == "postgresql":
-        tx.connection.execute(_locking(matching))
-    act.at = tx.present()
-    values = {"changed_at": act.at, "changed_by": act.actor, "changed_act": act.id, **(changes or {})}
-    moving = update(MARKS).where(matching).values(status=_allowed(before, after), **values)
-    moved = tx.connection.execute(moving.returning(MARKS.c.id, MARKS.c.dataset)).all()
-    return {mark: dataset for mark, dataset in moved}  # noqa: C416 - the rows are no pairs to a type checker
+    found: dict[int, str] = {}
+    for where in conditions:
+        matching = locking(and_(text(OPEN), where), MARKS.c.dataset)
+        found |= {mark: dataset for mark, dataset in tx.connection.execute(matching)}  # noqa: C416 - no pairs to a type checker
+    # Asked next: who begins a batch locks its marks too, so this sees that batch, or it goes first.
+    begun = {mark for batch in open_batches(tx.connection, set(found.values()), found) for mark in batch.marks}
+    ended = {mark: found[mark] for mark in sorted(found.keys() - begun)}
+    why = (reasons if isinstance(reasons, str) else reasons[mark] for mark in ended)
+    record_moves(tx, act, [(mark, status, None, None, None, reason) for mark, reason in zip(ended, why, strict=True)])
+    return ended
 
 
-def move_ids(
-    tx: WriteTransaction,
-    act: Act,
-    before: str,
-    after: str,
-    ids: Iterable[int],
-    also: ColumnElement[bool],
-    parameters: Mapping[str, Any],
-    changes: Mapping[str, Any] | None = None,
-) -> list[int]:
-    """Move these marks if they are in a state and match; return the moved ids, sorted.
-
-    Normally all move: counting them takes half the time of naming them. The condition must be constant, with `parameters` by
-    name: building its statement costs as much as moving some hundred marks.
-    """
-    name, moved = tx.connection.dialect.name, list[int]()
-    # One time for marks and act, so that they can be compared.
-    act.at = tx.present()
-    changed = {"at": act.at, "actor": act.actor, "number": act.id}
-    for part in portions(sorted(set(ids))):
-        arguments = {"ids": part, **parameters}
-        # Only the holder of the lease moves SWEEPING marks, so they need no lock first.
-        if name == "postgresql" and before == "MARKED":
-            tx.connection.execute(_locking_ids(name, also), arguments)
-        moving = _moving_ids(name, before, after, also)
-        amount = tx.connection.execute(moving.values(changes) if changes else moving, {**arguments, **changed}).rowcount
-        if amount == len(part):
-            moved += part
-        elif amount:
-            moved += tx.connection.execute(_moved_ids(name), {"ids": part, "number": act.id}).scalars()
-    return moved
+def locking(mine: ColumnElement[bool], *more: ColumnElement[Any]) -> Select[Any]:
+    # by id, against deadlocks
+    return select(MARKS.c.id, *more).where(mine).order_by(MARKS.c.id).with_for_update()
 
 
-@cache
-def _of_ids(name: str, before: str, also: ColumnElement[bool]) -> ColumnElement[bool]:
-    return and_(among(name, MARKS.c.id), MARKS.c.status == before, also)
-
-
-@cache
-def _moving_ids(name: str, before: str, after: str, also: ColumnElement[bool]) -> Update:
-    changed = {"changed_at": "at", "changed_by": "actor", "changed_act": "number"}
-    values = {column: bindparam(parameter, type_=MARKS.c[column].type) for column, parameter in changed.items()}
-    return update(MARKS).where(_of_ids(name, before, also)).values(status=_allowed(before, after), **values)
-
-
-@cache
-def _moved_ids(name: str) -> Select[int]:
-    moved = MARKS.c.changed_act == bindparam("number", type_=BigInteger)
-    return select(MARKS.c.id).where(among(name, MARKS.c.id), moved).order_by(MARKS.c.id)
-
-
-def _allowed(before: str, after: str) -> str:
-    if after not in TRANSITIONS.get(before, ()):
-        raise ValueError(f"no mark goes from {before} to {after}")
-    return after
-
-
-@cache
-def _locking_ids(name: str, also: ColumnElement[bool]) -> Select[int]:
-    return _locking(_of_ids(name, "MARKED", also))
-
-
-def _locking(mine: ColumnElement[bool]) -> Select[int]:
-    # by id, against deadlocks; a statement of its own: joined to the update, PostgreSQL may scan all marks
-    locked = select(MARKS.c.id).where(mine).order_by(MARKS.c.id).with_for_update().subquery()
-    return select(func.count()).select_from(locked)
-
-
-def record_steps(tx: WriteTransaction, act: Act, steps: Iterable[MarkStep]) -> int:
-    ordered = sorted(steps, key=itemgetter(0))
-    if not ordered:
-        return 0
-    seals = step_seals(ordered)
-    append_rows(tx.connection, STEPS, _COLUMNS, [(act.id, *step, seal) for step, seal in zip(ordered, seals, strict=True)])
-    act.members, act.digest = len(ordered), hashlib.sha256("".join(seals).encode()).hexdigest()
+def record_moves(tx: WriteTransaction, act: Act, ends: Sequence[MarkStep], failures: Sequence[MarkStep] = ()) -> None:
+    """End MARKED marks, or let them fail, and record the act, which is about both in the order of their ids."""
+    if not ends and not failures:
+        return
+    seals, failed = (step_seals((act.id, *step) for step in steps) for steps in (ends, failures))
+    if ends:
+        ids, *own = map(list, zip(*ends, strict=True))
+        _change(tx, act, ids, dict(zip((column.name for column in END[2:]), (*own, seals), strict=True)))
+    if failures:
+        _change(
+            tx, act, [step[0] for step in failures], {"last_error": [step[-1] for step in failures]}, "attempts = attempts + 1"
+        )
+        append_rows(tx.connection, STEPS, STEP, [(act.id, *step, seal) for step, seal in zip(failures, failed, strict=True)])
+    act.members = len(ends) + len(failures)
+    act.digest = hashlib.sha256("".join((*seals, *failed)).encode()).hexdigest()
     tx.record(act)
-    return len(ordered)
+
+
+def _change(tx: WriteTransaction, act: Act, ids: Sequence[int], own: Mapping[str, Sequence[Any]], also: str = "") -> None:
+    # `also` is set as SQL
+    act.at = tx.present()
+    changed_at = InstantColumn().process_bind_param(act.at, tx.connection.dialect)
+    common = {"changed_at": changed_at, "changed_by": act.actor, "changed_act": act.id}
+    for at in range(0, len(ids), PORTION):
+        part = slice(at, at + PORTION)
+        values = {name: column[part] for name, column in own.items()}
+        if (changed := update_rows(tx.connection, MARKS, ids[part], values, common, also, OPEN)) != len(ids[part]):
+            raise Refused(
+                f"Of {len(ids[part])} marks of a batch, {changed} are MARKED: some were changed past the ledger while they were"
+                " swept, and nothing is recorded of the batch. `retention audit verify` names them."
+            )
 
 
 def report_columns(tx: WriteTransaction, marks: Iterable[int]) -> Iterator[Row[int, str, int | None, datetime]]:
@@ -164,24 +170,6 @@ def report_columns(tx: WriteTransaction, marks: Iterable[int]) -> Iterator[Row[i
     for where in by_id(tx.connection, marks):
         # All at once: fetching one by one costs as much as finding the row.
         yield from tx.connection.execute(query.where(where)).all()
-
-
-def same_steps(marks: Iterable[int], status: str, why: str | None = None) -> Iterator[MarkStep]:
-    return zip(marks, repeat(status), repeat(None), repeat(None), repeat(why))
-
-
-class _Ids(TypeDecorator[Sequence[int]]):
-    """Ids as one value: JSON, or PostgreSQL's array text, because its driver would inspect each number."""
-
-    impl = ARRAY(BigInteger)
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return ARRAY(BigInteger) if dialect.name == "postgresql" else Text()
-
-    def bind_processor(self, dialect: Dialect) -> Callable[[Any], str]:
-        begin, end = "{}" if dialect.name == "postgresql" else "[]"
-        return lambda ids: f"{begin}{','.join(map(str, ids))}{end}"
 
 
 def by_id(
@@ -192,34 +180,36 @@ def by_id(
 
 
 def to_sweep_by(as_of: datetime) -> ColumnElement[bool]:
-    """Condition: due, or begun by a sweep."""
-    return and_(text(OPEN), or_(MARKS.c.status == "SWEEPING", MARKS.c.due_at <= as_of))
+    """Condition on SHOWN_MARKS: due, or begun by a sweep."""
+    return and_(text(OPEN), or_(IS_BEGUN, MARKS.c.due_at <= as_of))
 
 
-def open_marks(where: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Limit a condition to open marks. Not for ids: SQLite would read all open marks of their dataset."""
-    return and_(text(OPEN), where)
+def of_datasets(names: Iterable[str]) -> ColumnElement[bool]:
+    """Limit a condition on ids to datasets. No column: by the index of a dataset's open marks SQLite would read them all."""
+    return MARKS.c.dataset.concat("").in_(sorted(names))
 
 
 def among(name: str, column: ColumnElement[int], ids: Sequence[int] | None = None) -> ColumnElement[bool]:
     """Condition: the column is one of the ids, passed as one parameter so that the statement is planned once."""
-    given = bindparam("ids", type_=_Ids()) if ids is None else bindparam(None, ids, _Ids())
+    given = bindparam("ids", type_=IdsColumn()) if ids is None else bindparam(None, ids, IdsColumn())
     if name == "postgresql":
         condition: ColumnElement[bool] = column == any_(given)
         return condition
     return column.in_(select(func.json_each(given).table_valued("value").c.value))
 
 
-def lock_newest(connection: Connection, dataset: str, transactions: Iterable[str]) -> dict[str, Row[tuple[object, ...]]]:
-    """Newest mark of each transaction, which stays so in this database transaction."""
-    names, newest = sorted(set(transactions)), dict[str, Row[tuple[object, ...]]]()
+def lock_newest(connection: Connection, dataset: str, transactions: Iterable[str]) -> dict[str, Row[Any]]:
+    """Newest mark of each transaction as people see it, which stays so in this database transaction."""
+    names, newest = sorted(set(transactions)), dict[str, int]()
     for part in portions(names):
         # Marks leave OPEN and never come back, so this order misses none that moves.
         for condition in (OPEN, SWEPT, OVER):
             here = (MARKS.c.dataset == dataset) & MARKS.c.transaction.in_(part)
-            query = select(MARKS).where(text(condition), here).order_by(MARKS.c.id)
-            for row in connection.execute(query.with_for_update()):
-                earlier = newest.get(row.transaction)
-                if earlier is None or earlier.id <= row.id:
-                    newest[row.transaction] = row
-    return newest
+            query = select(MARKS.c.id, MARKS.c.transaction).where(text(condition), here).order_by(MARKS.c.id)
+            for mark, transaction in connection.execute(query.with_for_update()):
+                newest[transaction] = max(mark, newest.get(transaction, mark))
+    # Read anew: a batch may have begun while this waited for the lock.
+    query, shown = select(*SHOWN.values()).select_from(SHOWN_MARKS), dict[str, Row[Any]]()
+    for where in by_id(connection, newest.values()):
+        shown |= {row.transaction: row for row in connection.execute(query.where(where))}
+    return shown

@@ -15,7 +15,13 @@ from retention_assets.ledger.database import LedgerPart, WriteTransaction, audit
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.reports import count_unmarked
 from retention_assets.ledger.schema import FILE_HOLDS, MARKS, OPEN, SWEPT
-from retention_assets.ledger.steps import by_id, lock_newest, move_marks, open_marks, record_steps, same_steps
+from retention_assets.ledger.steps import (
+    IS_BEGUN,
+    SHOWN_MARKS,
+    by_id,
+    end_marks,
+    lock_newest,
+)
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.sql.columns import DatabaseTime
@@ -80,8 +86,8 @@ class Unmarking(LedgerPart):
         here: ColumnElement[bool] = and_(
             true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
         )
-        unmarked = take_back(tx, act, [open_marks(here)])
-        sweeping, swept = _count_marks(tx, here, "SWEEPING", OPEN), _count_marks(tx, here, "SWEPT", SWEPT)
+        unmarked = take_back(tx, act, [here])
+        sweeping, swept = _too_late_amounts(tx, here)
         if not unmarked:
             whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
             gone = f" {sweeping} are being swept and {swept} were swept." if sweeping or swept else ""
@@ -126,10 +132,9 @@ class Keeping(LedgerPart):
     @audited
     def dataset(self, tx: WriteTransaction, dataset: str, hold: Hold, actor: str, *, named: bool) -> KeptMarks:
         here = MARKS.c.dataset == dataset
-        unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [open_marks(here)])
-        sweeping = _count_marks(tx, here, "SWEEPING", OPEN)
-        swept = _count_marks(tx, here, "SWEPT", SWEPT)
-        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, sweeping, swept)
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), [here])
+        too_late = _too_late_amounts(tx, here)
+        return KeptMarks(*_place_once(tx, hold, actor, named), unmarked, *too_late)
 
 
 def _check_reason(actor: str, reason: str) -> None:
@@ -158,19 +163,17 @@ def _too_late(dataset: str, transaction: str, row: Row[tuple[object, ...]] | Non
     return f"{name} is not marked any more: the sweep spared it at {since}: {row.why}"
 
 
-def _count_marks(tx: WriteTransaction, here: ColumnElement[bool], status: str, condition: str) -> int:
-    query = select(func.count()).where(here, text(condition), MARKS.c.status == status)
-    return int(tx.connection.execute(query).scalar_one())
+def _too_late_amounts(tx: WriteTransaction, here: ColumnElement[bool]) -> tuple[int, int]:
+    begun = select(func.count()).select_from(SHOWN_MARKS).where(here, text(OPEN), IS_BEGUN)
+    swept = select(func.count()).where(here, text(SWEPT))
+    return tx.connection.execute(begun).scalar_one(), tx.connection.execute(swept).scalar_one()
 
 
 def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement[bool]]) -> int:
-    taken: dict[int, str] = {}
-    for where in conditions:
-        taken |= move_marks(tx, act, "MARKED", "UNMARKED", where, {"why": act.reason})
-    if taken:
+    if taken := end_marks(tx, act, "UNMARKED", act.reason or "", conditions):
         count_unmarked(tx, act, taken)
         request_evaluations(tx, set(taken.values()))
-    return record_steps(tx, act, same_steps(taken, "UNMARKED", act.reason))
+    return len(taken)
 
 
 def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:

@@ -3,12 +3,13 @@
 A sum of bytes stops at the largest number of a column, where SQLite and PostgreSQL would fail.
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Dialect, Text, case, literal
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, Dialect, Text, case, literal
 from sqlalchemy.dialects.postgresql import TIMESTAMP
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
@@ -94,6 +95,49 @@ def _on_sqlite(element: DatabaseTime, compiler: Any, **options: Any) -> str:
     # Python 3.11 may have a SQLite before 3.42, without unixepoch('subsec'); it has milliseconds.
     epoch = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
     return f"({epoch} + CAST({compiler.process(element.clauses, **options)} * 1000000 AS INTEGER))"
+
+
+class IdsColumn(TypeDecorator[Sequence[int]]):
+    """Ids as one value: an array on PostgreSQL, JSON on SQLite. Bound as text, because the driver would inspect each number."""
+
+    impl = ARRAY(BigInteger)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return ARRAY(BigInteger) if dialect.name == "postgresql" else Text()
+
+    def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
+        begin, end = "{}" if dialect.name == "postgresql" else "[]"
+        return lambda ids: None if ids is None else f"{begin}{','.join(map(str, ids))}{end}"
+
+    def result_processor(self, dialect: Dialect, _: Any) -> Callable[[Any], Any] | None:
+        return None if dialect.name == "postgresql" else _ids
+
+
+def _ids(value: Any) -> Any:
+    # A value written past the ledger may be anything.
+    try:
+        return value if value is None else json.loads(value)
+    except (TypeError, ValueError):
+        return value
+
+
+class EachOf(FunctionElement[int]):
+    """The ids of an IdsColumn, as rows with the column `value`; of what can't be read, none."""
+
+    inherit_cache = True
+    name = "each_of"
+
+
+@compiles(EachOf, "sqlite")
+def _each_on_sqlite(element: EachOf, compiler: Any, **options: Any) -> str:
+    ids = compiler.process(element.clauses, **options)
+    return f"json_each(CASE WHEN json_valid({ids}) THEN {ids} END)"
+
+
+@compiles(EachOf, "postgresql")
+def _each_on_postgresql(element: EachOf, compiler: Any, **options: Any) -> str:
+    return f"LATERAL (SELECT unnest({compiler.process(element.clauses, **options)}) AS value)"
 
 
 class ByteSum(FunctionElement[int]):

@@ -9,10 +9,11 @@ the whole program), which can corrupt the file.
 """
 
 import io
+import json
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,7 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from sqlalchemy import Column, Connection, Engine, Table, select
+from sqlalchemy import Column, Connection, Dialect, Engine, Table, select
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.settings.places import Url
@@ -41,6 +43,9 @@ _SHARED = re.compile(r"staged_[a-z]+_(\d+)_[0-9a-f]{16}")
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
 _SPECIAL = re.compile(r"[\\\n\r\t]")
+
+# To name types.
+_POSTGRESQL: Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 Load = Callable[[Connection], None]
 
@@ -160,6 +165,51 @@ def append_rows(connection: Connection, table: Table, columns: Sequence[Column[A
                 statement, values = _insert_of(table, tuple(columns), rows[at : at + together])
                 connection.exec_driver_sql(statement, values)
                 at += together
+
+
+def update_rows(
+    connection: Connection,
+    table: Table,
+    ids: Sequence[int],
+    own: Mapping[str, Sequence[Any]],
+    common: Mapping[str, Any],
+    also: str,
+    where: str,
+) -> int:
+    """Give the rows with these ids, where they match, values of their own and common ones; return how many matched."""
+    common = {**common, **{name: values[0] for name, values in own.items() if values.count(values[0]) == len(ids)}}
+    own = {name: values for name, values in own.items() if name not in common}
+    if connection.dialect.name == "postgresql":
+        columns = [_array_of(values) for values in own.values()]
+        values: Any = (*common.values(), _array_of(ids), *columns)
+    else:
+        values = (*common.values(), json.dumps([*zip(ids, *own.values(), strict=True)]))
+    return connection.exec_driver_sql(
+        _update(table, connection.dialect.name, (*common,), (*own,), also, where), values
+    ).rowcount
+
+
+@cache
+def _update(table: Table, name: str, common: tuple[str, ...], own: tuple[str, ...], also: str, where: str) -> str:
+    place, names = ("%s", ("id", *own)) if name == "postgresql" else ("?", ("id", *own))
+    if name == "postgresql":
+        arrays = ", ".join(f"%s::{table.c[column].type.compile(_POSTGRESQL)}[]" for column in names)
+        given = f"unnest({arrays}) AS given({', '.join(names)})"
+        values = {column: f"given.{column}" for column in names}
+    else:
+        # A list in a list: half the time of a statement per row.
+        given = "json_each(?) AS given"
+        values = {column: f"json_extract(given.value, '$[{at}]')" for at, column in enumerate(names)}
+    changes = [*(f"{column} = {place}" for column in common), *(f"{column} = {values[column]}" for column in own), also]
+    return (
+        f"UPDATE {table.name} SET {', '.join(filter(None, changes))} FROM {given}"
+        f" WHERE {table.name}.{where} AND {table.name}.id = {values['id']}"
+    )
+
+
+def _array_of(values: Sequence[Any]) -> Any:
+    # As text: the driver would inspect each number.
+    return f"{{{','.join(map(str, values))}}}" if set(map(type, values)) == {int} else list(values)
 
 
 def _lines_of(rows: Sequence[Sequence[Any]]) -> str:

@@ -107,7 +107,7 @@ def test_every_check_passes_on_sound_runs_and_looks_at_what_is_published_when_la
     break_warehouse(lake)
     with lake.opened() as ledger:
         write_past_ledger(ledger, "UPDATE plans SET as_of = as_of - 1 WHERE dataset = 'lake/d'")
-        write_past_ledger(ledger, "UPDATE steps SET status = 'MARKED' WHERE status = 'SWEEPING'")
+        write_past_ledger(ledger, "DELETE FROM batches")
         write_past_ledger(ledger, "UPDATE reports SET to_delete = to_delete + 1 WHERE dataset = 'lake/e'")
         write_past_ledger(ledger, "UPDATE clock SET newest_mark_at = newest_mark_at + 1")
         # By 90 days: S1 and S2 of both datasets, which are swept, would be readable again.

@@ -75,9 +75,11 @@ def plan_of(ledger: Ledger, lease: Lease, marks: Mapping[int, Planned] | Iterabl
 
 
 def marks_of(ledger: Ledger, plan: Plan) -> list[Mapping[str, Any]]:
+    """The marks of a plan that are MARKED and not begun."""
     query = select(MARKS.c.id, MARKS.c.transaction, PLANNED.c.bytes, PLANNED.c.note).join(PLANNED, PLANNED.c.mark == MARKS.c.id)
     query = query.where(PLANNED.c.plan == plan.id, MARKS.c.status == "MARKED").order_by(MARKS.c.id)
-    return [row._mapping for row in ledger.sweeps.rows(query)]
+    begun = set(ledger.marks.table(statuses=["SWEEPING"])["id"].to_pylist())
+    return [row._mapping for row in ledger.sweeps.rows(query) if row.id not in begun]
 
 
 def planned(

@@ -35,7 +35,7 @@ from retention_assets.ledger.audit.rows import SEALED
 from retention_assets.ledger.schema import METADATA
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import Duration, Hold, Policy
-from retention_assets.sql.columns import InstantColumn
+from retention_assets.sql.columns import IdsColumn, InstantColumn
 from retention_assets_tests.databases import new_schema
 from retention_assets_tests.ledger.states import (
     LATER,
@@ -183,13 +183,18 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
     "marks: swapped": (
         ["UPDATE marks SET id = -id WHERE id IN (1, 2)", "UPDATE marks SET id = 3 + id WHERE id < 0"], "Mark 1 (T2 of lake/d) was changed",
     ),
-    "marks: removed": (["DELETE FROM steps WHERE mark = 2", "DELETE FROM marks WHERE id = 2"], "(MARK) is about 5 marks, and there are 4. Removed: 2."),
+    "marks: removed": ("DELETE FROM marks WHERE id = 2", "(MARK) is about 5 marks, and there are 4. Removed: 2."),
     "marks: added": (same("marks", "id = 1", "id=99"), "Mark 99 (T1 of lake/d) was changed"),
     "marks: taken back again": (f"UPDATE marks SET status = 'MARKED' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) is said to be MARKED"),
-    "marks: why it was taken back": (f"UPDATE marks SET why = 'x' WHERE {T['T1']}", "Mark 1 (T1 of lake/d) was changed: its why is x, and its steps say still needed."),
+    "marks: why it was taken back": (f"UPDATE marks SET why = 'x' WHERE {T['T1']}", "The end of mark 1 was changed"),
     "marks: by which act": (f"UPDATE marks SET changed_act = act WHERE {T['T1']}", "Mark 1 (T1 of lake/d) is said to be UNMARKED"),
     # Steps and outcomes.
-    "steps: removed": ("DELETE FROM steps WHERE mark = 3 AND outcome IS NOT NULL", "(SETTLE) is about 2 steps, and there are 1"),
+    "steps: removed": ("DELETE FROM steps WHERE mark = 4 AND outcome IS NOT NULL", "(SETTLE) is about 2 steps, and there are 1"),
+    "marks: its bytes": ("UPDATE marks SET freed = 11 WHERE id = 3", "The end of mark 3 was changed"),
+    "batches: of other marks": ("UPDATE batches SET last = last + 1 WHERE open_ids IS NULL", "was changed: it has not the hash"),
+    "batches: settled": ("UPDATE batches SET open_ids = NULL WHERE open_ids IS NOT NULL", "Mark 5 (T5 of lake/d) was changed past the ledger: the batch that"),
+    "batches: not settled": ("UPDATE batches SET open_ids = ids WHERE open_ids IS NULL", "Mark 4 (T4 of lake/d) was changed past the ledger: the batch that"),
+    "batches: removed": ("DELETE FROM batches WHERE open_ids IS NOT NULL", "(BEGIN) is about 1 members, and there are none."),
     # What is published.
     "published: swapped": (swap("published", "dataset", "lake/d", "lake/e"), "Row log, lake/d of published was changed"),
     # What no act is about.
@@ -203,7 +208,7 @@ EDITS: dict[str, tuple[list[str] | str, str]] = {
             "DELETE FROM audit WHERE position = (SELECT max(position) FROM audit)",
             "UPDATE audit_head SET position = (SELECT max(position) FROM audit), hash = (SELECT hash FROM audit ORDER BY position DESC LIMIT 1)",
         ],
-        "The audit knows nothing of 1 steps",
+        "The audit knows nothing of 1 batches",
     ),
     "audit: another ledger": ("UPDATE audit_head SET ledger = 'x'", "The head of the audit says that this is ledger x"),
 }  # fmt: skip
@@ -228,6 +233,8 @@ def another(column: Column[object], kind: str) -> str:
     if (table := column.table) is not None and column.name in ("status", "outcome"):
         other = {"realms": "ACTIVE", "scans": "superseded"}.get(str(table), "UNMARKED" if column.name == "status" else "HIDDEN")
         return f"CASE WHEN {name} = '{other}' THEN 'SPARED' ELSE '{other}' END"
+    if isinstance(column.type, IdsColumn):
+        return f"coalesce({name}, ids) || 1000" if kind == "postgresql" else f"replace(coalesce({name}, ids), '[', '[1000,')"
     if isinstance(column.type, Boolean):
         return f"NOT coalesce({name}, {'0' if kind == 'sqlite' else 'false'})"
     if isinstance(column.type, Date):
@@ -364,7 +371,15 @@ MARKS = {
     "another transaction": ("UPDATE marks SET \"transaction\" = 'T9' WHERE id = 5", "Mark 5 (T9 of lake/d) was changed"),
     "due earlier": ("UPDATE marks SET due_at = marked_at WHERE id = 4", "Mark 4 (T4 of lake/d) was changed"),
     "brought back": ("UPDATE marks SET status = 'MARKED' WHERE id = 1", "Mark 1 (T1 of lake/d) is said to be MARKED"),
-    "not begun": ("UPDATE marks SET status = 'MARKED' WHERE id = 5", "Mark 5 (T5 of lake/d) is said to be MARKED"),
+    "not begun": ("UPDATE batches SET open_ids = NULL WHERE open_ids IS NOT NULL", "Mark 5 (T5 of lake/d) was changed past"),
+    "of a batch that was changed": (
+        "UPDATE batches SET begun_by = 'x' WHERE open_ids IS NOT NULL",
+        "was changed: it has not the hash",
+    ),
+    "of a batch that is open again": (
+        "UPDATE batches SET open_ids = ids WHERE open_ids IS NULL",
+        "Mark 4 (T4 of lake/d) was changed past",
+    ),
     "no attempt": ("UPDATE marks SET attempts = 0 WHERE id = 4", "its attempts is 0, and its steps say 1"),
     "changed at another time": (
         "UPDATE marks SET changed_at = marked_at WHERE id = 4",
@@ -498,8 +513,13 @@ NEW = {
     "a new row": ("UPDATE realms SET grace = 'x' WHERE name = 'beta'", "Row beta of realms was changed"),
     "a new row removed": ("DELETE FROM realms WHERE name = 'beta'", "Row beta of realms was removed"),
     "a new mark": ("UPDATE marks SET policy = 'x' WHERE \"transaction\" = 'T8'", "(T8 of lake/d) was changed"),
-    "a new step": ("UPDATE steps SET why = 'x'", "The step of mark 1 to UNMARKED was changed"),
-    "a new life": ("UPDATE marks SET why = 'x' WHERE \"transaction\" = 'T1'", "its why is x"),
+    "a new step": ("UPDATE steps SET why = 'x'", "The step of mark 2 to MARKED was changed"),
+    "a new end": ("UPDATE marks SET freed = 9 WHERE status = 'SWEPT'", "The end of mark 3 was changed"),
+    "a new end removed": ("UPDATE marks SET end_seal = NULL WHERE status = 'SWEPT'", "(T8 of lake/d) is said to be SWEPT"),
+    "a new unmarking": ("UPDATE marks SET why = 'x' WHERE \"transaction\" = 'T1'", "The end of mark 1 was changed"),
+    "a new unmarking by another": ("UPDATE marks SET changed_by = 'x' WHERE \"transaction\" = 'T1'", "its changed_by is x"),
+    "a new batch": ("UPDATE batches SET begun_by = 'x'", "was changed: it has not the hash of what it says"),
+    "a new batch open again": ("UPDATE batches SET open_ids = ids", "Mark 3 (T8 of lake/d) was changed past the ledger"),
     "a new plan": ("UPDATE planned SET bytes = 99", "of plan"),
     "a new act": ("UPDATE audit SET actor = 'x' WHERE position = (SELECT max(position) FROM audit)", "was changed"),
     "the act up to which all was verified": (
@@ -518,13 +538,26 @@ def test_what_came_after_the_last_verification_is_verified_by_the_next_new_one(l
     lived.marks.mark(candidates(["T8"]), T0 + timedelta(hours=3), "run")
     lived.unmark.transactions("lake/d", ["T1"], "ann", "r")
     lease = take_lease(lived)
-    plan_of(lived, lease, ids(lived, "T2"), LATER + timedelta(days=1))
+    plan = plan_of(lived, lease, ids(lived, "T2", "T8"), LATER + timedelta(days=1))
+    failed, gone = sorted(lived.sweeps.begin([lease], [plan], ids(lived, "T2", "T8")).marks)
+    lived.sweeps.settle([lease], [Settlement(failed, Outcome.FAILED, 0, "no"), Settlement(gone, Outcome.DELETED, 10)])
     statement, sentence = NEW[edit]
     assert write_past_ledger(lived, statement)
     faults = lived.verify_and_record("ann", only_new=True).faults
     assert [fault for fault in faults if sentence in fault], faults
     # A verification with a fault is no act: the next one begins where this one did.
     assert lived.verify_and_record("ann", only_new=True).faults == faults
+
+
+def test_what_was_verified_before_is_no_fault_of_what_is_new(ledger: Ledger) -> None:
+    """Nothing is new, or a batch that was begun before is settled."""
+    built = build(ledger)
+    assert built.verify_and_record("ann").faults == ()
+    assert built.verify_and_record("ann", only_new=True).faults == ()
+    lease, (begun,) = take_lease(built), built.sweeps.left(["lake/d"])["id"].to_pylist()
+    built.sweeps.settle([lease], [Settlement(begun, Outcome.DELETED, 10)], DAY)
+    assert built.verify_and_record("ann", only_new=True).faults == ()
+    assert built.verify().faults == ()
 
 
 def test_without_an_earlier_verification_a_new_one_is_of_everything(lived: Ledger) -> None:

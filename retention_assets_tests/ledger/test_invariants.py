@@ -80,7 +80,7 @@ def test_a_life_in_order_violates_nothing(lived: Ledger) -> None:
         ("UPDATE clock SET newest_mark_at = NULL", {"times": [("", 1)]}),
         ("UPDATE visibility SET visible_from = (SELECT min(marked_at) FROM marks)", {"times": [("lake/d", 1)]}),
         # Policies and reasons.
-        ("UPDATE marks SET policy_version = 2 WHERE status = 'MARKED'", {"policies": [("lake/d", 2)]}),
+        ("UPDATE marks SET policy_version = 2 WHERE status = 'MARKED'", {"policies": [("lake/d", 2), ("lake/e", 1)]}),
         ("UPDATE marks SET policy = '::realm/acme' WHERE dataset = 'lake/e'", {"policies": [("lake/e", 1)]}),
         ("UPDATE marks SET reason = 'BECAUSE' WHERE \"transaction\" = 'T5'", {"policies": [("lake/d", 1)]}),
         # Nobody has to vouch for what is over.
@@ -88,7 +88,8 @@ def test_a_life_in_order_violates_nothing(lived: Ledger) -> None:
         # Sweeps.
         ("UPDATE plans SET as_of = (SELECT min(marked_at) FROM marks) WHERE dataset = 'lake/d'", {"early": [("lake/d", 2)]}),
         ("UPDATE marks SET status = 'SWEPT' WHERE \"transaction\" = 'T5'", {"early": [("lake/d", 1)], "unmarked": [("lake/d", 1)]}),
-        ("UPDATE steps SET status = 'UNMARKED' WHERE status = 'SWEEPING'", {"unmarked": [("lake/d", 2)]}),
+        ("DELETE FROM batches", {"unmarked": [("lake/d", 2)]}),
+        ("UPDATE marks SET changed_act = act WHERE status = 'SWEPT'", {"unmarked": [("lake/d", 2)]}),
         # Reports.
         ("UPDATE reports SET to_delete = 5", {"reports": [("lake/d", 1)]}),
         ("UPDATE reports SET bytes_freed = -1", {"reports": [("lake/d", 1)]}),
@@ -106,8 +107,7 @@ def test_what_is_done_past_the_ledger_is_found(lived: Ledger, sql: str, expected
 SWEPT_CHECKS = {"early": hold.swept_before_due, "unmarked": hold.swept_without_mark}
 TAMPERED = {
     "early": "UPDATE plans SET as_of = (SELECT min(marked_at) FROM marks) WHERE dataset = '{}'",
-    "unmarked": "UPDATE steps SET status = 'UNMARKED' WHERE status = 'SWEEPING' AND mark IN"
-    " (SELECT id FROM marks WHERE dataset = '{}')",
+    "unmarked": "UPDATE marks SET changed_act = act WHERE status = 'SWEPT' AND dataset = '{}'",
 }
 
 

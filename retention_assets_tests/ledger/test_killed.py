@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from retention_assets.errors import Refused
-from retention_assets.ledger import Lease, Ledger, OpenedReport, Settlement, open_ledger
+from retention_assets.ledger import DatasetPart, Lease, Ledger, OpenedReport, Settlement, open_ledger
 from retention_assets.outcomes import Outcome
 from retention_assets_tests.forked import forking
 from retention_assets_tests.ledger.states import (
@@ -26,7 +26,6 @@ from retention_assets_tests.ledger.states import (
     many,
     marks_of,
     plan_of,
-    planned,
     statuses,
     take_lease,
 )
@@ -104,54 +103,112 @@ def test_a_killed_writer_leaves_a_ledger_that_goes_on(url: str, tmp_path: Path, 
         assert ledger.verify().faults == ()
 
 
-SIDE = 10
-PER_DATASET = 300
+SIDE = 20
+PER_SWEEPER = 500
+NAMED = 10
 
 
-def takes_back(ledger: Ledger, number: int, start: Barrier) -> set[str]:
-    tens = list(range(number * PER_DATASET, (number + 1) * PER_DATASET, 20))
-    random.Random(number).shuffle(tens)
+def takes_back(ledger: Ledger, names: list[str], dataset: str, start: Barrier) -> set[str]:
+    """Take back every other ten by name, in any order."""
+    tens = list(range(0, len(names), 2 * NAMED))
+    random.Random(names[0]).shuffle(tens)
     got: set[str] = set()
     start.wait()
     for first in tens:
-        names = [f"T{row}" for row in range(first, first + 10)]
+        ten = names[first : first + NAMED]
         try:
-            ledger.unmark.transactions(f"lake/d{number}", names, f"unmarker {number}", "race")
+            ledger.unmark.transactions(dataset, ten, "unmarker", "race")
         except Refused:
             continue
-        got.update(names)
+        got.update(ten)
     return got
 
 
-def sweeps(ledger: Ledger, number: int, start: Barrier) -> set[str]:
-    lease, plan, marks = planned(ledger, f"lake/d{number}", f"sweeper {number}")
-    names = {row["id"]: row["transaction"] for row in marks_of(ledger, plan)}
-    deleted: set[str] = set()
+def sweeps(ledger: Ledger, lease: Lease, names: list[str], start: Barrier) -> set[str]:
+    plan = plan_of(ledger, lease, ids(ledger, *names, dataset=lease.dataset))
+    by_mark = {row["id"]: row["transaction"] for row in marks_of(ledger, plan)}
+    marks, deleted = [*by_mark], set[str]()
     start.wait()
     for first in range(0, len(marks), 25):
-        begun = ledger.sweeps.begin([lease], [plan], marks[first : first + 25]).marks
-        deleted |= {names[mark] for mark in begun}
-        ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10) for mark in begun])
+        # Told twice, as by a task that was not answered.
+        asked = marks[first : first + 25]
+        begun = ledger.sweeps.begin([lease], [plan], asked).marks
+        assert not ledger.sweeps.begin([lease], [plan], asked).marks
+        deleted |= {by_mark[mark] for mark in begun}
+        settlements = [Settlement(mark, Outcome.DELETED, 10) for mark in begun]
+        assert ledger.sweeps.settle([lease], settlements).marks.keys() == begun.keys()
+        assert not ledger.sweeps.settle([lease], settlements).marks
     ledger.sweeps.finish([lease], [plan])
     return deleted
 
 
-def test_of_unmarkers_and_sweepers_one_gets_each_mark(ledger: Ledger) -> None:
-    total = SIDE * PER_DATASET
-    ledger.marks.mark(many(total, PER_DATASET), T0, "evaluation")
-    start = Barrier(2 * SIDE)
+def sweepers(ledger: Ledger, names: list[str], in_parts: bool) -> list[tuple[Lease, list[str]]]:
+    """Leases with the names that each sweeps: of a dataset each, or of the parts of one."""
+    if not in_parts:
+        each = [names[at : at + PER_SWEEPER] for at in range(0, len(names), PER_SWEEPER)]
+        return [(take_lease(ledger, f"lake/d{number}", f"sweeper {number}"), own) for number, own in enumerate(each)]
+    whole = take_lease(ledger, "lake/d0")
+    found: list[tuple[Lease, list[str]]] = []
+    for number, among in enumerate(ledger.parts.cut("lake/d0", LATER, len(names), SIDE, "")):
+        own = [name for name in names if (among.first or "") <= name and (among.end is None or name < among.end)]
+        found.append((ledger.parts.join(DatasetPart(whole, number, among, len(own))).lease, own))
+    return found
+
+
+@pytest.mark.parametrize("by_policy", [False, True], ids=["by name", "by policy"])
+@pytest.mark.parametrize("in_parts", [False, True], ids=["datasets", "parts"])
+def test_of_unmarkers_and_sweepers_one_gets_each_mark(ledger: Ledger, in_parts: bool, by_policy: bool) -> None:
+    names = [f"T{number}" for number in range(SIDE * PER_SWEEPER)]
+    ledger.marks.mark(many(len(names), len(names) if in_parts else PER_SWEEPER), T0, "evaluation")
+    sides = sweepers(ledger, names, in_parts)
+    assert len(sides) == SIDE
+    start = Barrier(SIDE + (1 if by_policy else SIDE))
+
+    def takes_back_the_rest() -> None:
+        start.wait()
+        # When a good part is swept, and batches are open.
+        while sum(status == "SWEPT" for status in ledger.marks.table()["status"].to_pylist()) < len(names) // 10:
+            pass
+        ledger.unmark.all_of("unmarker", "race", policy="p")
+
     with ThreadPoolExecutor(2 * SIDE) as pool:
-        sweepers = [pool.submit(sweeps, ledger, number, start) for number in range(SIDE)]
-        unmarkers = [pool.submit(takes_back, ledger, number, start) for number in range(SIDE)]
-        deleted = set[str]().union(*(future.result() for future in sweepers))
-        taken_back = set[str]().union(*(future.result() for future in unmarkers))
+        swept = [pool.submit(sweeps, ledger, lease, own, start) for lease, own in sides]
+        if by_policy:
+            pool.submit(takes_back_the_rest).result()
+            by_name = []
+        else:
+            by_name = [pool.submit(takes_back, ledger, own, lease.dataset, start) for lease, own in sides]
+        deleted = set[str]().union(*(future.result() for future in swept))
+        taken_back = set[str]().union(*(future.result() for future in by_name))
     table = ledger.marks.table()
     ended = dict(zip(table["transaction"].to_pylist(), table["status"].to_pylist(), strict=True))
-    assert len(ended) == total
+    assert len(ended) == len(names)
     assert set(ended.values()) <= {"UNMARKED", "SWEPT"}
     assert deleted == {name for name, status in ended.items() if status == "SWEPT"}
-    assert taken_back == {name for name, status in ended.items() if status == "UNMARKED"}
-    assert min(len(deleted), len(taken_back)) > 0, "no race took place"
+    assert by_policy or taken_back == {name for name, status in ended.items() if status == "UNMARKED"}
+    assert 0 < len(deleted) < len(names), "no race took place"
+    assert ledger.verify().faults == ()
+
+
+def test_parts_settle_a_batch_that_an_earlier_sweep_left(ledger: Ledger) -> None:
+    names = [f"T{number}" for number in range(400)]
+    ledger.marks.mark(many(len(names), len(names)), T0, "evaluation")
+    earlier = take_lease(ledger, "lake/d0", "earlier")
+    marks = ids(ledger, dataset="lake/d0")
+    assert len(ledger.sweeps.begin([earlier], [plan_of(ledger, earlier, marks)], marks).marks) == len(names)
+    ledger.leases.give_up([earlier])
+    parts = sweepers(ledger, names, in_parts=True)
+    start = Barrier(len(parts))
+
+    def settles(lease: Lease, own: list[str]) -> int:
+        begun = ids(ledger, *own, dataset="lake/d0")
+        start.wait()
+        return sum(len(ledger.sweeps.settle([lease], [Settlement(mark, Outcome.DELETED, 10)]).marks) for mark in begun)
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        settled = [pool.submit(settles, lease, own) for lease, own in parts]
+        assert sum(future.result() for future in settled) == len(names)
+    assert set(statuses(ledger, "lake/d0").values()) == {"SWEPT"}
     assert ledger.verify().faults == ()
 
 

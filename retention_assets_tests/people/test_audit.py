@@ -55,7 +55,7 @@ def test_only_what_is_new_is_verified_when_that_is_asked_for(written: Ledger, fo
     written.unmark.transactions("lake/d", ["T2"], "ann", "needed as well")
     new = found("audit", "verify", "--new")
     assert (new["rows"], new["members"], new["faults"]) == (2, 1, [])
-    write_past_ledger(written, "UPDATE steps SET why = 'x' WHERE mark = 2")
+    write_past_ledger(written, "UPDATE marks SET why = 'x' WHERE id = 2")
     assert run("audit", "verify")[0] == 1
 
 

@@ -480,8 +480,8 @@ def test_a_ledger_that_is_lost_before_the_first_batch_deletes_nothing(marked: La
 
 # Which writes fail from the moment at which the disk is full: an insert needs room, an update of one row may find it.
 FULL = {
-    "no room for a row": (("INSERT INTO steps",), 99, True),
-    "once for the lease as well": (("INSERT INTO steps", "UPDATE leases"), 2, True),
+    "no room for a row": (("UPDATE marks",), 99, True),
+    "once for the lease as well": (("UPDATE marks", "UPDATE leases"), 2, True),
     "no room at all": (("INSERT", "UPDATE"), 99, False),
 }
 

@@ -193,7 +193,7 @@ def test_what_is_gone_and_needed_again_is_said_to_be_gone(begun: Lake) -> None:
     with begun.opened() as ledger, ledger.database.reading() as connection:
         (report,) = ledger.reports.of(DUE.date())
         assert report["bytes_freed"] == 2 * each
-        whys = set(connection.exec_driver_sql("SELECT why FROM steps WHERE outcome = 'ALREADY_GONE'").scalars())
+        whys = set(connection.exec_driver_sql("SELECT why FROM marks WHERE outcome = 'ALREADY_GONE'").scalars())
     assert whys == {"It was deleted before it was needed again. Hold 'legal' keeps it."}
 
 

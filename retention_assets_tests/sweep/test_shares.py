@@ -169,7 +169,9 @@ class Killed(BaseException):
     """The program ends here: nothing after this is done."""
 
 
-@pytest.mark.parametrize("kind", ["INSERT INTO planned", "UPDATE marks", "INSERT INTO steps", "UPDATE reports", "UPDATE plans"])
+@pytest.mark.parametrize(
+    "kind", ["INSERT INTO planned", "INSERT INTO batches", "UPDATE marks", "UPDATE reports", "UPDATE plans"]
+)
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_a_share_whose_sweeper_ends_at_a_write_is_finished_by_the_next(marked: Lake, kind: str, after: int) -> None:
     """Also by a plan, a batch or an outcome that is written for some datasets only: there is no such thing."""

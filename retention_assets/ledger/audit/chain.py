@@ -1,16 +1,16 @@
 """The chain of the audit: each act is an appended row that holds the hash of the row before.
 
-A bulk act has a digest over the seals of its members (marks, steps, planned marks), each of which has its own in its row: a
-changed member does not match its seal; a missing, added or resealed one does not match the digest.
+A bulk act has a digest over the seals of its members (marks, their ends, steps, planned marks, batches), each of which has its
+own in its row: a changed member does not match its seal; a missing, added or resealed one does not match the digest.
 """
 
-import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from hashlib import sha256
 from itertools import chain
 from typing import Any
 
@@ -42,6 +42,8 @@ _MOVE_HEAD = update(AUDIT_HEAD).where(AUDIT_HEAD.c.id == 1)
 # 128 bits: a forger needs the preimage of a given seal, and a million rows stay a third smaller.
 _SEAL = 32
 _PART = 500_000
+# columns of a batch that its seal covers
+BATCH_SEALED = ("begun", "plan", "dataset", "begun_at", "begun_by", "first", "last", "ids")
 _COMMON = ("policy", "policy_version", "reason", "grace", "marked_at", "due_at")
 
 
@@ -52,7 +54,7 @@ class ActType(StrEnum):
     UNMARK = "UNMARK"
     SPARE = "SPARE"
     PLAN = "PLAN"
-    BEGIN = "BEGIN"  # a batch of a plan goes from MARKED to SWEEPING
+    BEGIN = "BEGIN"  # a batch of a plan may be deleted
     SETTLE = "SETTLE"  # outcomes of a batch
     FINISH = "FINISH"  # a plan is done
     TAKE_OVER = "TAKE_OVER"  # an expired lease, by another holder
@@ -127,7 +129,7 @@ def hash_of(row: Mapping[str, Any]) -> str:
     # A value written past the ledger may have any type.
     values = [_plain(row[name]) for name in _HASHED]
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=repr)
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def _plain(value: Any) -> Any:
@@ -172,7 +174,7 @@ def mark_seals(table: pa.Table) -> list[str]:
     # In parts: the texts of very many marks don't fit one Arrow array.
     parts = range(0, len(table), _PART)
     lines = (_lines(table.slice(at, _PART).combine_chunks(), texts.take(pa.array(group[at : at + _PART]))) for at in parts)
-    return [hashlib.sha256(line).hexdigest()[:_SEAL] for part in lines for line in part]
+    return [sha256(line).hexdigest()[:_SEAL] for part in lines for line in part]
 
 
 def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
@@ -194,7 +196,7 @@ def _lines(table: pa.Table, common: pa.Array) -> list[bytes]:
 
 
 def common_hash(values: tuple[object, ...]) -> str:
-    return hashlib.sha256(json.dumps(values, default=_as_text, ensure_ascii=False).encode()).hexdigest()
+    return sha256(json.dumps(values, default=_as_text, ensure_ascii=False).encode()).hexdigest()
 
 
 def _as_text(value: object) -> str:
@@ -208,19 +210,24 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def planned_seals(rows: Iterable[Sequence[Any]]) -> list[str]:
-    sha256 = hashlib.sha256
     # Only the note is free text; it comes last, so no line is ambiguous.
     lines = (f"{plan}|{mark}|{size}|{'' if note is None else f'+{note}'}" for plan, mark, size, note in rows)
     return [sha256(line.encode(errors="surrogatepass")).hexdigest()[:_SEAL] for line in lines]
 
 
+def batch_seals(rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Seals of batches over the columns BATCH_SEALED."""
+    return [common_hash(tuple(row))[:_SEAL] for row in rows]
+
+
 def step_seals(steps: Iterable[Sequence[Any]]) -> list[str]:
-    sha256 = hashlib.sha256
+    """Seals of steps: act, mark, status, outcome, bytes, until, why."""
     # Only `why` is free text; it comes last, so no line is ambiguous.
-    return [
-        sha256(f"{mark}|{status}|{outcome}|{size}|{'' if why is None else f'+{why}'}".encode()).hexdigest()[:_SEAL]
-        for mark, status, outcome, size, why in steps
-    ]
+    lines = (
+        f"{act}|{mark}|{status}|{outcome}|{size}|{until and text_of(until)}|{'' if why is None else f'+{why}'}"
+        for act, mark, status, outcome, size, until, why in steps
+    )
+    return [sha256(line.encode()).hexdigest()[:_SEAL] for line in lines]
 
 
 class MarkSeal(FunctionElement[str]):
@@ -298,9 +305,9 @@ def _mark_seal(
     )
     if opened is not None or closed is not None:
         line = f"{line}|{'?' if opened is None else opened}|{'?' if closed is None else closed}"
-    return hashlib.sha256(line.encode()).hexdigest()[:_SEAL]
+    return sha256(line.encode()).hexdigest()[:_SEAL]
 
 
 def _row_seal(table: str, *pairs: Any) -> str:
     values = [(name, value) for name, value in zip(pairs[::2], pairs[1::2], strict=True) if value is not None]
-    return hashlib.sha256(repr((table, values)).encode(errors="surrogatepass")).hexdigest()[:_SEAL]
+    return sha256(repr((table, values)).encode(errors="surrogatepass")).hexdigest()[:_SEAL]

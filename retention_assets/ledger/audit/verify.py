@@ -8,13 +8,13 @@ Anything that acts on the ledger's tables (trigger, rule, row filter) is a fault
 index is one too; in a shared PostgreSQL schema other tables are a remark.
 """
 
-import hashlib
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -26,10 +26,10 @@ from sqlalchemy import (
     Date,
     Integer,
     Select,
-    Subquery,
     Text,
     and_,
     case,
+    exists,
     func,
     or_,
     select,
@@ -38,7 +38,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DataError, OperationalError
 
-from retention_assets.ledger.audit.chain import GENESIS, ActType, hash_of, mark_seals, planned_seals, rows, step_seals
+from retention_assets.ledger.audit.chain import (
+    BATCH_SEALED,
+    GENESIS,
+    ActType,
+    batch_seals,
+    hash_of,
+    mark_seals,
+    planned_seals,
+    rows,
+    step_seals,
+)
 from retention_assets.ledger.audit.rows import (
     INITIAL,
     SEALED,
@@ -53,9 +63,9 @@ from retention_assets.ledger.audit.rows import (
     text_in,
 )
 from retention_assets.ledger.marking import MARK_ROWS
-from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, CLOCK, MARKS, METADATA, OPEN, PLANNED, STEPS
-from retention_assets.ledger.steps import NO_ERROR
-from retention_assets.sql.columns import DatabaseTime
+from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, BATCHES, BEGUN, CLOCK, MARKS, METADATA, OPEN, OVER, PLANNED, STEPS
+from retention_assets.ledger.steps import END, NO_ERROR, SHOWN_MARKS, STEP, members_of, to_sweep_by, touched_since
+from retention_assets.sql.columns import DatabaseTime, IdsColumn
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
 
@@ -81,7 +91,6 @@ _OTHERS = text(
     "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v', 'm', 'f', 'p')"
     " AND relname <> ALL (:names) AND relname !~ '^staged_[a-z]+_[0-9]+_[0-9a-f]{16}$' ORDER BY relname"
 ).bindparams(names=sorted(_TABLES))
-_WITH_MEMBERS = frozenset({ActType.MARK, ActType.UNMARK, ActType.SPARE, ActType.PLAN, ActType.BEGIN, ActType.SETTLE})
 _SHOWN = 5
 # Runs continue from the last verification, but verify everything this often.
 WHOLE_EVERY = timedelta(days=1)
@@ -96,19 +105,27 @@ _NEWEST = (ActType.MARK, ActType.CLOCK)
 
 
 def life_faults(connection: Connection, where: ColumnElement[bool] | None = None) -> Iterator[str]:
-    """Find marks whose status columns, which no seal covers, don't follow from their steps, which are sealed."""
-    last, failed = _newest_steps(where), _newest_steps(where, STEPS.c.outcome == "FAILED")
+    """Find marks whose columns don't follow from their end, which is sealed, or from the failures of one that has none."""
+    amounts = (func.count().label("times"), func.max(AUDIT.c.position).label("position"))
+    steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).group_by(STEPS.c.mark)
+    newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
+    failed, ended, act = STEPS.alias("failed"), MARKS.c.end_seal.is_not(None), AUDIT.alias("last_act")
+    did = case((act.c.deed == ActType.UNMARK, "UNMARKED"), (MARKS.c.outcome.is_not(None), "SWEPT"), else_="SPARED")
     should = {
-        "status": func.coalesce(last.c.status, "MARKED"),
-        "changed_act": last.c.act,
-        "attempts": func.coalesce(failed.c.times, 0),
-        "last_error": case((failed.c.mark.is_not(None), func.coalesce(failed.c.why, NO_ERROR))),
-        "why": case((last.c.status.in_(("UNMARKED", "SPARED")), func.coalesce(last.c.why, NO_ERROR))),
-        "changed_at": last.c.at,
-        "changed_by": last.c.actor,
+        "status": case((ended, did), else_="MARKED"),
+        "changed_act": case((ended, MARKS.c.changed_act), else_=failed.c.act),
+        "attempts": func.coalesce(newest.c.times, 0),
+        "last_error": case((newest.c.mark.is_not(None), func.coalesce(failed.c.why, NO_ERROR))),
+        **{name: case((ended, MARKS.c[name])) for name in ("why", "outcome", "freed")},
+        "until": case((ended, MARKS.c.until), else_=failed.c.until),
+        "changed_at": act.c.at,
+        "changed_by": act.c.actor,
     }
+    position = AUDIT.alias("of_failure")
     query = select(MARKS, *(value.label(f"should_{name}") for name, value in should.items()))
-    query = query.outerjoin(last, last.c.mark == MARKS.c.id).outerjoin(failed, failed.c.mark == MARKS.c.id)
+    query = query.outerjoin(newest, newest.c.mark == MARKS.c.id).outerjoin(position, position.c.position == newest.c.position)
+    query = query.outerjoin(failed, and_(failed.c.act == position.c.act, failed.c.mark == MARKS.c.id))
+    query = query.outerjoin(act, act.c.act == should["changed_act"])
     strays = or_(*(MARKS.c[name].is_distinct_from(value) for name, value in should.items()))
     query = query.where(strays) if where is None else query.where(where, strays)
     for row in connection.execute(query.order_by(MARKS.c.id)):
@@ -117,18 +134,33 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
             led = f"its last step led to {row.should_status}"
             yield f"{mark} is said to be {row.status}, and {led}: it was changed past the audit."
         for column in [*should][2:]:
-            present, by_steps = getattr(row, column), getattr(row, f"should_{column}")
-            if present != by_steps:
-                yield f"{mark} was changed: its {column} is {present!s}, and its steps say {by_steps!s}."
+            present, by_record = getattr(row, column), getattr(row, f"should_{column}")
+            if present != by_record:
+                yield f"{mark} was changed: its {column} is {present!s}, and its steps say {by_record!s}."
 
 
-def _newest_steps(where: ColumnElement[bool] | None, *these: ColumnElement[bool]) -> Subquery:
-    amounts = (func.count().label("times"), func.max(AUDIT.c.position).label("position"))
-    steps = select(STEPS.c.mark, *amounts).join(AUDIT, AUDIT.c.act == STEPS.c.act).where(*these).group_by(STEPS.c.mark)
-    newest = (steps if where is None else steps.where(STEPS.c.mark.in_(select(MARKS.c.id).where(where)))).subquery()
-    columns = (newest.c.mark, newest.c.times, STEPS.c.status, STEPS.c.why, STEPS.c.act, AUDIT.c.actor, AUDIT.c.at)
-    taken = and_(STEPS.c.act == AUDIT.c.act, STEPS.c.mark == newest.c.mark)
-    return select(*columns).select_from(newest).join(AUDIT, AUDIT.c.position == newest.c.position).join(STEPS, taken).subquery()
+def batch_faults(connection: Connection, *where: ColumnElement[bool]) -> Iterator[str]:
+    """Find settled marks of batches that neither ended nor failed since, and open ones that did or are none of their batch."""
+    all_of, still_open = members_of(BATCHES.c.ids, *where), members_of(BATCHES.c.open_ids, *where)
+    for members, others, is_settled in ((all_of, still_open, True), (still_open, all_of, False)):
+        begun, moved = AUDIT.alias("begun_act"), AUDIT.alias("moved_act")
+        failed = exists().where(STEPS.c.mark == members.c.mark, moved.c.act == STEPS.c.act, moved.c.position > begun.c.position)
+        of_same = and_(others.c.mark == members.c.mark, others.c.begun == members.c.begun)
+        query = select(members.c.mark, members.c.dataset, MARKS.c.transaction, begun.c.position).select_from(members)
+        query = query.join(begun, begun.c.act == members.c.begun).outerjoin(others, of_same)
+        query = query.outerjoin(MARKS, MARKS.c.id == members.c.mark).order_by(members.c.mark)
+        is_other = others.c.mark.is_(None)
+        if is_settled:
+            query = query.where(is_other, MARKS.c.end_seal.is_(None), ~failed)
+        else:
+            query = query.where(or_(is_other, MARKS.c.status.is_distinct_from("MARKED"), failed))
+        for row in connection.execute(query):
+            words = "is settled, and the mark has no outcome" if is_settled else "is not settled, and the mark has an outcome"
+            mark = f"Mark {row.mark} ({row.transaction} of {row.dataset})"
+            yield f"{mark} was changed past the ledger: the batch that began with row {row.position} of the audit {words}."
+    readable = exists().where(still_open.c.begun == BATCHES.c.begun, still_open.c.plan == BATCHES.c.plan)
+    for begun_by, plan in connection.execute(select(BATCHES.c.begun, BATCHES.c.plan).where(text(BEGUN), ~readable, *where)):
+        yield f"The batch of act {begun_by} and plan {plan} was changed: its open_ids can't be read."
 
 
 def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
@@ -172,7 +204,7 @@ def unreadable_values(connection: Connection, of: type[object] = object) -> Iter
     for table in METADATA.sorted_tables:
         keys = [text_in(connection, column) for column in table.primary_key]
         for column in filter(lambda column: isinstance(column.type, of), table.columns):
-            is_text = isinstance(column.type, Text | Date)
+            is_text = isinstance(column.type, Text | Date | IdsColumn)
             wrong: ColumnElement[bool] = func.typeof(column).not_in(["null", "text" if is_text else "integer"])
             if isinstance(column.type, Boolean):
                 wrong |= type_coerce(column, Integer).not_in([0, 1])
@@ -251,56 +283,71 @@ def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 class Members:
-    """Verifies members of acts; `only` limits it to these acts, otherwise all marks, steps and plans are read."""
+    """Verifies members of acts. With `since`, `acts` are those after that position; otherwise everything is read."""
 
-    def __init__(self, acts: Mapping[int, BulkAct], only: bool = False) -> None:
-        self.acts, self._only = acts, only
+    def __init__(self, acts: Mapping[int, BulkAct], since: int | None = None) -> None:
+        self.acts, self._since = acts, since
         self.counted: defaultdict[int, int] = defaultdict(int)
         self._plans = {plan: number for number, act in acts.items() for plan in act.plans}
+        self._new = select(AUDIT.c.act).where(AUDIT.c.position > (since or 0))
 
     def faults(self, connection: Connection) -> Iterator[str]:
-        members = {"marks": self._marks, "steps": self._steps, "planned marks": self._planned}
-        for what, batches in members.items():
-            digests: defaultdict[int, Any] = defaultdict(hashlib.sha256)
-            # In the order in which the act's digest was computed.
-            for batch in batches(connection):
-                for act, seal in zip(batch.acts, batch.seals, strict=True):
-                    if act is not None:
-                        self.counted[act] += 1
-                        digests[act].update(seal.encode())
-                yield from batch.faults
-            for act, digest in digests.items():
-                yield from self._act_faults(connection, act, digest.hexdigest(), what)
+        digests: defaultdict[int, Any] = defaultdict(sha256)
+        nouns: dict[int, str] = {}
+        kinds = {
+            "marks": (self._marks,),
+            "steps": (self._ends, self._steps),
+            "planned marks": (self._planned,),
+            "batches": (self._begun,),
+        }
+        # In the order in which the act's digest was computed.
+        for noun, batches in ((noun, batch) for noun, kind in kinds.items() for read in kind for batch in read(connection)):
+            for act, seal in zip(batches.acts, batches.seals, strict=True):
+                if act is not None:
+                    self.counted[act] += 1
+                    digests[act].update(seal.encode())
+                    nouns[act] = noun
+            yield from batches.faults
+        for act, digest in digests.items():
+            yield from self._act_faults(connection, act, digest.hexdigest(), nouns[act])
         for number, bulk in self.acts.items():
-            if number not in self.counted and bulk.members and bulk.deed in _WITH_MEMBERS:
+            if number not in self.counted and bulk.members:
                 yield f"{bulk.place} is about {bulk.members} members, and there are none."
 
     def _marks(self, connection: Connection) -> Iterator[_Batch]:
         query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).order_by(MARKS.c.id)
         acts = [(number, act) for number, act in self.acts.items() if act.deed == ActType.MARK]
         queries = [query.where(MARKS.c.id.between(act.first, act.last), MARKS.c.act == number) for number, act in acts]
-        for part in queries if self._only else [query]:
+        for part in queries if self._since is not None else [query]:
             for batch in stream(connection, part, MARK_ROWS):
                 table = pa.Table.from_batches([batch])
                 faults = (sentence for _, sentence in unsealed_marks(table))
                 yield _Batch(table["act"].to_pylist(), table["seal"].to_pylist(), faults)
 
+    def _ends(self, connection: Connection) -> Iterator[_Batch]:
+        query = select(*END).where(MARKS.c.end_seal.is_not(None)).order_by(MARKS.c.id)
+        queries = [query]
+        if self._since is not None:
+            # What was settled is found by its batch, everything else by its act.
+            members = select(members_of(BATCHES.c.ids, touched_since(connection, self._since)).c.mark)
+            settled = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed == ActType.SETTLE))
+            others = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed != ActType.SETTLE))
+            queries = [query.where(MARKS.c.id.in_(members), settled), query.where(text(OVER), others)]
+        yield from _sealed(connection, queries, step_seals, "The end of mark {0.id}".format)
+
+    def _begun(self, connection: Connection) -> Iterator[_Batch]:
+        yield from begun_batches(connection, *([BATCHES.c.begun.in_(self._new)] if self._since is not None else []))
+
     def _steps(self, connection: Connection) -> Iterator[_Batch]:
-        columns = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "why", "seal")]
-        query = select(*columns).order_by(STEPS.c.act, STEPS.c.mark)
-        queries = [query.where(STEPS.c.act.in_(batch)) for batch in portions(sorted(self.acts))]
-        for batch in _batches(connection, queries if self._only else [query]):
-            pairs = zip(batch, step_seals(row[1:-1] for row in batch), strict=True)
-            steps = (f"The step of mark {row.mark} to {row.status}" for row, seal in pairs if row[-1] != seal)
-            faults = (f"{step} was changed: it has not the hash of what it says." for step in steps)
-            # Columns by place: by name they take three times as long.
-            yield _Batch([row[0] for row in batch], [row[-1] for row in batch], faults)
+        query = select(*STEP).order_by(STEPS.c.act, STEPS.c.mark)
+        query = query.where(STEPS.c.act.in_(self._new)) if self._since is not None else query
+        yield from _sealed(connection, [query], step_seals, "The step of mark {0.mark} to {0.status}".format)
 
     def _planned(self, connection: Connection) -> Iterator[_Batch]:
         columns = [PLANNED.c[name] for name in ("plan", "mark", "bytes", "note", "seal")]
         query = select(*columns).order_by(PLANNED.c.plan, PLANNED.c.mark)
         queries = [query.where(PLANNED.c.plan.in_(batch)) for batch in portions(sorted(self._plans))]
-        for batch in _batches(connection, queries if self._only else [query]):
+        for batch in _batches(connection, queries if self._since is not None else [query]):
             acts = [self._plans.get(row[0]) for row in batch]
             yield _Batch(acts, [row[-1] for row in batch], self._planned_faults(batch, acts))
 
@@ -335,6 +382,22 @@ def _batches(connection: Connection, queries: Iterable[Select[Any]]) -> Iterator
         yield from connection.execute(query, execution_options={"yield_per": 50_000}).partitions()
 
 
+def begun_batches(connection: Connection, *where: ColumnElement[bool]) -> Iterator[_Batch]:
+    query = select(*(BATCHES.c[name] for name in (*BATCH_SEALED, "seal"))).order_by(BATCHES.c.begun, BATCHES.c.plan)
+    name = "The batch of act {0.begun} and plan {0.plan}".format
+    yield from _sealed(connection, [query.where(*where)], batch_seals, name)
+
+
+def _sealed(
+    connection: Connection, queries: Iterable[Select[Any]], seals: Callable[[Any], list[str]], name: Callable[[Any], str]
+) -> Iterator[_Batch]:
+    # rows with their act in the first column and their seal in the last: by name they take three times as long
+    for batch in _batches(connection, queries):
+        pairs = zip(batch, seals(row[:-1] for row in batch), strict=True)
+        faults = (f"{name(row)} was changed: it has not the hash of what it says." for row, seal in pairs if row[-1] != seal)
+        yield _Batch([row[0] for row in batch], [row[-1] for row in batch], faults)
+
+
 @dataclass(frozen=True)
 class ChainHead:
     position: int
@@ -361,15 +424,15 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     """Verify everything, or what was appended after the head `since`, in one consistent state."""
     walk = _Chain(known, since)
     faults = [*islice(_readable(connection, walk.faults(connection)), _MOST)]
-    members = Members(walk.acts, only=since is not None)
-    moved = select(STEPS.c.mark).join(AUDIT, AUDIT.c.act == STEPS.c.act)
+    members = Members(walk.acts, since.position if since else None)
     parts = (
         # In a boolean column any text reads as true.
         unreadable_values(connection, Boolean),
         members.faults(connection),
         (fault.sentence for fault in row_faults(connection, SEALED, walk.recorded, only_recorded=since is not None)),
         single_faults(connection, walk.ledger),
-        life_faults(connection, None if since is None else MARKS.c.id.in_(moved.where(AUDIT.c.position > since.position))),
+        life_faults(connection, None if since is None else _moved_since(connection, since.position)),
+        batch_faults(connection, *([] if since is None else [touched_since(connection, since.position)])),
         state_faults(connection),
         foreign_faults(connection),
     )
@@ -377,6 +440,12 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
         faults += islice(_readable(connection, part), max(0, _MOST - len(faults)))
     remarks = tuple(other_tables(connection))
     return AuditResult(walk.count, sum(members.counted.values()), walk.last, tuple(dict.fromkeys(faults)), remarks)
+
+
+def _moved_since(connection: Connection, position: int) -> ColumnElement[bool]:
+    acts = select(AUDIT.c.act).where(AUDIT.c.position > position)
+    members = members_of(BATCHES.c.ids, touched_since(connection, position))
+    return or_(MARKS.c.id.in_(select(members.c.mark)), and_(text(f"marks.{OVER}"), MARKS.c.changed_act.in_(acts)))
 
 
 def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
@@ -512,20 +581,30 @@ def rule_faults(connection: Connection) -> Iterator[tuple[str, str]]:
 
 
 def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: datetime) -> Iterator[tuple[str, str]]:
-    """Faults of due or SWEEPING marks, each with its dataset."""
+    """Faults of due or begun marks, each with its dataset."""
     for part in portions(sorted(set(datasets))):
-        due = text(f"marks.{OPEN}"), MARKS.c.dataset.in_(part), or_(MARKS.c.due_at <= as_of, MARKS.c.status == "SWEEPING")
-        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).where(*due).order_by(MARKS.c.dataset, MARKS.c.id)
-        for batch in stream(connection, query, MARK_ROWS):
+        due = to_sweep_by(as_of), MARKS.c.dataset.in_(part)
+        query = select(*(MARKS.c[name] for name in MARK_ROWS.names)).select_from(SHOWN_MARKS).where(*due)
+        for batch in stream(connection, query.order_by(MARKS.c.dataset, MARKS.c.id), MARK_ROWS):
             yield from unsealed_marks(pa.Table.from_batches([batch]))
         yield from _unmade_marks(connection, due)
-        yield from (("", sentence) for sentence in life_faults(connection, and_(*due[:2])))
+        of_parts = (life_faults(connection, and_(text(f"marks.{OPEN}"), due[1])), _batches_of_due(connection, due))
+        yield from (("", sentence) for sentence in chain(*of_parts))
+
+
+def _batches_of_due(connection: Connection, due: Sequence[Any]) -> Iterator[str]:
+    # batches of the plans that have due marks: of what failed, was stopped, or is at work
+    planned = select(PLANNED.c.plan).join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{OPEN}"), due[1])
+    where = BATCHES.c.plan.in_(planned)
+    for batch in begun_batches(connection, where):
+        yield from batch.faults
+    yield from batch_faults(connection, where)
 
 
 def _unmade_marks(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
     # no marking act reserved their ids
     ends = (func.min(MARKS.c.id).label("first"), func.max(MARKS.c.id).label("last"), func.min(MARKS.c.dataset).label("dataset"))
-    groups = select(MARKS.c.act, *ends).where(*due).group_by(MARKS.c.act).subquery()
+    groups = select(MARKS.c.act, *ends).select_from(SHOWN_MARKS).where(*due).group_by(MARKS.c.act).subquery()
     query = select(groups, AUDIT.c.deed, AUDIT.c.detail, AUDIT.c.position).outerjoin(AUDIT, AUDIT.c.act == groups.c.act)
     for row in connection.execute(query):
         detail = json.loads(row.detail) if row.deed == ActType.MARK else {}
