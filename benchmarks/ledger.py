@@ -153,7 +153,7 @@ class Ours:
         """What verifying can't do without, by the driver alone: every row that it is about, once."""
         with self.open.database.reading() as connection:
             driver: Any = connection.connection.driver_connection
-            for table in ("marks", "steps", "audit"):
+            for table in ("marks", "batches", "audit"):
                 if connection.dialect.name == "sqlite":
                     cursor = driver.execute(f"SELECT * FROM {table}")
                     while cursor.fetchmany(50_000):
@@ -224,7 +224,7 @@ class Bare:
 
     def unmark(self) -> None:
         """One UPDATE over a dataset."""
-        self._change("UNMARKED", f"dataset = 'lake/d{self._unmarked}' AND status IN ('MARKED', 'SWEEPING')")
+        self._change("UNMARKED", f"dataset = 'lake/d{self._unmarked}' AND status = 'MARKED'")
         self._unmarked += 1
 
     def sweep(self) -> None:
@@ -234,7 +234,7 @@ class Bare:
         self._swept += 1
         for at in range(first, first + size, _BATCH):
             here = f"id BETWEEN {at} AND {min(at + _BATCH, first + size) - 1}"
-            self._change("SWEEPING", here)
+            self._change("MARKED", here)
             self._change("SWEPT", here)
 
     def states(self) -> Counter[tuple[str, str]]:

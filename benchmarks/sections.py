@@ -324,8 +324,8 @@ def recording(bench: Bench) -> None:
                 ("read all marks", bare.read, mine.read, amount, rounds),
                 ("unmark", bare.unmark, mine.unmark, few, rounds),
                 ("begin and settle", bare.sweep, mine.sweep, few, rounds),
-                # Of the marks, and of the steps that the rounds before have left. It takes as long as several of them.
-                ("verify", mine.read_all, mine.verify, amount + 3 * rounds * few, 1),
+                # Of the marks, and of those that were taken back. It takes as long as several of them.
+                ("verify", mine.read_all, mine.verify, amount + rounds * few, 1),
             )
             for case, floor, run, rows, times in pairs:
                 bench.meet("ledger", f"{kind}: {case}", {"floor: driver alone": floor, "ledger": run}, rows, times)
