@@ -36,13 +36,6 @@ SECONDS = 120.0
 # Share of a lease after which a holder that could not extend it begins nothing more. The rest is for work in progress: no
 # statement in a store's database takes longer (sql/foreign.py).
 PERMITTED = 0.5
-_TIMES = ("taken_at", "beat_at", "expires_at")
-# A task joined a part under this lease and has not left.
-_PART_AT_WORK = exists().where(
-    LEASE_PARTS.c.dataset == LEASES.c.dataset,
-    LEASE_PARTS.c.token == LEASES.c.token,
-    LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt,
-)
 # built once: every transaction of a sweep uses it
 _LOCKED = (
     select(LEASES, DatabaseTime().label("present"))
@@ -95,12 +88,11 @@ class Leases(LedgerPart):
         """Take the free leases; `others` says who has the rest and until when."""
         names = sorted(set(datasets))
         # Datasets without a row get a lease that was given up, so that their first holder finds one too.
-        present = {
-            name
-            for part in portions(names)
-            for name in tx.connection.execute(select(LEASES.c.dataset).where(LEASES.c.dataset.in_(part))).scalars()
-        }
-        nobody = {"token": 0, "holder": "", "given_up": True, **dict.fromkeys(_TIMES, tx.present())}
+        present, column = set[str](), LEASES.c.dataset
+        for part in portions(names):
+            present |= {*tx.connection.execute(select(column).where(column.in_(part))).scalars()}
+        times = dict.fromkeys(("taken_at", "beat_at", "expires_at"), tx.present())
+        nobody = {"token": 0, "holder": "", "given_up": True, **times}
         if rows := [{"dataset": name, **nobody} for name in names if name not in present]:
             put_rows(tx.connection, LEASES, rows)
         free: dict[str, Row[Any]] = {}
@@ -118,13 +110,9 @@ class Leases(LedgerPart):
         for part in portions(sorted(free)):
             parts = select(LEASE_PARTS.c.part).where(LEASE_PARTS.c.dataset.in_(part))
             tx.connection.execute(parts.order_by(LEASE_PARTS.c.dataset, LEASE_PARTS.c.part).with_for_update()).all()
-        values = {"holder": holder, "taken_at": DatabaseTime(), "beat_at": DatabaseTime(), "given_up": False}
-        taken: list[Lease] = []
-        for part in portions(sorted(free)):
-            here = LEASES.c.dataset.in_(part)
-            takes = update(LEASES).where(here).values(**values, expires_at=DatabaseTime(seconds), token=LEASES.c.token + 1)
-            leased = change_rows(tx.connection, takes.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), here)
-            taken += [Lease(row.dataset, holder, row.token, row.expires_at) for row in leased]
+        values = {"holder": holder, "taken_at": DatabaseTime(), "given_up": False, "token": LEASES.c.token + 1}
+        leased = _extend(tx, sorted(free), seconds, **values)
+        taken = [Lease(row.dataset, holder, row.token, row.expires_at) for row in leased]
         for name, before in free.items():
             if not before.given_up:
                 detail = {"from": before.holder, "expired_at": text_of(before.expires_at), "token": before.token + 1}
@@ -139,12 +127,7 @@ class Leases(LedgerPart):
         """
         lost = fence_all(tx, leases)
         kept = {lease.dataset: lease for lease in leases if lease.dataset not in lost}
-        ends: dict[str, datetime] = {}
-        for part in portions(sorted(kept)):
-            values = {"beat_at": DatabaseTime(), "expires_at": DatabaseTime(seconds)}
-            here = LEASES.c.dataset.in_(part)
-            extend = update(LEASES).where(here).values(**values).returning(LEASES.c.dataset, LEASES.c.expires_at)
-            ends |= {row.dataset: row.expires_at for row in change_rows(tx.connection, extend, here)}
+        ends = {row.dataset: row.expires_at for row in _extend(tx, sorted(kept), seconds)}
         extended = [replace(lease, expires_at=ends[name]) for name, lease in kept.items()]
         return TakenLeases(_with_protections(tx.connection, extended), lost)
 
@@ -153,10 +136,12 @@ class Leases(LedgerPart):
         """Make leases free at once. Giving up a lost lease changes nothing."""
         tokens = {lease.dataset: lease.token for lease in leases}
         names = [row.dataset for row in _locked(tx.connection, sorted(tokens)) if row.token == tokens[row.dataset]]
+        # A task that joined a part and has not left may be silent and still act under the lease: then it ends by itself.
+        of_lease = and_(LEASE_PARTS.c.dataset == LEASES.c.dataset, LEASE_PARTS.c.token == LEASES.c.token)
+        is_at_work = exists().where(of_lease, LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt)
         for part in portions(names):
-            # A silent task may still act under a part's lease: then the lease ends by itself.
             here = LEASES.c.dataset.in_(part)
-            over = update(LEASES).where(here, ~_PART_AT_WORK).values(expires_at=DatabaseTime(), given_up=True)
+            over = update(LEASES).where(here, ~is_at_work).values(expires_at=DatabaseTime(), given_up=True)
             change_rows(tx.connection, over, here)
 
     def holder_of(self, dataset: str) -> Lease | None:
@@ -174,6 +159,13 @@ class Leases(LedgerPart):
         """Digest of all protections; it differs after any change of a hold or a realm."""
         with self.database.reading() as connection:
             return _protections(connection)
+
+
+def _extend(tx: WriteTransaction, datasets: Sequence[str], seconds: float, **values: Any) -> Iterator[Row[Any]]:
+    for part in portions(datasets):
+        here = LEASES.c.dataset.in_(part)
+        extend = update(LEASES).where(here).values(**values, beat_at=DatabaseTime(), expires_at=DatabaseTime(seconds))
+        yield from change_rows(tx.connection, extend.returning(LEASES.c.dataset, LEASES.c.token, LEASES.c.expires_at), here)
 
 
 def _with_protections(connection: Connection, leases: Iterable[Lease]) -> dict[str, Lease]:
@@ -228,8 +220,7 @@ def fence_all(tx: WriteTransaction, leases: Collection[Lease]) -> dict[str, str]
 def _lock_part(connection: Connection, lease: Lease) -> tuple[Row[Any] | None, bool]:
     # The lease's row is read after the part is locked: a taker of the lease waits for the part, and whoever comes next sees
     # that it was taken.
-    this = (LEASE_PARTS.c.dataset == lease.dataset) & (LEASE_PARTS.c.part == lease.part)
-    part = connection.execute(select(LEASE_PARTS).where(this).with_for_update()).one_or_none()
+    part = connection.execute(select(LEASE_PARTS).where(_is_part(lease)).with_for_update()).one_or_none()
     query = select(LEASES, DatabaseTime().label("present")).where(LEASES.c.dataset == lease.dataset)
     row = connection.execute(query).one_or_none()
     return row, part is not None and (part.token, part.attempt) == (lease.token, lease.attempt)
@@ -304,11 +295,8 @@ class Parts(LedgerPart):
         whole = replace(lease, part=None, attempt=0)
         fence(tx, whole)
         joining = replace(whole, part=number, attempt=1)
-        query = select(LEASE_PARTS, (LEASE_PARTS.c.ended < LEASE_PARTS.c.attempt).label("is_at_work"))
-        rows = tx.connection.execute(query.where(_is_part(joining)).with_for_update())
-        before: Row[tuple[object, ...]] | None = rows.one_or_none()
-        older = None
-        values = {"token": lease.token, "expires_at": tx.present()}
+        before = tx.connection.execute(select(LEASE_PARTS).where(_is_part(joining)).with_for_update()).one_or_none()
+        older, values = None, {"token": lease.token, "expires_at": tx.present()}
         if before is None:
             row = {"dataset": lease.dataset, "part": number, "attempt": 1, "ended": 0, **values}
             put_rows(tx.connection, LEASE_PARTS, [row])
@@ -317,7 +305,7 @@ class Parts(LedgerPart):
             if before.token != lease.token:
                 # The lease was taken since, so its earlier holder is gone.
                 values |= {"ended": before.attempt}
-            elif before.is_at_work:
+            elif before.ended < before.attempt:
                 older = before.expires_at
                 detail = {"lease": lease.token, "part": number, "attempt": joining.attempt}
                 why = "Another task had begun this part."
