@@ -117,11 +117,8 @@ class PolicyBook(LedgerPart):
         at = tx.present()
         for outside in decisions:
             decision, stored = outside.decision, outside.decision.stored
-            version = stored.version + 1 if stored else 1
-            if decision.outcome is LoadOutcome.WRITTEN and decision.loaded is not None:
-                entry = decision.loaded
-                new = Stored(entry.name, entry.content, entry.digest, version, outside.written_by, at, system=False)
-                _append(tx, new, decision.reason)
+            if decision.outcome is LoadOutcome.WRITTEN:
+                _append(tx, replace(decision.written(outside.written_by, at), system=False), decision.reason)
             elif decision.outcome is LoadOutcome.ABSENT and stored is not None:
                 _append(tx, _ended(stored, actor, at), decision.reason)
         return decisions
@@ -134,8 +131,7 @@ class PolicyBook(LedgerPart):
         if stored and not stored.revoked and stored.digest == entry.digest and not stored.system:
             return stored
         version = stored.version + 1 if stored else 1
-        new = Stored(entry.name, entry.content, entry.digest, version, actor, tx.present(), system=False)
-        return _append(tx, new, reason)
+        return _append(tx, Stored(entry.name, entry.content, entry.digest, version, actor, tx.present(), system=False), reason)
 
     @audited
     def revoke(self, tx: WriteTransaction, name: str, actor: str, reason: str) -> Stored:
@@ -147,9 +143,8 @@ class PolicyBook(LedgerPart):
 
     def orphaned(self) -> list[Orphaned]:
         current = {(entry.name, entry.version) for entry in self.in_force()}
-        by_version = select(MARKS.c.policy, MARKS.c.policy_version, func.count()).where(text(OPEN))
-        grouped = by_version.group_by(MARKS.c.policy, MARKS.c.policy_version).order_by(MARKS.c.policy, MARKS.c.policy_version)
-        rows = self.rows(grouped)
+        version = (MARKS.c.policy, MARKS.c.policy_version)
+        rows = self.rows(select(*version, func.count()).where(text(OPEN)).group_by(*version).order_by(*version))
         return [Orphaned(*row) for row in rows if row[:2] not in current and not row.policy.startswith("::")]
 
 
@@ -287,8 +282,7 @@ class Holds(LedgerPart):
         if number is None:
             raise Refused(f"No hold named {name} is in force. `retention hold --list` shows those that are.")
         act = Act(ActType.RELEASE, actor, reason, detail={"name": name, "source": "ledger"})
-        over = {"released_at": DatabaseTime(), "released_by": actor, "release_reason": reason}
-        tx.change(act, HOLDS, HOLDS.c.id == number, **over)
+        tx.change(act, HOLDS, HOLDS.c.id == number, released_at=DatabaseTime(), released_by=actor, release_reason=reason)
 
     def note_files(
         self, holds: Iterable[Hold], actor: str, folders: Sequence[str] = (), *, ends: bool = True, takes_over: bool = False
@@ -316,8 +310,7 @@ class Holds(LedgerPart):
     def in_force(self, as_of: datetime) -> list[Hold]:
         """Holds in force at a time, by name, followed by those that protect PURGED realms."""
         with self.database.reading() as connection:
-            placed = [Hold.model_validate_json(content) for content in connection.execute(contents_in_force(as_of)).scalars()]
-            return [*placed, *map(purged_hold, kept_realms(connection))]
+            return [*placed_holds(connection, as_of), *map(purged_hold, kept_realms(connection))]
 
     def known(self, as_of: datetime, of_files: Iterable[Hold] = ()) -> tuple[Hold, ...]:
         """All holds in force at a time: placed ones, file holds as last recorded, and `of_files`."""
@@ -325,9 +318,10 @@ class Holds(LedgerPart):
         return (*files, *self.in_force(as_of))
 
 
-def contents_in_force(as_of: datetime | ColumnElement[datetime]) -> Select[str]:
+def placed_holds(connection: Connection, as_of: datetime | ColumnElement[datetime]) -> list[Hold]:
     later = or_(HOLDS.c.until.is_(None), HOLDS.c.until > as_of)
-    return select(HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
+    query = select(HOLDS.c.content).where(HOLDS.c.released_at.is_(None), later).order_by(HOLDS.c.name)
+    return [Hold.model_validate_json(content) for content in connection.execute(query).scalars()]
 
 
 def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
@@ -337,9 +331,8 @@ def place_in(tx: WriteTransaction, hold: Hold, actor: str) -> None:
     over = {"released_at": HOLDS.c.until, "released_by": "::until", "release_reason": "It ended by itself."}
     for number in tx.connection.execute(select(HOLDS.c.id).where(ended)).scalars().all():
         tx.change(act, HOLDS, HOLDS.c.id == number, **over)
-    placed = {"placed_at": DatabaseTime(), "placed_by": actor}
     row = {"name": hold.name, "content": _content_of(hold), "reason": hold.reason, "owner": hold.owner, "until": hold.until}
-    tx.add(act, HOLDS, id=new_id(), **row, **placed)
+    tx.add(act, HOLDS, id=new_id(), **row, placed_at=DatabaseTime(), placed_by=actor)
 
 
 def _detail_of(hold: Hold, source: str) -> dict[str, Any]:
@@ -413,22 +406,12 @@ def raise_by(retention: Duration, as_of: datetime, newest_closed_at: datetime, w
 
 
 def _raise_to(tx: WriteTransaction, raises: Mapping[str, Raise], actor: str) -> dict[str, datetime]:
-    acts = {
-        name: Act(ActType.ADVANCE, actor, to.reason, name, detail={"to": text_of(to.visible_from)})
-        for name, to in raises.items()
-    }
     # Sorted, so that concurrent writers of the same datasets can't deadlock.
     names = sorted(raises)
-    rows = [
-        {
-            "dataset": name,
-            "visible_from": raises[name].visible_from,
-            "raised_at": tx.present(),
-            "raised_by": actor,
-            "act": acts[name].id,
-        }
-        for name in names
-    ]
+    acts, raised = dict[str, Act](), {"raised_at": tx.present(), "raised_by": actor}
+    for name in names:
+        acts[name] = Act(ActType.ADVANCE, actor, raises[name].reason, name, detail={"to": text_of(raises[name].visible_from)})
+    rows = [{"dataset": name, "visible_from": raises[name].visible_from, **raised, "act": acts[name].id} for name in names]
     lower = (VISIBILITY.c.dataset == bindparam("name")) & (VISIBILITY.c.visible_from < bindparam("visible_from"))
     columns = ("visible_from", "raised_at", "raised_by", "act")
     rise = update(VISIBILITY).where(lower).values({name: bindparam(name) for name in columns})

@@ -10,18 +10,12 @@ from sqlalchemy import ColumnElement, Row, and_, func, select, text, true
 
 from retention_assets.errors import Refused
 from retention_assets.ledger.audit.chain import Act, ActType
-from retention_assets.ledger.book import contents_in_force, place_in
+from retention_assets.ledger.book import place_in, placed_holds
 from retention_assets.ledger.database import LedgerPart, WriteTransaction, audited
 from retention_assets.ledger.evaluations import request_evaluations
 from retention_assets.ledger.reports import count_unmarked
 from retention_assets.ledger.schema import FILE_HOLDS, MARKS, OPEN, SWEPT
-from retention_assets.ledger.steps import (
-    IS_BEGUN,
-    SHOWN_MARKS,
-    by_id,
-    end_marks,
-    lock_newest,
-)
+from retention_assets.ledger.steps import IS_BEGUN, SHOWN_MARKS, by_id, end_marks, lock_newest
 from retention_assets.policy.durations import text_of
 from retention_assets.policy.model import Hold
 from retention_assets.sql.columns import DatabaseTime
@@ -31,7 +25,6 @@ AGAIN = (
 )
 _NOTHING = "Nothing was taken back."
 _SHOWN = 5
-_LATE = ("SWEEPING", "SWEPT")
 _LONGEST_NAME = 200
 
 
@@ -70,8 +63,7 @@ class Unmarking(LedgerPart):
         _check_reason(actor, reason)
         names, act = sorted(set(transactions)), Act(ActType.UNMARK, actor, reason, dataset)
         newest = lock_newest(tx.connection, dataset, names)
-        late = [name for name in names if name not in newest or newest[name].status != "MARKED"]
-        if late:
+        if late := [name for name in names if name not in newest or newest[name].status != "MARKED"]:
             raise Refused(_too_late_words(dataset, late, newest, _NOTHING))
         return UnmarkResult(take_back(tx, act, by_id(tx.connection, (row.id for row in newest.values()))))
 
@@ -82,11 +74,10 @@ class Unmarking(LedgerPart):
         _check_reason(actor, reason)
         if dataset is None and policy is None:
             raise Refused("Nothing says which marks to take back. Name transactions of a dataset, a dataset or a policy.")
-        act = Act(ActType.UNMARK, actor, reason, dataset, policy)
         here: ColumnElement[bool] = and_(
             true() if dataset is None else MARKS.c.dataset == dataset, true() if policy is None else MARKS.c.policy == policy
         )
-        unmarked = take_back(tx, act, [here])
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason, dataset, policy), [here])
         sweeping, swept = _too_late_amounts(tx, here)
         if not unmarked:
             whose = " ".join(part for part in (policy and f"of policy {policy}", dataset and f"in {dataset}") if part)
@@ -117,16 +108,11 @@ class Keeping(LedgerPart):
         """
         names = sorted(set(transactions))
         newest = lock_newest(tx.connection, dataset, names)
-        late = [
-            name
-            for name in names
-            if name in newest and newest[name].status in _LATE and not (newest[name].status == "SWEPT" and name in again)
-        ]
-        if late:
+        gone = {name for name, row in newest.items() if row.status == "SWEPT"}.difference(again)
+        if late := [name for name in names if name in gone or (name in newest and newest[name].status == "SWEEPING")]:
             raise Refused(_too_late_words(dataset, late, newest, "Nothing was changed."))
-        marked = [row.id for row in newest.values() if row.status == "MARKED"]
-        act = Act(ActType.UNMARK, actor, hold.reason, dataset)
-        unmarked = take_back(tx, act, by_id(tx.connection, marked)) if marked else 0
+        marked = by_id(tx.connection, (row.id for row in newest.values() if row.status == "MARKED"))
+        unmarked = take_back(tx, Act(ActType.UNMARK, actor, hold.reason, dataset), marked)
         return KeptMarks(*_place_once(tx, hold, actor, named), unmarked)
 
     @audited
@@ -179,7 +165,7 @@ def take_back(tx: WriteTransaction, act: Act, conditions: Iterable[ColumnElement
 def _place_once(tx: WriteTransaction, hold: Hold, actor: str, named: bool) -> tuple[str, bool]:
     # Returns the name, and whether the hold was placed or an equal one is in force. The lock covers all holds.
     tx.lock_chain()
-    live = [Hold.model_validate_json(content) for content in tx.connection.execute(contents_in_force(DatabaseTime())).scalars()]
+    live = placed_holds(tx.connection, DatabaseTime())
     for other in live:
         if _is_about(other) == _is_about(hold) and (not named or other.name == hold.name):
             return other.name or "", False
