@@ -28,6 +28,10 @@ COUNTERS = (
     "bytes_hidden",
 )  # fmt: skip
 _DAY = timedelta(days=1)
+# A row without a set holds counts for a day that has not begun.
+_HAS_OPENED = REPORTS.c.due_by.is_not(None)
+# Also late work of the day before if the day itself never begins.
+_IS_SHOWN = or_(_HAS_OPENED, REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,6 @@ class DaySpan(NamedTuple):
 
     def has(self, mark: "ReportCounts") -> bool:
         return self.due_by is not None and mark.mark < (self.marks_before or 0) and mark.due_at <= self.due_by
-
-
-_NOT_BEGUN = DaySpan(None, None)
 
 
 class ReportCounts(NamedTuple):
@@ -134,14 +135,7 @@ class Reports(LedgerPart):
         }
         this = (REPORTS.c.execution_date == execution_date) & (REPORTS.c.dataset == bindparam("name"))
         rows = [
-            {
-                "name": name,
-                "amount": due[name][0],
-                "size": due[name][1],
-                "terminal_only": openings[name].terminal_only,
-                **_json_columns(openings[name]),
-            }
-            for name in waiting
+            {"name": name, "amount": amount, "size": size, **_columns(openings[name])} for name, (amount, size) in due.items()
         ]
         tx.connection.execute(update(REPORTS).where(this).values(values), rows)
         act.dataset = only_one(waiting)
@@ -150,7 +144,7 @@ class Reports(LedgerPart):
         return waiting
 
     def opened(self, execution_date: date, datasets: Collection[str]) -> set[str]:
-        query = select(REPORTS.c.dataset).where(REPORTS.c.execution_date == execution_date, _has_opened())
+        query = select(REPORTS.c.dataset).where(REPORTS.c.execution_date == execution_date, _HAS_OPENED)
         return {name for (name,) in self.rows_among(query, REPORTS.c.dataset, datasets)}
 
     @audited
@@ -162,7 +156,7 @@ class Reports(LedgerPart):
         return sorted(finished)
 
     def of(self, execution_date: date, dataset: str | None = None) -> list[Mapping[str, Any]]:
-        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _is_shown()).order_by(REPORTS.c.dataset)
+        query = select(REPORTS).where(REPORTS.c.execution_date == execution_date, _IS_SHOWN).order_by(REPORTS.c.dataset)
         rows = self.rows(query if dataset is None else query.where(REPORTS.c.dataset == dataset))
         return [_report_of(dict(row._mapping)) for row in rows]
 
@@ -184,7 +178,7 @@ class Reports(LedgerPart):
         return DayLook(*rows[0]) if rows else None
 
     def days(self) -> list[date]:
-        reported = select(REPORTS.c.execution_date).where(_is_shown())
+        reported = select(REPORTS.c.execution_date).where(_IS_SHOWN)
         return sorted((day for (day,) in self.rows(union(reported, select(DAYS.c.execution_date)))), reverse=True)
 
     def ordered_by(self, first: date, last: date) -> dict[str, tuple[str, ...]]:
@@ -208,10 +202,11 @@ class Reports(LedgerPart):
 _JSON = ("policies", "bounds", "archived_types", "classes")
 
 
-def _json_columns(opening: OpenedReport) -> dict[str, str]:
+def _columns(opening: OpenedReport) -> dict[str, Any]:
     periods = opening.periods
     bounds = {name: [bound, periods[name]] if name in periods else bound for name, bound in opening.bounds.items()}
-    return {name: json.dumps(bounds if name == "bounds" else getattr(opening, name), sort_keys=True) for name in _JSON}
+    values = {**vars(opening), "bounds": bounds}
+    return {"terminal_only": opening.terminal_only, **{name: json.dumps(values[name], sort_keys=True) for name in _JSON}}
 
 
 def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,16 +214,6 @@ def _report_of(row: Mapping[str, Any]) -> dict[str, Any]:
     with_period = {name: value for name, value in report["bounds"].items() if isinstance(value, list)}
     bounds = {**report["bounds"], **{name: bound for name, (bound, _) in with_period.items()}}
     return {**report, "bounds": bounds, "periods": {name: period for name, (_, period) in with_period.items()}}
-
-
-def _has_opened() -> ColumnElement[bool]:
-    # a row without a set holds counts for a day that has not begun
-    return REPORTS.c.due_by.is_not(None)
-
-
-def _is_shown() -> ColumnElement[bool]:
-    # also late work of the day before if the day itself never begins
-    return or_(_has_opened(), REPORTS.c.to_delete > 0, REPORTS.c.failed > 0)
 
 
 def only_one(datasets: Collection[str]) -> str | None:
@@ -253,7 +238,7 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
             _add_rows(tx, act, day, missing)
         added: dict[str, dict[str, int]] = {}
         for name, marks in waiting.items():
-            span = spans.get(name, _NOT_BEGUN)
+            span = spans.get(name, DaySpan(None, None))
             if span.due_by is None:
                 # On a day that has not begun, both `to_delete` and the outcome are counted.
                 done = [mark.bytes or 0 for mark in marks if mark.counter != "failed"]
@@ -269,18 +254,15 @@ def count(tx: WriteTransaction, act: Act, execution_date: date, counted: Mapping
 def count_unmarked(tx: WriteTransaction, act: Act, marks: Mapping[int, str]) -> None:
     """Count marks (id to dataset) that people took back, each in its newest unfinished report that has it."""
     columns = (REPORTS.c.dataset, REPORTS.c.execution_date, REPORTS.c.due_by, REPORTS.c.marks_before)
-    unfinished = select(*columns).where(_has_opened(), REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
+    unfinished = select(*columns).where(_HAS_OPENED, REPORTS.c.finished_at.is_(None)).order_by(REPORTS.c.execution_date)
     newest = {name: (day, DaySpan(*span)) for name, day, *span in tx.connection.execute(unfinished)}
-    counted: dict[tuple[date, str], list[ReportCounts]] = {}
+    counted: dict[date, dict[str, list[ReportCounts]]] = {}
     for mark, dataset, size, due_at in report_columns(tx, [mark for mark, name in marks.items() if name in newest]):
         (day, span), amount = newest[dataset], ReportCounts(mark, due_at, "unmarked", size)
         if span.has(amount):
-            counted.setdefault((day, dataset), []).append(amount)
-    added: dict[date, dict[str, dict[str, int]]] = {}
-    for (day, dataset), amounts in counted.items():
-        added.setdefault(day, {})[dataset] = _sums(amounts)
-    for day, sums in added.items():
-        _add(tx, act, day, sums)
+            counted.setdefault(day, {}).setdefault(dataset, []).append(amount)
+    for day, amounts in counted.items():
+        _add(tx, act, day, {dataset: _sums(taken) for dataset, taken in amounts.items()})
 
 
 def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: bool = False) -> dict[str, DaySpan]:
@@ -294,12 +276,12 @@ def _spans(tx: WriteTransaction, day: date, datasets: Iterable[str], locked: boo
 
 
 def _sums(counted: Sequence[ReportCounts]) -> dict[str, int]:
-    sizes = {
+    return {
+        **Counter(mark.counter for mark in counted),
         "bytes_freed": sum(mark.freed for mark in counted),
         "bytes_hidden": sum(mark.hidden for mark in counted),
         "left": sum(mark.left for mark in counted),
     }
-    return {**Counter(mark.counter for mark in counted), **sizes}
 
 
 def _add(tx: WriteTransaction, act: Act, day: date, added: Mapping[str, Mapping[str, int]]) -> None:
@@ -319,15 +301,14 @@ def _finish_some(tx: WriteTransaction, actor: str, here: ColumnElement[bool]) ->
     # `+ 0` keeps PostgreSQL from using the index of ids, which would scan all marks for each dataset.
     before = MARKS.c.id + 0 < REPORTS.c.marks_before
     in_set = and_(MARKS.c.dataset == REPORTS.c.dataset, before, MARKS.c.due_at <= REPORTS.c.due_by)
-    unfinished = and_(here, _is_shown(), REPORTS.c.finished_at.is_(None))
+    unfinished = and_(here, _IS_SHOWN, REPORTS.c.finished_at.is_(None))
     done = select(REPORTS.c.execution_date, REPORTS.c.dataset).where(unfinished, ~exists().where(in_set, text(OPEN)))
     finished = tx.connection.execute(done.order_by(REPORTS.c.dataset).with_for_update(of=REPORTS)).all()
     by_day: dict[date, list[str]] = {}
     for day, name in finished:
         by_day.setdefault(day, []).append(name)
     for day, names in sorted(by_day.items()):
-        detail = {"date": day.isoformat(), "finished": True}
-        act = Act(ActType.REPORT, actor, dataset=only_one(names), detail=detail)
+        act = Act(ActType.REPORT, actor, dataset=only_one(names), detail={"date": day.isoformat(), "finished": True})
         for part in portions(names):
             this = (REPORTS.c.execution_date == day) & REPORTS.c.dataset.in_(part)
             tx.change(act, REPORTS, this, finished_at=DatabaseTime())

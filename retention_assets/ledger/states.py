@@ -20,6 +20,7 @@ from retention_assets.sql.transactions import portions
 
 _DAY = timedelta(days=1)
 _DONE = ("deleted", "already_gone", "hidden", "failed", "spared", "bytes_freed")
+_DID_SOMETHING = or_(*(REPORTS.c[name] > 0 for name in _DONE))
 
 
 @dataclass(frozen=True)
@@ -115,22 +116,13 @@ class PendingMarks(LedgerPart):
     def waiting(self, datasets: Iterable[str] | None = None) -> list[PendingGroup]:
         """Open marks in groups, by due time. Marks made together stay together, so groups are few."""
         amounts = (func.count().label("marks"), ByteSum(MARKS.c.bytes).label("size"))
-        columns = {**MARKS.c, "sweeping": IS_BEGUN.label("sweeping")}
-        alike = [columns[name] for name in ("due_at", "policy", "marked_at", "sweeping", "dataset", "policy_version")]
+        begun = IS_BEGUN.label("sweeping")
+        alike = [MARKS.c.due_at, MARKS.c.policy, MARKS.c.marked_at, begun, MARKS.c.dataset, MARKS.c.policy_version]
         query = select(*alike, *amounts).select_from(SHOWN_MARKS).where(text(OPEN)).group_by(*alike).order_by(*alike)
         rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
         return [
-            PendingGroup(
-                policy=row.policy,
-                marked_at=row.marked_at,
-                due_at=row.due_at,
-                sweeping=bool(row.sweeping),
-                marks=row.marks,
-                bytes=int(row.size),
-                dataset=row.dataset,
-                version=row.policy_version,
-            )
-            for row in rows
+            PendingGroup(policy, marked_at, due_at, bool(sweeping), amount, int(size), dataset, version)
+            for due_at, policy, marked_at, sweeping, dataset, version, amount, size in rows
         ]
 
     def oldest(self, datasets: Sequence[str]) -> list[Mapping[str, Any]]:
@@ -221,8 +213,7 @@ class States(LedgerPart):
     def totals(self, without: Collection[str] = ()) -> Totals:
         left_out = frozenset(without)
         transactions, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-        refused: dict[str, str] = {}
-        judged: list[datetime] = []
+        refused, judged = dict[str, str](), list[datetime]()
         query = select(EVALUATIONS.c.dataset, EVALUATIONS.c.looked_at, EVALUATIONS.c.counts, EVALUATIONS.c.fault)
         with self.database.reading() as connection:
             for row in connection.execute(query.order_by(EVALUATIONS.c.dataset)):
@@ -243,46 +234,37 @@ class States(LedgerPart):
         return {row.dataset: row.fault for row in rows if row.dataset in datasets}
 
     def last_sweep(self) -> LastSweep | None:
-        did = or_(*(REPORTS.c[name] > 0 for name in _DONE))
         sums = [ByteSum(REPORTS.c[name]).label(name) for name in _DONE]
-        query = select(REPORTS.c.execution_date, *sums).where(did).group_by(REPORTS.c.execution_date)
+        query = select(REPORTS.c.execution_date, *sums).where(_DID_SOMETHING).group_by(REPORTS.c.execution_date)
         rows = self.rows(query.order_by(REPORTS.c.execution_date.desc()).limit(1))
         return _sweep_of(rows[0]) if rows else None
 
     def of(self, datasets: Iterable[str], as_of: datetime, pending: Iterable[PendingGroup]) -> dict[str, DatasetState]:
-        names = sorted(set(datasets))
+        names, states = sorted(set(datasets)), dict[str, DatasetState]()
         objections: dict[str, list[str]] = {}
         groups: dict[str, list[PendingGroup]] = {}
         for group in pending:
             groups.setdefault(group.dataset, []).append(group)
         for objection in Objections(self.database).standing(frozenset(names)):
-            objections.setdefault(objection.dataset, []).append(
-                f"{objection.check} failed in {objection.raised_by}: {objection.sentence}"
-            )
-        states: dict[str, DatasetState] = {}
+            sentence = f"{objection.check} failed in {objection.raised_by}: {objection.sentence}"
+            objections.setdefault(objection.dataset, []).append(sentence)
         query = select(*(EVALUATIONS.c[name] for name in ("dataset", "looked_at", "counts", "fault")))
         with self.database.reading() as connection:
             for part in portions(names):
-                judged = {row.dataset: row for row in connection.execute(query.where(EVALUATIONS.c.dataset.in_(part)))}
-                swept = {row.dataset: row for row in _last_sweeps(connection, part)}
+                rows = connection.execute(query.where(EVALUATIONS.c.dataset.in_(part)))
+                judged = {name: (looked_at, counts_of(counts), fault) for name, looked_at, counts, fault in rows}
+                swept = {row.dataset: _sweep_of(row) for row in _last_sweeps(connection, part)}
                 for name in part:
-                    look, last = judged.get(name), swept.get(name)
-                    states[name] = DatasetState(
-                        dataset=name,
-                        judged_at=look.looked_at if look else None,
-                        counts=counts_of(look.counts) if look else (),
-                        fault=look.fault if look else None,
-                        waiting=Waiting.of(groups.get(name, ()), as_of),
-                        objections=objections.get(name, ()),
-                        last_sweep=_sweep_of(last) if last else None,
-                    )
+                    looked_at, counts, fault = judged.get(name, (None, (), None))
+                    waiting = Waiting.of(groups.get(name, ()), as_of)
+                    said = objections.get(name, ())
+                    states[name] = DatasetState(name, looked_at, counts, fault, waiting, said, swept.get(name))
         return states
 
 
 def _last_sweeps(connection: Connection, names: Sequence[str]) -> Iterator[Row[Any]]:
-    did = or_(*(REPORTS.c[name] > 0 for name in _DONE)) & REPORTS.c.dataset.in_(names)
-    newest = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).where(did)
-    last = newest.group_by(REPORTS.c.dataset).subquery()
+    newest = select(REPORTS.c.dataset, func.max(REPORTS.c.execution_date).label("day")).group_by(REPORTS.c.dataset)
+    last = newest.where(_DID_SOMETHING, REPORTS.c.dataset.in_(names)).subquery()
     is_last = and_(REPORTS.c.dataset == last.c.dataset, REPORTS.c.execution_date == last.c.day)
     columns = [REPORTS.c[name] for name in ("dataset", "execution_date", *_DONE)]
     yield from connection.execute(select(*columns).join(last, is_last))
