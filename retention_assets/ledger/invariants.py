@@ -7,20 +7,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    FromClause,
-    Row,
-    Select,
-    and_,
-    false,
-    func,
-    or_,
-    select,
-    text,
-    true,
-)
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, false, func, or_, select, text, true
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -64,20 +51,20 @@ class Violation:
 
 
 # Checks all datasets (None) or some; a swept invariant also only what moved after an audit position.
-SweptInvariant = Callable[[Connection, Sequence[str] | None, int | None], Iterator[Violation]]
-Invariant = Callable[[Connection, Sequence[str] | None], Iterator[Violation]]
+_Datasets = Sequence[str] | None
+SweptInvariant = Callable[[Connection, _Datasets, int | None], Iterator[Violation]]
+Invariant = Callable[[Connection, _Datasets], Iterator[Violation]]
 
 
+# Marks of one act with equal times.
 class _TimeGroup(NamedTuple):
-    """Marks of one act with equal times."""
-
     act: int
     marked_at: datetime
     grace: str
     due_at: datetime
 
 
-def mark_times(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+def mark_times(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
     """Mark times never go back (after a reset: start anew), marks are due when their grace ends, and visibility only rises."""
     resets = _clock_resets(connection)
     newest: datetime | None = None
@@ -88,7 +75,7 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
                 seen = waiting.pop(0)[1]
             for fault in _time_faults(group, seen):
                 faulty = and_(here, *(MARKS.c[name] == value for name, value in group._asdict().items()))
-                yield from _violations(connection, faulty, fault)
+                yield from _rows(connection, _grouped(MARKS).where(faulty), fault)
             seen = max(filter(None, (seen, group.marked_at)))
         seen = waiting[-1][1] if waiting else seen
         newest = max(filter(None, (newest, seen)), default=None)
@@ -101,23 +88,15 @@ def mark_times(connection: Connection, datasets: Sequence[str] | None = None) ->
 
 def _clock_resets(connection: Connection) -> list[tuple[int, datetime | None]]:
     query = select(AUDIT.c.position, AUDIT.c.detail).where(AUDIT.c.deed == ActType.CLOCK).order_by(AUDIT.c.position)
-    acts = [(row.position, json.loads(row.detail)) for row in connection.execute(query)]
-    return [
-        (position, parse_instant(detail["newest_mark_at"]) if detail["newest_mark_at"] else None)
-        for position, detail in acts
-        if "reset_to" in detail
-    ]
+    acts = ((position, json.loads(detail)) for position, detail in connection.execute(query))
+    resets = ((position, detail["newest_mark_at"]) for position, detail in acts if "reset_to" in detail)
+    return [(position, parse_instant(newest) if newest else None) for position, newest in resets]
 
 
 def _time_groups(connection: Connection, here: ColumnElement[bool]) -> list[tuple[int, _TimeGroup]]:
     # in the order of the audit: ids are reserved early, so ids of concurrent markers may be out of order
-    columns = [MARKS.c[name] for name in _TimeGroup._fields]
-    query = (
-        select(AUDIT.c.position, *columns)
-        .join(AUDIT, AUDIT.c.act == MARKS.c.act)
-        .where(here)
-        .group_by(*columns, AUDIT.c.position)
-    )
+    columns = (AUDIT.c.position, *(MARKS.c[name] for name in _TimeGroup._fields))
+    query = select(*columns).join(AUDIT, AUDIT.c.act == MARKS.c.act).where(here).group_by(*columns)
     # Latest time first: all marks of an act must have one time.
     ordered = query.order_by(AUDIT.c.position, MARKS.c.marked_at.desc(), MARKS.c.due_at)
     return [(position, _TimeGroup(*row)) for position, *row in connection.execute(ordered)]
@@ -135,7 +114,7 @@ def _time_faults(group: _TimeGroup, newest: datetime | None) -> Iterator[str]:
         yield f"is due at {text_of(group.due_at)}, and its grace of {group.grace} ends at {text_of(due)}"
 
 
-def visibility_rises(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+def visibility_rises(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
     """Each visibility mark rises from act to act and equals its last act."""
     for part in _parts(datasets):
         risen: dict[str, datetime] = {}
@@ -148,15 +127,13 @@ def visibility_rises(connection: Connection, datasets: Sequence[str] | None = No
         query = select(VISIBILITY.c.dataset, VISIBILITY.c.visible_from).where(_is_in(VISIBILITY.c.dataset, part))
         present = {row.dataset: row.visible_from for row in connection.execute(query)}
         for dataset in sorted(risen.keys() | present.keys()):
-            last, now_at = risen.get(dataset), present.get(dataset)
+            last, now_at = _text_of(risen.get(dataset)), _text_of(present.get(dataset))
             if last != now_at:
-                yield Violation(
-                    dataset, f"its visibility mark is {_text_of(now_at)}, and the audit raised it to {_text_of(last)}"
-                )
+                yield Violation(dataset, f"its visibility mark is {now_at}, and the audit raised it to {last}")
 
 
 def policies_and_reasons(
-    connection: Connection, datasets: Sequence[str] | None = None, *, reasons: Collection[str]
+    connection: Connection, datasets: _Datasets = None, *, reasons: Collection[str]
 ) -> Iterator[Violation]:
     """Every open mark names a policy version of the book or a realm purge, and an existing reason."""
     book = {(row.name, row.version) for row in connection.execute(select(POLICY_VERSIONS.c.name, POLICY_VERSIONS.c.version))}
@@ -165,18 +142,16 @@ def policies_and_reasons(
     for part in _parts(datasets):
         here = and_(text(OPEN), _is_in(MARKS.c.dataset, part))
         for kind in connection.execute(select(*columns).where(here).distinct().order_by(*columns)).all():
-            of_kind = and_(here, *(column == value for column, value in zip(columns, kind, strict=True)))
+            of_kind = _grouped(MARKS).where(here, *(column == value for column, value in zip(columns, kind, strict=True)))
             realm = realm_of(kind.policy)
             if (kind.policy, kind.policy_version) not in book and realm not in realms:
                 what = f"was marked by version {kind.policy_version} of policy {kind.policy}, which is not in the policy book"
-                yield from _violations(connection, of_kind, what)
+                yield from _rows(connection, of_kind, what)
             if kind.reason not in reasons:
-                yield from _violations(connection, of_kind, f"was marked for a reason that does not exist: {kind.reason!r}")
+                yield from _rows(connection, of_kind, f"was marked for a reason that does not exist: {kind.reason!r}")
 
 
-def swept_before_due(
-    connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
-) -> Iterator[Violation]:
+def swept_before_due(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
     """Everything swept was in a plan made after its grace ended."""
     for part in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
@@ -192,9 +167,7 @@ def swept_before_due(
         yield from _rows(connection, query, "was swept, and no plan had it after its grace was over")
 
 
-def swept_without_mark(
-    connection: Connection, datasets: Sequence[str] | None = None, since: int | None = None
-) -> Iterator[Violation]:
+def swept_without_mark(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
     """Everything swept was marked, and its deletion began before it was recorded as done."""
     for part in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.changed_act)
@@ -209,7 +182,7 @@ def swept_without_mark(
         yield from _swept_twice(connection, part, since)
 
 
-def _is_swept(connection: Connection, marks: FromClause, part: Sequence[str] | None, since: int | None) -> ColumnElement[bool]:
+def _is_swept(connection: Connection, marks: FromClause, part: _Datasets, since: int | None) -> ColumnElement[bool]:
     # with `since`: only those that moved after that audit position
     here = _is_in(marks.c.dataset, part)
     if since is None:
@@ -219,7 +192,7 @@ def _is_swept(connection: Connection, marks: FromClause, part: Sequence[str] | N
     return and_(marks.c.status == "SWEPT", marks.c.id.in_(moved), here)
 
 
-def _swept_twice(connection: Connection, part: Sequence[str] | None, since: int | None) -> Iterator[Violation]:
+def _swept_twice(connection: Connection, part: _Datasets, since: int | None) -> Iterator[Violation]:
     # Nothing is swept twice unless it was only hidden. An id may be reused by another transaction; without known times it
     # counts as the same.
     if since is None:
@@ -229,13 +202,9 @@ def _swept_twice(connection: Connection, part: Sequence[str] | None, since: int 
         if connection.execute(often).first() is None:
             return
     earlier = MARKS.alias("earlier")
-    before = and_(
-        earlier.c.dataset == MARKS.c.dataset,
-        earlier.c.transaction == MARKS.c.transaction,
-        earlier.c.id < MARKS.c.id,
-        text(f"earlier.{SWEPT}"),
-        earlier.c.outcome.is_distinct_from("HIDDEN"),
-    )
+    of_name = and_(earlier.c.dataset == MARKS.c.dataset, earlier.c.transaction == MARKS.c.transaction)
+    deleted = and_(text(f"earlier.{SWEPT}"), earlier.c.outcome.is_distinct_from("HIDDEN"))
+    before = and_(of_name, earlier.c.id < MARKS.c.id, deleted)
     unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
     same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
     query = _grouped(MARKS).where(_is_swept(connection, MARKS, part, since), same).select_from(MARKS.join(earlier, before))
@@ -299,53 +268,42 @@ def published_since(connection: Connection, asset: str, than: str) -> frozenset[
     return frozenset(connection.execute(query).scalars())
 
 
-def reports_add_up(connection: Connection, datasets: Sequence[str] | None = None) -> Iterator[Violation]:
+def reports_add_up(connection: Connection, datasets: _Datasets = None) -> Iterator[Violation]:
     """In the newest report, `to_delete` equals what ended plus what is still open; leftovers of earlier reports count there."""
     for part in _parts(datasets):
         here = and_(REPORTS.c.due_by.is_not(None), _is_in(REPORTS.c.dataset, part))
         last = select(REPORTS.c.dataset, func.max(REPORTS.c.started_at).label("at")).where(here).group_by(REPORTS.c.dataset)
         newest = last.subquery()
         is_newest = and_(REPORTS.c.dataset == newest.c.dataset, REPORTS.c.started_at == newest.c.at)
-        of_set = and_(
-            MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before, MARKS.c.due_at <= REPORTS.c.due_by
-        )
-        still_open = select(func.count()).where(text(OPEN), of_set).correlate(REPORTS).scalar_subquery().label("open")
-        query = select(REPORTS, still_open).join(newest, is_newest).where(here).order_by(REPORTS.c.dataset)
-        for row in connection.execute(query):
+        of_set = and_(text(OPEN), MARKS.c.dataset == REPORTS.c.dataset, MARKS.c.id < REPORTS.c.marks_before)
+        still_open = select(func.count()).where(of_set, MARKS.c.due_at <= REPORTS.c.due_by).correlate(REPORTS)
+        query = select(REPORTS, still_open.scalar_subquery().label("open")).join(newest, is_newest).where(here)
+        for row in connection.execute(query.order_by(REPORTS.c.dataset)):
             yield from _report_faults(row)
 
 
 def _report_faults(row: Row[Any]) -> Iterator[Violation]:
     ended, day = sum(getattr(row, name) for name in _ENDS), row.execution_date.isoformat()
     if row.to_delete != ended + row.open:
-        what = f"the report of {day} was to delete {row.to_delete}; {ended} have ended and {row.open} are open"
-        yield Violation(row.dataset, what)
-    classes = json.loads(row.classes)
-    names = ("to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
-    numbers = {name: getattr(row, name) for name in (*_ENDS, *names)}
-    for name, value in {**numbers, **classes}.items():
+        sums = f"{ended} have ended and {row.open} are open"
+        yield Violation(row.dataset, f"the report of {day} was to delete {row.to_delete}; {sums}")
+    names = (*_ENDS, "to_delete", "failed", "bytes_to_free", "bytes_freed", "bytes_hidden")
+    for name, value in {**{name: getattr(row, name) for name in names}, **json.loads(row.classes)}.items():
         if value < 0:
             yield Violation(row.dataset, f"the report of {day} counts {value} as {name}")
 
 
-def _parts(datasets: Sequence[str] | None) -> Iterator[Sequence[str] | None]:
-    if datasets is None:
-        yield None
-        return
-    yield from portions(datasets)
+def _parts(datasets: _Datasets) -> Iterator[_Datasets]:
+    yield from [None] if datasets is None else portions(datasets)
 
 
-def _is_in(column: ColumnElement[str], part: Sequence[str] | None) -> ColumnElement[bool]:
+def _is_in(column: ColumnElement[str], part: _Datasets) -> ColumnElement[bool]:
     return true() if part is None else column.in_(part)
 
 
 def _grouped(marks: FromClause) -> Select[Any]:
     query = select(marks.c.dataset, func.count().label("times"), func.min(marks.c.transaction).label("transaction"))
     return query.group_by(marks.c.dataset).order_by(marks.c.dataset)
-
-
-def _violations(connection: Connection, where: ColumnElement[bool], what: str) -> Iterator[Violation]:
-    yield from _rows(connection, _grouped(MARKS).where(where), what)
 
 
 def _rows(connection: Connection, query: Select[Any], what: str) -> Iterator[Violation]:
