@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, exists, func, or_, select, text
+from sqlalchemy import ColumnElement, Connection, exists, func, or_, select, text
 
 from retention_assets import clock
 from retention_assets.errors import Refused
@@ -119,13 +119,10 @@ class ClockGuard(LedgerPart):
         unmarked = take_back(tx, Act(ActType.UNMARK, actor, reason), [later])
         sweeping = int(tx.connection.execute(select(func.count()).where(text(OPEN), later)).scalar_one())
         newest = tx.connection.execute(select(func.max(MARKS.c.marked_at)).where(~later)).scalar_one()
-        values = {
-            "newest_mark_at": newest,
-            **{name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(times, name))},
-        }
+        seen = {name: min(time, present) for name in ("newest_seen_at", "accepted_until") if (time := getattr(times, name))}
         # After this act mark times are compared anew (ledger/invariants.py).
         detail = {"reset_to": text_of(present), "newest_mark_at": text_of(newest) if newest else None, "unmarked": unmarked}
-        _change(tx, Act(ActType.CLOCK, actor, reason, detail=detail), **values)
+        _change(tx, Act(ActType.CLOCK, actor, reason, detail=detail), newest_mark_at=newest, **seen)
         clear_paces(tx)
         return ClockReset(present, unmarked, sweeping)
 
@@ -141,8 +138,7 @@ _ANOTHER_CLOCK = {
 def present_by(connection: Connection) -> datetime:
     if connection.dialect.name == "sqlite":
         return clock.now()
-    at: datetime = connection.execute(select(DatabaseTime())).scalar_one()
-    return at
+    return connection.execute(select(DatabaseTime())).scalar_one()
 
 
 def has_come_by(instant: ColumnElement[datetime], present: ColumnElement[datetime]) -> ColumnElement[bool]:
@@ -172,7 +168,10 @@ def _check(
             f" than {max_skew.words()}. {_SIMULATED_BACK if times.simulated else _BACK} `retention clock reset --reason …`: it"
             " takes back the marks that were made later than now."
         )
-    newest = _newest_witness(times, max_skew.after(present), newest_in_logs)
+    # Before the first run there is nothing to compare with, however old the logs are: a lake may be quiet. A future time
+    # supports nothing, and in a simulated ledger no time is real.
+    seen = () if times.simulated or times.newest_seen_at is None else (times.newest_seen_at, newest_in_logs)
+    newest = max((time for time in seen if time and time <= max_skew.after(present)), default=None)
     if newest is not None and present > max_ahead.after(newest):
         return (
             f"It is {text_of(present)}, more than {max_ahead.words()} after the newest time that a run of this ledger or a log"
@@ -185,14 +184,6 @@ def _check(
 
 _BACK = "Either this clock is slow or an earlier one was fast; nothing is marked or swept. If this one is right, say"
 _SIMULATED_BACK = "Nothing is marked or swept. Go on from a later as_of, or say, with --as-of,"
-
-
-def _newest_witness(times: Row[Any], latest: datetime, newest_in_logs: datetime | None) -> datetime | None:
-    # Before the first run there is nothing to compare with, however old the logs are: a lake may be quiet. A future time
-    # supports nothing, and in a simulated ledger no time is real.
-    if times.simulated or times.newest_seen_at is None:
-        return None
-    return max((time for time in (times.newest_seen_at, newest_in_logs) if time and time <= latest), default=None)
 
 
 def _note_seen(tx: WriteTransaction, present: datetime) -> None:

@@ -206,15 +206,13 @@ class Objections(LedgerPart):
 
     @audited
     def object(self, tx: WriteTransaction, sentences: Mapping[str, str], check: str, actor: str) -> None:
-        detail = {"check": check, "datasets": dict(sorted(sentences.items()))}
-        act = Act(ActType.OBJECT, actor, f"{check} failed.", detail=detail)
+        said = dict(sorted(sentences.items()))
+        act = Act(ActType.OBJECT, actor, f"{check} failed.", detail={"check": check, "datasets": said})
         for where in _rows_of(OBJECTIONS, check, sentences):
             tx.seal(OBJECTIONS, where, act)
         row = {"raised_by": actor, "withdrawn_at": None, "withdrawn_by": None, "act": act.id}
         statement = insert_or_update(tx.connection, OBJECTIONS, ("dataset", "check_name"), ("sentence", "raised_at", *row))
-        rows = [
-            {"dataset": name, "check_name": check, "sentence": sentence, **row} for name, sentence in sorted(sentences.items())
-        ]
+        rows = [{"dataset": name, "check_name": check, "sentence": sentence, **row} for name, sentence in said.items()]
         tx.connection.execute(statement.values(raised_at=DatabaseTime()), rows)
         tx.record(act)
 
@@ -254,11 +252,8 @@ class Violations(LedgerPart):
         """Record the violations of a check in `looked_at` (None: all); return what stands. Other datasets stay unchanged."""
         before = {violation.dataset: violation for violation in self.standing(check)}
         new = [violation for name, violation in violations.items() if name not in before]
-        changed = [
-            violation
-            for name, violation in violations.items()
-            if name in before and (violation.what, violation.times) != (before[name].what, before[name].times)
-        ]
+        known = {name: (violation.what, violation.times) for name, violation in before.items()}
+        changed = [one for name, one in violations.items() if name in known and (one.what, one.times) != known[name]]
         # Violations without a dataset are checked each time.
         over = [name for name in before if name not in violations and (looked_at is None or not name or name in looked_at)]
         if not (new or changed or over):

@@ -237,9 +237,9 @@ def _last_outcome(mark: MarkHistory) -> str | None:
 
 
 def _deleted(mark: MarkHistory) -> str:
-    last = mark.events[-1] if mark.events else None
     if _last_outcome(mark) == "ALREADY_GONE":
         return "found to be gone already"
     if _last_outcome(mark) == "HIDDEN":
         return "hidden: its place keeps versions of it, and nothing became free,"
-    return f"deleted ({last.bytes:,} bytes)" if last is not None and last.bytes is not None else "deleted"
+    freed = mark.events[-1].bytes if mark.events else None
+    return "deleted" if freed is None else f"deleted ({freed:,} bytes)"

@@ -211,9 +211,8 @@ class Ledger(LedgerPart):
         def work(tx: WriteTransaction) -> tuple[str, ...]:
             changed = changed_rows_of(tx.connection) if with_rows else []
             remember_places(tx, places, actor)
-            rows = [(*row.key, row.seal) for row in changed]
             sentences = tuple(row.sentence for row in changed)
-            detail: dict[str, Any] = {"noted": noted, "fault": fault, "rows": rows}
+            detail: dict[str, Any] = {"noted": noted, "fault": fault, "rows": [(*row.key, row.seal) for row in changed]}
             if with_rows:
                 sentences += tuple(state_faults(tx.connection))
                 seal_state(tx.connection)
@@ -263,9 +262,7 @@ class Accepted:
 
 
 def open_ledger(
-    url: Url | str,
-    tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None,
-    simulated: bool | None = None,
+    url: Url | str, tell_witness: Callable[[LedgerDatabase, Sequence[Act]], None] | None = None, simulated: bool | None = None
 ) -> Ledger:
     """Open a ledger, creating it if there is none. A ledger of another revision is refused and left unchanged.
 
@@ -296,13 +293,8 @@ def _warn_of_rights(file: Path | None) -> None:
     for place, mode in too_wide(file):
         _WARNED.add(file)
         private = "700" if place.is_dir() else "600"
-        _LOG.warning(
-            "%s has the mode %03o: others than its owner can read or change the ledger. chmod %s %s",
-            place,
-            mode,
-            private,
-            place,
-        )
+        sentence = "%s has the mode %03o: others than its owner can read or change the ledger. chmod %s %s"
+        _LOG.warning(sentence, place, mode, private, place)
 
 
 def ledger_is_there(url: Url | str) -> bool:
@@ -348,8 +340,7 @@ def _revision(connection: Connection) -> str | None:
 def _create_or_refuse(engine: Engine) -> None:
     with reading(engine) as connection:
         revision = _revision(connection)
-    if revision is None:
-        revision = retry(lambda: _create(engine), RETRY_CONFLICTS)
+    revision = revision or retry(lambda: _create(engine), RETRY_CONFLICTS)
     if revision != REVISION:
         raise Refused(
             f"The ledger {engine.url.render_as_string(hide_password=True)} has revision {revision}, and this version of"

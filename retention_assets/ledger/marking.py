@@ -21,7 +21,6 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
-    Exists,
     FromClause,
     Integer,
     MetaData,
@@ -75,7 +74,6 @@ CANDIDATES = pa.schema(
         pa.field("closed_at", _INSTANT),
     ]
 )
-_COMMON = ("policy", "policy_version", "reason", "grace")
 # A row by its load, its place in the load, and its group of common values.
 STAGED_ROWS = pa.schema(
     [
@@ -106,6 +104,8 @@ _LOADS: tuple[Column[Any], ...] = (Column("number", BigInteger), Column("first",
 # Columns that a staged row gives to its mark and, in this order, to its seal.
 _SEALED = ("bytes", "dataset", "transaction")
 _SEALS = pa.schema([MARK_ROWS.field("seal")])
+# on earlier marks
+_Condition = Callable[[FromClause], ColumnElement[bool]]
 
 
 class MarkGroup(NamedTuple):
@@ -155,10 +155,9 @@ class OwnCandidates:
 
     def _staged(self, part: pa.Table) -> pa.Table:
         table = _checked(part)
-        combinations, group = groups_of(table, _COMMON)
+        combinations, group = groups_of(table, MarkGroup._fields)
         groups = [
-            MarkGroup(str(policy), int(str(version)), str(reason), str(grace))
-            for policy, version, reason, grace in combinations
+            MarkGroup(str(policy), int(str(version)), str(why), str(grace)) for policy, version, why, grace in combinations
         ]
         numbers = np.array([common.number for common in groups], dtype=np.int64)
         merge_groups(self.groups, zip(numbers.tolist(), groups, strict=True))
@@ -334,10 +333,9 @@ def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | No
     return parts
 
 
+# The transaction that marks. It may be repeated: no state survives an attempt.
 @dataclass(frozen=True)
 class _Marking:
-    """The transaction that marks. It may be repeated: no state survives an attempt."""
-
     candidates: OwnCandidates | StagedCandidates
     present: datetime
     actor: str
@@ -446,11 +444,8 @@ def _parts(tables: pa.Table | Iterable[pa.Table]) -> Iterable[pa.Table]:
 
 
 def _has_mark(
-    staged: Table,
-    condition: str,
-    also: Callable[[FromClause], ColumnElement[bool]] | None = None,
-    hidden_again: Collection[str] = (),
-) -> Exists:
+    staged: Table, condition: str, also: _Condition | None = None, hidden_again: Collection[str] = ()
+) -> ColumnElement[bool]:
     earlier = MARKS.alias()
     same = (earlier.c.dataset == staged.c.dataset) & (earlier.c.transaction == staged.c.transaction)
     matches = exists().where(same, text(condition), true() if also is None else also(earlier))
@@ -463,7 +458,7 @@ def _only_hidden(marks: FromClause, stores: Collection[str]) -> ColumnElement[bo
     return and_(in_stores, marks.c.outcome.is_not_distinct_from("HIDDEN"))
 
 
-def _is_same_life(connection: Connection, staged: Table) -> Sequence[Callable[[FromClause], ColumnElement[bool]]]:
+def _is_same_life(connection: Connection, staged: Table) -> Sequence[_Condition]:
     # one swept mark must meet any of these for a row to be the same transaction (frames/log.py)
 
     def has_same_times(known: FromClause) -> ColumnElement[bool]:

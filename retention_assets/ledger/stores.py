@@ -23,8 +23,6 @@ from retention_assets.policy.durations import text_of
 from retention_assets.sql.columns import DatabaseTime
 from retention_assets.sql.transactions import portions
 
-_NEVER_ENDED = "It never ended, and whoever ran it has lost its lease."
-
 
 class StorePlace(NamedTuple):
     """The place of a store from a mark on."""
@@ -59,8 +57,7 @@ class StorePlaces(LedgerPart):
         unchanged = {name: place for name, place in places.items() if present.get(name) == known.get(name)}
         for number, (name, place) in enumerate(sorted(unchanged.items()), last + 1):
             row = {"store": name, "place": place, "id": number}
-            act = Act(ActType.PLACE, actor, reason, detail=row)
-            tx.add(act, PLACES, **row, first_mark=following, noted_at=tx.present())
+            tx.add(Act(ActType.PLACE, actor, reason, detail=row), PLACES, **row, first_mark=following, noted_at=tx.present())
 
 
 def newest_places(connection: Connection) -> dict[str, StorePlace]:
@@ -75,9 +72,6 @@ class ScanStatus(StrEnum):
     BRAKED = "braked"  # complete but suspicious: a person has to accept it
     FAILED = "failed"  # incomplete
     SUPERSEDED = "superseded"
-
-
-ENDED = (ScanStatus.KEPT, ScanStatus.BRAKED, ScanStatus.FAILED)
 
 
 @dataclass(frozen=True)
@@ -130,9 +124,9 @@ class Scans(LedgerPart):
     def begin(self, tx: WriteTransaction, lease: Lease) -> ScanRecord:
         """Begin a scan. An unfinished earlier one is closed as SUPERSEDED: its lease is gone."""
         store = _store_of(tx, lease)
+        over = ScanEnd(ScanStatus.SUPERSEDED, "It never ended, and whoever ran it has lost its lease.")
         for row in tx.connection.execute(_query(SCANS.c.store == store, SCANS.c.status == ScanStatus.RUNNING)).all():
-            end = ScanEnd(ScanStatus.SUPERSEDED, _NEVER_ENDED)
-            _end(tx, _record(row), end, lease.holder)
+            _end(tx, _record(row), over, lease.holder)
         newest = tx.connection.execute(select(func.max(SCANS.c.id))).scalar_one()
         number, begun = (newest or 0) + 1, {"store": store, "status": ScanStatus.RUNNING.value}
         act = Act(ActType.SCAN, lease.holder, detail={"scan": number, **begun})
@@ -177,10 +171,8 @@ class Scans(LedgerPart):
                 f"Scan {scan} of {store} is not the newest: scan {newest.id} has ended since, and is {newest.status}. Nothing"
                 " was changed; what an old scan has seen may no longer be true."
             )
-        detail = {"scan": scan, "store": store, "brakes": record.reason}
-        act = Act(ActType.ACCEPT_SCAN, actor, reason, detail=detail)
-        values = {"accepted_at": DatabaseTime(), "accepted_by": actor, "accept_reason": reason}
-        tx.change(act, SCANS, SCANS.c.id == scan, **values)
+        act = Act(ActType.ACCEPT_SCAN, actor, reason, detail={"scan": scan, "store": store, "brakes": record.reason})
+        tx.change(act, SCANS, SCANS.c.id == scan, accepted_at=DatabaseTime(), accepted_by=actor, accept_reason=reason)
         return _scan_of(tx.connection, store, scan)
 
     def running(self, store: str) -> ScanRecord | None:
@@ -281,7 +273,7 @@ def _is_whole(store: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _has_ended(store: str) -> tuple[ColumnElement[bool], ...]:
-    return SCANS.c.store == store, SCANS.c.status.in_(ENDED)
+    return SCANS.c.store == store, SCANS.c.status.in_((ScanStatus.KEPT, ScanStatus.BRAKED, ScanStatus.FAILED))
 
 
 def _usable(newest: ScanRecord | None) -> ScanRecord | None:
