@@ -61,8 +61,6 @@ class Orphaned:
 
 
 class PolicyBook(LedgerPart):
-    """The policy book of a ledger."""
-
     def newest(self) -> list[Stored]:
         with self.database.reading() as connection:
             return _newest(connection)
@@ -186,8 +184,6 @@ class Realm:
 
 
 class Realms(LedgerPart):
-    """The realms of a ledger."""
-
     def of(self, name: str) -> Realm:
         return self.all().get(name, Realm(name, INITIAL, Duration()))
 
@@ -258,8 +254,6 @@ def _change(tx: WriteTransaction, name: str, status: str, actor: str, reason: st
 
 
 class Holds(LedgerPart):
-    """The holds of a ledger."""
-
     def place(self, hold: Hold, actor: str) -> None:
         """Place a hold. Raises Refused without a reason, or if a hold of that name is in force."""
         if not hold.name or not hold.reason.strip():

@@ -49,8 +49,6 @@ class ClockReset(NamedTuple):
 
 
 class ClockGuard(LedgerPart):
-    """The clock of a ledger and its guard."""
-
     @property
     def simulated(self) -> bool:
         return bool(self.rows(select(CLOCK.c.simulated))[0][0])

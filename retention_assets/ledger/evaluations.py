@@ -56,8 +56,6 @@ class VerdictCount(NamedTuple):
 
 
 class Evaluations(LedgerPart):
-    """The evaluations of a ledger."""
-
     def all(self) -> pa.Table:
         query = select(*(EVALUATIONS.c[name] for name in EVALUATION_ROWS.names)).order_by(EVALUATIONS.c.dataset)
         return pa.Table.from_batches(self.streamed([query], EVALUATIONS.c.dataset, None, EVALUATION_ROWS), EVALUATION_ROWS)
@@ -126,8 +124,6 @@ class Publication(NamedTuple):
 
 
 class Publications(LedgerPart):
-    """The published asset versions of a ledger."""
-
     def publish(self, publications: Sequence[Publication], actor: str) -> None:
         self.database.write(lambda tx: publish(tx, publications, actor))
 
@@ -202,8 +198,6 @@ class StandingViolation:
 
 
 class Objections(LedgerPart):
-    """The objections of a ledger."""
-
     @audited
     def object(self, tx: WriteTransaction, sentences: Mapping[str, str], check: str, actor: str) -> None:
         said = dict(sorted(sentences.items()))
@@ -238,8 +232,6 @@ class Objections(LedgerPart):
 
 
 class Violations(LedgerPart):
-    """The violations of a ledger."""
-
     def standing(self, check: str | None = None) -> list[StandingViolation]:
         columns = [VIOLATIONS.c[name] for name in ("check_name", "dataset", "what", "times", "since")]
         query = select(*columns).where(text(STANDING)).order_by(*columns[:2])

@@ -60,8 +60,6 @@ class MarkHistory:
 
 
 class MarkHistories(LedgerPart):
-    """The histories of the marks of a ledger."""
-
     def of(self, dataset: str, transactions: Iterable[str]) -> Mapping[str, tuple[MarkHistory, ...]]:
         names, histories = sorted(set(transactions)), dict[str, tuple[MarkHistory, ...]]()
         with self.database.reading() as connection:

@@ -81,8 +81,6 @@ class TakenLeases(NamedTuple):
 
 
 class Leases(LedgerPart):
-    """The leases of a ledger."""
-
     @audited
     def take(self, tx: WriteTransaction, datasets: Collection[str], holder: str, seconds: float = SECONDS) -> TakenLeases:
         """Take the free leases; `others` says who has the rest and until when."""
@@ -270,8 +268,6 @@ class JoinedPart(NamedTuple):
 
 
 class Parts(LedgerPart):
-    """The parts of a ledger."""
-
     def cut(self, dataset: str, as_of: datetime, marks: int, parts: int, together: str) -> list[NameRange]:
         """Cut a sweep's marks into at most `parts` ranges of names. Names equal up to the first `together` stay together."""
         place = func.row_number().over(order_by=MARKS.c.transaction) - 1

@@ -254,8 +254,6 @@ class PendingSweep(NamedTuple):
 
 
 class Marks(LedgerPart):
-    """The marks of a ledger."""
-
     def mark(
         self,
         candidates: pa.Table | Iterable[pa.Table] | StagedCandidates,

@@ -90,8 +90,6 @@ class DayLook(NamedTuple):
 
 
 class Reports(LedgerPart):
-    """The reports of a ledger."""
-
     @audited
     def open(
         self,

@@ -93,8 +93,6 @@ class FreedGroup:
 
 
 class YoungDeletion(NamedTuple):
-    """A deleted transaction, the bytes that it freed, and its age."""
-
     dataset: str
     bytes: int
     age_days: float
@@ -172,8 +170,6 @@ class LastSweep:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """The state of a dataset."""
-
     dataset: str
     judged_at: datetime | None = None
     counts: Sequence[VerdictCount] = ()
@@ -208,8 +204,6 @@ class Totals:
 
 
 class States(LedgerPart):
-    """The states of the datasets of a ledger."""
-
     def totals(self, without: Collection[str] = ()) -> Totals:
         left_out = frozenset(without)
         transactions, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()

@@ -37,8 +37,6 @@ _PLACES = select(*(PLACES.c[name] for name in StorePlace._fields)).order_by(PLAC
 
 
 class StorePlaces(LedgerPart):
-    """The places of the stores of a ledger."""
-
     def all(self) -> list[StorePlace]:
         return [StorePlace(*row) for row in self.rows(_PLACES)]
 
@@ -65,8 +63,6 @@ def newest_places(connection: Connection) -> dict[str, StorePlace]:
 
 
 class ScanStatus(StrEnum):
-    """State of a scan."""
-
     RUNNING = "running"
     KEPT = "kept"  # complete, and its log is judged
     BRAKED = "braked"  # complete but suspicious: a person has to accept it
@@ -118,8 +114,6 @@ def scan_lease(store: str) -> str:
 
 
 class Scans(LedgerPart):
-    """The scans of a ledger."""
-
     @audited
     def begin(self, tx: WriteTransaction, lease: Lease) -> ScanRecord:
         """Begin a scan. An unfinished earlier one is closed as SUPERSEDED: its lease is gone."""

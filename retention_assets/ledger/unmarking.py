@@ -53,8 +53,6 @@ class KeptMarks:
 
 
 class Unmarking(LedgerPart):
-    """Takes back marks of a ledger."""
-
     @audited
     def transactions(
         self, tx: WriteTransaction, dataset: str, transactions: Sequence[str], actor: str, reason: str
@@ -87,8 +85,6 @@ class Unmarking(LedgerPart):
 
 
 class Keeping(LedgerPart):
-    """Takes back marks of a ledger and places a hold."""
-
     @audited
     def transactions(
         self,
