@@ -31,7 +31,6 @@ from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.ledger.reports import ReportCounts, count, only_one
 from retention_assets.ledger.schema import BATCHES, BEGUN, MARKS, OPEN, PLANNED, PLANS, PUBLISHED, SWEPT, TIMES
 from retention_assets.ledger.steps import (
-    BEGUN_MARKS,
     IS_BEGUN,
     NO_ERROR,
     OPEN_BATCH,
@@ -58,9 +57,6 @@ from retention_assets.sql.streams import numbers_of, stream
 from retention_assets.sql.transactions import portions
 
 _NAMES = pa.schema([MARK_ROWS.field("transaction")])
-_LEFT_ROWS = pa.schema(
-    [*MARK_ROWS, pa.field("note", pa.string()), pa.field("place", pa.string()), pa.field("planned", pa.int64())]
-)
 CONCERNED_ROWS = pa.schema([MARK_ROWS.field(name) for name in ("dataset", "transaction")])
 # Columns that determine a transaction's class. Few datasets and states occur among many marks.
 _WORD = pa.dictionary(pa.int32(), pa.string())
@@ -165,14 +161,23 @@ class Sweeps(LedgerPart):
 
     def left(self, datasets: Collection[str], names: NameRange = ALL_NAMES) -> pa.Table:
         """Marks that an earlier sweep began and did not settle, with note, place and bytes of their plan: they may be gone."""
-        query = select(*(SHOWN[name] for name in MARK_ROWS.names), PLANNED.c.note, PLANS.c.place, PLANNED.c.bytes)
-        query = query.join_from(BEGUN_MARKS, MARKS, MARKS.c.id == BEGUN_MARKS.c.mark).join(
-            PLANS, PLANS.c.id == BEGUN_MARKS.c.plan
-        )
-        query = query.join(PLANNED, and_(PLANNED.c.plan == PLANS.c.id, PLANNED.c.mark == MARKS.c.id))
-        query = query.where(text(f"marks.{OPEN}"), names.condition())
-        rows = pa.Table.from_batches(self.streamed([query], BEGUN_MARKS.c.dataset, datasets, _LEFT_ROWS), _LEFT_ROWS)
-        return rows.sort_by([("dataset", "ascending"), ("id", "ascending")])
+        columns = {**MARKS.c, "status": literal("SWEEPING").label("status")}
+        query = select(*(columns[name] for name in MARK_ROWS.names)).where(text(OPEN), names.condition())
+        batches = select(BATCHES.c.plan, BATCHES.c.open_ids, PLANS.c.place).join(PLANS, PLANS.c.id == BATCHES.c.plan)
+        with self.database.reading() as connection:
+            parts = (batches.where(text(BEGUN), BATCHES.c.dataset.in_(part)) for part in portions(sorted(datasets)))
+            begun = {mark: (row.plan, row.place) for part in parts for row in connection.execute(part) for mark in row.open_ids}
+            # By ids: joined to batches, PostgreSQL may compare each mark with each.
+            marks = [batch for where in by_id(connection, begun) for batch in stream(connection, query.where(where), MARK_ROWS)]
+            planned: dict[int, tuple[str | None, int | None]] = {}
+            for where in by_id(connection, begun, column=PLANNED.c.mark):
+                rows = connection.execute(select(*(PLANNED.c[name] for name in ("plan", "mark", "note", "bytes"))).where(where))
+                planned |= {mark: (note, size) for plan, mark, note, size in rows if plan == begun[mark][0]}
+        left = pa.Table.from_batches(marks, MARK_ROWS).sort_by([("dataset", "ascending"), ("id", "ascending")])
+        ids = left["id"].to_pylist()
+        left = left.append_column("note", pa.array([planned[mark][0] for mark in ids], pa.string()))
+        left = left.append_column("place", pa.array([begun[mark][1] for mark in ids], pa.string()))
+        return left.append_column("planned", pa.array([planned[mark][1] for mark in ids], pa.int64()))
 
     def amounts(self, datasets: Collection[str], as_of: datetime) -> dict[str, int]:
         query = select(MARKS.c.dataset, func.count()).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))

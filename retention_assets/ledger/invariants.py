@@ -7,7 +7,22 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, FromClause, Row, Select, and_, false, func, or_, select, text, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Row,
+    Select,
+    and_,
+    false,
+    func,
+    null,
+    or_,
+    select,
+    text,
+    true,
+    union_all,
+)
 
 from retention_assets.ledger.audit.chain import ActType
 from retention_assets.ledger.schema import (
@@ -26,7 +41,7 @@ from retention_assets.ledger.schema import (
     TIMES,
     VISIBILITY,
 )
-from retention_assets.ledger.steps import members_of, touched_since
+from retention_assets.ledger.steps import among, members_of, moved_since, touched_since
 from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
@@ -153,9 +168,10 @@ def policies_and_reasons(
 
 def swept_before_due(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
     """Everything swept was in a plan made after its grace ended."""
+    moved = None if since is None else moved_since(connection, since)
     for part in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
-        swept = select(*columns).where(_is_swept(connection, MARKS, part, since)).cte("swept")
+        swept = select(*columns).where(_is_swept(connection, part, moved)).cte("swept")
         # Plans made before anything of the dataset was due prove nothing.
         first = select(swept.c.dataset, func.min(swept.c.due_at).label("due_at")).group_by(swept.c.dataset).subquery()
         in_time = and_(PLANS.c.dataset == first.c.dataset, PLANS.c.as_of >= first.c.due_at)
@@ -169,45 +185,51 @@ def swept_before_due(connection: Connection, datasets: _Datasets = None, since: 
 
 def swept_without_mark(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
     """Everything swept was marked, and its deletion began before it was recorded as done."""
+    moved = None if since is None else moved_since(connection, since)
+    touched = true() if since is None else touched_since(connection, since)
     for part in _parts(datasets):
-        columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.changed_act)
-        swept = select(*columns).where(_is_swept(connection, MARKS, part, since)).cte("swept")
-        members = members_of(BATCHES.c.ids, _is_in(BATCHES.c.dataset, part))
-        began = select(members.c.mark, func.min(AUDIT.c.position).label("position")).join(AUDIT, AUDIT.c.act == members.c.begun)
-        first = began.group_by(members.c.mark).subquery()
-        joined = swept.outerjoin(AUDIT, AUDIT.c.act == swept.c.changed_act).outerjoin(first, first.c.mark == swept.c.id)
-        never = or_(first.c.position.is_(None), AUDIT.c.position.is_(None), first.c.position >= AUDIT.c.position)
-        query = _grouped(swept).select_from(joined).where(never)
-        yield from _rows(connection, query, "is said to be swept, and the record does not say that its deletion began before")
-        yield from _swept_twice(connection, part, since)
+        members = members_of(BATCHES.c.ids, touched, _is_in(BATCHES.c.dataset, part))
+        began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())
+        done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
+        done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
+        # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
+        mark, begins, ends, dataset, transaction = (
+            union_all(done, began.join(AUDIT, AUDIT.c.act == members.c.begun)).subquery().c
+        )
+        never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
+        names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
+        wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
+        yield from _rows(
+            connection, _grouped(wrong), "is said to be swept, and the record does not say that its deletion began before"
+        )
+        yield from _swept_twice(connection, part, moved)
 
 
-def _is_swept(connection: Connection, marks: FromClause, part: _Datasets, since: int | None) -> ColumnElement[bool]:
-    # with `since`: only those that moved after that audit position
-    here = _is_in(marks.c.dataset, part)
-    if since is None:
+def _is_swept(connection: Connection, part: _Datasets, moved: Sequence[int] | None) -> ColumnElement[bool]:
+    here = _is_in(MARKS.c.dataset, part)
+    if moved is None:
         return and_(text(f"marks.{SWEPT}"), here)
-    moved = select(members_of(BATCHES.c.ids, touched_since(connection, since)).c.mark)
     # Not the text of the swept index: SQLite would scan all swept marks for the few that moved.
-    return and_(marks.c.status == "SWEPT", marks.c.id.in_(moved), here)
+    return and_(MARKS.c.status == "SWEPT", among(connection.dialect.name, MARKS.c.id, moved), here)
 
 
-def _swept_twice(connection: Connection, part: _Datasets, since: int | None) -> Iterator[Violation]:
+def _swept_twice(connection: Connection, part: _Datasets, moved: Sequence[int] | None) -> Iterator[Violation]:
     # Nothing is swept twice unless it was only hidden. An id may be reused by another transaction; without known times it
     # counts as the same.
-    if since is None:
-        # Usually there is none. A PostgreSQL without statistics may compare each mark with all of its dataset.
+    if moved is None:
+        # Usually there is none.
         ids = (MARKS.c.dataset, MARKS.c.transaction)
-        often = select(*ids).where(_is_swept(connection, MARKS, part, since)).group_by(*ids).having(func.count() > 1).limit(1)
+        often = select(*ids).where(_is_swept(connection, part, moved)).group_by(*ids).having(func.count() > 1).limit(1)
         if connection.execute(often).first() is None:
             return
     earlier = MARKS.alias("earlier")
     of_name = and_(earlier.c.dataset == MARKS.c.dataset, earlier.c.transaction == MARKS.c.transaction)
     deleted = and_(text(f"earlier.{SWEPT}"), earlier.c.outcome.is_distinct_from("HIDDEN"))
-    before = and_(of_name, earlier.c.id < MARKS.c.id, deleted)
     unknown = and_(*(earlier.c[name].is_(None) for name in TIMES))
     same = or_(unknown, and_(*(earlier.c[name].is_not_distinct_from(MARKS.c[name]) for name in TIMES)))
-    query = _grouped(MARKS).where(_is_swept(connection, MARKS, part, since), same).select_from(MARKS.join(earlier, before))
+    # Counted, not joined: a PostgreSQL without statistics may compare each mark with all of its dataset.
+    times = select(func.count()).where(of_name, earlier.c.id < MARKS.c.id, deleted, same).scalar_subquery()
+    query = _grouped(MARKS).where(_is_swept(connection, part, moved), times > 0)
     yield from _rows(connection, query, "was swept again, and is no other transaction than the first time")
 
 

@@ -56,7 +56,8 @@ def members_of(ids: ColumnElement[Sequence[int]], *where: ColumnElement[bool] | 
     each = EachOf(ids).table_valued("value", joins_implicitly=True)
     mark = cast(each.c.value, BigInteger).label("mark")
     columns = (mark, *(BATCHES.c[name] for name in ("begun", "plan", "dataset", "begun_at", "begun_by")))
-    return select(*columns).select_from(BATCHES, each).where(*where).subquery()
+    # The offset keeps databases from merging it with what it is joined to, and reading all ids once for each mark.
+    return select(*columns).select_from(BATCHES, each).where(*where).offset(0).subquery()
 
 
 def touched_since(connection: Connection, position: int) -> ColumnElement[bool]:
@@ -66,6 +67,12 @@ def touched_since(connection: Connection, position: int) -> ColumnElement[bool]:
     for act, deed, detail in connection.execute(query.where(AUDIT.c.position > position)):
         touched.update([act] if deed == ActType.BEGIN else detail_in(detail).get("batches", ()))
     return or_(false(), *(BATCHES.c.begun.in_(part) for part in portions(sorted(touched))))
+
+
+def moved_since(connection: Connection, position: int) -> list[int]:
+    """Marks of batches that were begun or settled after a position of the audit."""
+    batches = connection.execute(select(BATCHES.c.ids).where(touched_since(connection, position))).scalars()
+    return sorted({mark for ids in batches for mark in ids})
 
 
 BEGUN_MARKS = members_of(BATCHES.c.open_ids, text(BEGUN))

@@ -64,7 +64,17 @@ from retention_assets.ledger.audit.rows import (
 )
 from retention_assets.ledger.marking import MARK_ROWS
 from retention_assets.ledger.schema import AUDIT, AUDIT_HEAD, BATCHES, BEGUN, CLOCK, MARKS, METADATA, OPEN, OVER, PLANNED, STEPS
-from retention_assets.ledger.steps import END, NO_ERROR, SHOWN_MARKS, STEP, members_of, to_sweep_by, touched_since
+from retention_assets.ledger.steps import (
+    END,
+    NO_ERROR,
+    SHOWN_MARKS,
+    STEP,
+    among,
+    members_of,
+    moved_since,
+    to_sweep_by,
+    touched_since,
+)
 from retention_assets.sql.columns import DatabaseTime, IdsColumn
 from retention_assets.sql.streams import stream
 from retention_assets.sql.transactions import portions
@@ -329,10 +339,10 @@ class Members:
         queries = [query]
         if self._since is not None:
             # What was settled is found by its batch, everything else by its act.
-            members = select(members_of(BATCHES.c.ids, touched_since(connection, self._since)).c.mark)
+            moved = among(connection.dialect.name, MARKS.c.id, moved_since(connection, self._since))
             settled = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed == ActType.SETTLE))
             others = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed != ActType.SETTLE))
-            queries = [query.where(MARKS.c.id.in_(members), settled), query.where(text(OVER), others)]
+            queries = [query.where(moved, settled), query.where(text(OVER), others)]
         yield from _sealed(connection, queries, step_seals, "The end of mark {0.id}".format)
 
     def _begun(self, connection: Connection) -> Iterator[_Batch]:
@@ -431,7 +441,7 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
         members.faults(connection),
         (fault.sentence for fault in row_faults(connection, SEALED, walk.recorded, only_recorded=since is not None)),
         single_faults(connection, walk.ledger),
-        life_faults(connection, None if since is None else _moved_since(connection, since.position)),
+        *(life_faults(connection, where) for where in ([None] if since is None else _moved(connection, since.position))),
         batch_faults(connection, *([] if since is None else [touched_since(connection, since.position)])),
         state_faults(connection),
         foreign_faults(connection),
@@ -442,10 +452,10 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     return AuditResult(walk.count, sum(members.counted.values()), walk.last, tuple(dict.fromkeys(faults)), remarks)
 
 
-def _moved_since(connection: Connection, position: int) -> ColumnElement[bool]:
+def _moved(connection: Connection, position: int) -> Sequence[ColumnElement[bool]]:
     acts = select(AUDIT.c.act).where(AUDIT.c.position > position)
-    members = members_of(BATCHES.c.ids, touched_since(connection, position))
-    return or_(MARKS.c.id.in_(select(members.c.mark)), and_(text(f"marks.{OVER}"), MARKS.c.changed_act.in_(acts)))
+    moved = among(connection.dialect.name, MARKS.c.id, moved_since(connection, position))
+    return moved, and_(text(f"marks.{OVER}"), MARKS.c.changed_act.in_(acts))
 
 
 def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
@@ -593,12 +603,13 @@ def due_mark_faults(connection: Connection, datasets: Sequence[str], as_of: date
 
 
 def _batches_of_due(connection: Connection, due: Sequence[Any]) -> Iterator[str]:
-    # batches of the plans that have due marks: of what failed, was stopped, or is at work
-    planned = select(PLANNED.c.plan).join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{OPEN}"), due[1])
-    where = BATCHES.c.plan.in_(planned)
-    for batch in begun_batches(connection, where):
-        yield from batch.faults
-    yield from batch_faults(connection, where)
+    # batches of the plans that have open marks: of what failed, was stopped, or is at work
+    planned = select(PLANNED.c.plan).distinct().join(MARKS, MARKS.c.id == PLANNED.c.mark).where(text(f"marks.{OPEN}"), due[1])
+    for plans in portions(connection.execute(planned).scalars().all()):
+        where = BATCHES.c.plan.in_(plans)
+        for batch in begun_batches(connection, where):
+            yield from batch.faults
+        yield from batch_faults(connection, where)
 
 
 def _unmade_marks(connection: Connection, due: Sequence[Any]) -> Iterator[tuple[str, str]]:
