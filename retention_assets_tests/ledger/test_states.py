@@ -92,26 +92,21 @@ DAY = timedelta(days=1)
 
 
 def test_what_waits_is_summed_by_policy_time_and_state(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
+    # One of unknown size counts and weighs nothing.
+    rows = candidates(["T1", "T2", "T4"]).set_column(6, "bytes", [[10, 10, None]])
+    ledger.marks.mark(rows, T0, "evaluation")
     ledger.marks.mark(candidates(["T3"], policy="q", grace="9d", size=5), T0, "evaluation")
     ledger.marks.mark(candidates(["T1"], dataset="lake/other"), T0 + DAY, "evaluation")
     ledger.unmark.transactions("lake/d", ["T2"], "ann", "still needed")
     lease, plan, _ = planned(ledger)
     ledger.sweeps.begin([lease], [plan], ids(ledger, "T1"))
     assert ledger.pending.waiting() == [
+        PendingGroup("p", T0, LATER, False, 1, 0, "lake/d"),
         PendingGroup("p", T0, LATER, True, 1, 10, "lake/d"),
         PendingGroup("p", T0 + DAY, LATER + DAY, False, 1, 10, "lake/other"),
         PendingGroup("q", T0, T0 + 9 * DAY, False, 1, 5, "lake/d"),
     ]
     assert [group.policy for group in ledger.pending.waiting(["lake/other"])] == ["p"]
-
-
-def test_marks_of_unknown_size_count_and_weigh_nothing(ledger: Ledger) -> None:
-    rows = candidates(["T1", "T2"]).set_column(6, "bytes", [[None, 7]])
-    assert rows.schema.names[6] == "bytes"
-    ledger.marks.mark(rows, T0, "evaluation")
-    (found,) = ledger.pending.waiting()
-    assert (found.marks, found.bytes) == (2, 7)
 
 
 def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: Ledger) -> None:
@@ -129,15 +124,9 @@ def test_what_was_freed_counts_once_on_the_day_of_the_plan_that_did_it(ledger: L
     assert ledger.pending.freed(LATER + 2 * DAY) == []
 
 
-def test_what_was_gone_already_freed_nothing(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1"]), T0, "evaluation")
-    swept(ledger, outcomes={"T1": Outcome.ALREADY_GONE})
-    assert ledger.pending.freed(T0) == []
-
-
-def test_what_is_swept_waits_no_more(ledger: Ledger) -> None:
-    ledger.marks.mark(candidates(["T1", "T2"]), T0, "evaluation")
-    swept(ledger)
+def test_what_is_swept_waits_no_more_and_what_was_gone_already_freed_nothing(ledger: Ledger) -> None:
+    ledger.marks.mark(candidates(["T1", "T2", "T3"]), T0, "evaluation")
+    swept(ledger, outcomes={"T3": Outcome.ALREADY_GONE})
     assert ledger.pending.waiting() == []
     assert ledger.pending.freed(T0) == [FreedGroup(LATER, "p", 2, 20)]
 
@@ -189,11 +178,14 @@ def table(*rows: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=EVALUATION_ROWS)
 
 
-def test_evaluations_are_read_as_they_were_written(ledger: Ledger) -> None:
+def test_evaluations_are_read_as_they_were_written_and_leave_nothing_in_the_audit(ledger: Ledger) -> None:
+    before = ledger.verify()
     noted = [row("lake/a", then=LATER), row("lake/b", token=None), row("lake/ü 'x'", rules="")]
     ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(*noted))
     assert ledger.evaluations.all().to_pylist() == noted
     assert ledger.evaluations.all().schema == EVALUATION_ROWS
+    assert ledger.verify() == before
+    assert before.faults == ()
 
 
 def test_the_newest_evaluation_of_a_dataset_takes_the_place_of_the_one_before(ledger: Ledger) -> None:
@@ -212,13 +204,6 @@ def test_an_evaluation_is_there_only_with_the_marks_that_came_of_it(ledger: Ledg
     assert ledger.evaluations.all().num_rows == 0
 
 
-def test_an_evaluation_leaves_nothing_in_the_audit(ledger: Ledger) -> None:
-    before = ledger.verify().head
-    ledger.marks.mark(candidates([]), T0, "evaluation", evaluations=table(row("lake/a")))
-    assert ledger.verify().head == before
-    assert ledger.verify().faults == ()
-
-
 @pytest.fixture
 def evaluated(ledger: Ledger) -> Ledger:
     for name in ("lake/d", "lake/e"):
@@ -234,17 +219,14 @@ def standing(ledger: Ledger) -> list[str]:
 
 def test_a_mark_that_is_taken_back_has_its_dataset_evaluated_again(evaluated: Ledger) -> None:
     """What is still selected is to be marked by the next evaluation, so there has to be one."""
+    with pytest.raises(Refused):
+        evaluated.unmark.transactions("lake/d", ["T1", "T9"], "ann", "still needed")
+    assert standing(evaluated) == ["lake/d", "lake/e"]
     evaluated.unmark.transactions("lake/d", ["T1"], "ann", "still needed")
     assert standing(evaluated) == ["lake/e"]
     evaluated.unmark.all_of("ann", "still needed", policy="p")
     assert standing(evaluated) == []
     assert evaluated.verify().faults == ()
-
-
-def test_what_cannot_be_taken_back_leaves_the_evaluation(evaluated: Ledger) -> None:
-    with pytest.raises(Refused):
-        evaluated.unmark.transactions("lake/d", ["T1", "T9"], "ann", "still needed")
-    assert standing(evaluated) == ["lake/d", "lake/e"]
 
 
 def test_a_mark_that_a_sweep_spares_has_its_dataset_evaluated_again(evaluated: Ledger) -> None:
