@@ -265,7 +265,9 @@ def test_a_real_ledger_is_refused_to_a_simulated_clock(url: str) -> None:
         assert not ledger.clock.simulated
 
 
-def test_a_simulated_ledger_is_refused_to_a_real_clock(url: str) -> None:
+def test_a_simulated_ledger_is_refused_to_a_real_clock_and_one_without_a_record_may_become_either(url: str) -> None:
+    open_ledger(url, simulated=False).close()
+    open_ledger(url).close()
     open_simulated(url).close()
     with pytest.raises(Refused, match="made with a simulated clock"):
         open_ledger(url, simulated=False)
@@ -273,11 +275,3 @@ def test_a_simulated_ledger_is_refused_to_a_real_clock(url: str) -> None:
     with open_ledger(url) as ledger:
         assert ledger.clock.simulated
         assert ledger.verify().rows == 1
-
-
-def test_a_ledger_in_which_nothing_is_recorded_may_become_either(url: str) -> None:
-    open_ledger(url, simulated=False).close()
-    open_ledger(url).close()
-    open_simulated(url).close()
-    with pytest.raises(Refused, match="made with a simulated clock"):
-        open_ledger(url, simulated=False)

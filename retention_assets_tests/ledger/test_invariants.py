@@ -138,17 +138,6 @@ def test_runs_look_at_what_was_swept_since_and_daily_at_all(lived: Ledger, monke
     assert check_swept(lived) == check_swept(lived) == everything
 
 
-def test_a_mark_that_goes_back_in_time_is_found(lived: Ledger) -> None:
-    week = "604800000000" if lived.database.engine.dialect.name == "sqlite" else "INTERVAL '8 days'"
-    later = "WHERE \"transaction\" = 'T5'"
-    assert (
-        write_past_ledger(lived, f"UPDATE marks SET marked_at = marked_at - 2 * {week}, due_at = due_at - 2 * {week} {later}")
-        == 1
-    )
-    violations = [one.what for one in ask(lived, hold.mark_times)]
-    assert any("T5 was marked as of 2025-12-2" in what and "when there was a mark of 2026-01-01" in what for what in violations)
-
-
 def test_a_visibility_mark_that_fell_is_found(lived: Ledger) -> None:
     assert write_past_ledger(
         lived,

@@ -111,20 +111,6 @@ def test_an_accepted_scan_is_used_once(ledger: Ledger) -> None:
     assert ledger.verify().faults == ()
 
 
-def another_kept(ledger: Ledger) -> None:
-    scanned(ledger, BRAKED)
-    scanned(ledger, KEPT)
-
-
-def failed_since(ledger: Ledger) -> None:
-    scanned(ledger, BRAKED)
-    scanned(ledger, FAILED)
-
-
-def accepted(ledger: Ledger) -> None:
-    ledger.scans.accept("blobs", scanned(ledger, BRAKED).id, "bob", "r")
-
-
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
@@ -132,9 +118,15 @@ def accepted(ledger: Ledger) -> None:
         (lambda ledger: scanned(ledger, FAILED), "Scan 1 of blobs is failed: only a braked one waits"),
         (lambda ledger: ledger.scans.begin(leased(ledger)), "Scan 1 of blobs is running"),
         (lambda ledger: scanned(ledger, BRAKED, "ice"), "blobs has no scan 1"),
-        (another_kept, "is not the newest: scan 2 has ended since, and is kept"),
-        (failed_since, "is not the newest: scan 2 has ended since, and is failed"),
-        (accepted, "was accepted by bob at "),
+        (
+            lambda ledger: [scanned(ledger, end) for end in (BRAKED, KEPT)],
+            "is not the newest: scan 2 has ended since, and is kept",
+        ),
+        (
+            lambda ledger: [scanned(ledger, end) for end in (BRAKED, FAILED)],
+            "is not the newest: scan 2 has ended since, and is failed",
+        ),
+        (lambda ledger: ledger.scans.accept("blobs", scanned(ledger, BRAKED).id, "bob", "r"), "was accepted by bob at "),
     ],
     ids=("kept", "failed", "running", "of another store", "a newer one", "one that failed since", "accepted"),
 )
