@@ -42,6 +42,7 @@ TTL = OLD.replace("sweep: {every: 0s,", "sweep: {mode: ttl, parallelism: 3, ever
     "{older_than: 30d}", "{beyond: {views: 1}}"
 )
 GOING = {"S1", "S2", "S3", "S4", "S5"}
+HOLD = "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}"
 
 
 class Expires(RecordingStore):
@@ -133,7 +134,7 @@ def test_what_is_due_gets_its_time_and_is_swept_once_the_store_no_longer_has_it(
     assert marked.verified() == ()
 
 
-def test_a_store_is_told_its_notes_whether_it_gives_times_or_takes_them_back(marked: Lake) -> None:
+def test_a_hold_that_comes_later_takes_the_time_back_and_the_store_is_told_its_notes_both_times(marked: Lake) -> None:
     """By them it knows that a row is still what was planned."""
     store = Expires(marked)
     notes = {name: f"note of {name}" for name in sorted(GOING)}
@@ -141,28 +142,21 @@ def test_a_store_is_told_its_notes_whether_it_gives_times_or_takes_them_back(mar
     assert {name: note for _, some, _ in store.asked for name, note in some.items()} == notes
     assert {parallelism for _, _, parallelism in store.asked} == {3}
     store.asked.clear()
-    marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
-    sweeps(marked, store, DUE + DAY)
+    marked.says(TTL, HOLD)
+    assert sweeps(marked, store, DUE + DAY) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
+    assert store.times.keys() == GOING - {"S2"}
+    assert marked.why("S2") == "Hold 'legal' keeps it."
     assert [some for back, some, _ in store.asked if back] == [{"S2": "note of S2"}]
     assert {name: note for back, some, _ in store.asked for name, note in some.items() if not back} == {
         name: note for name, note in notes.items() if name != "S2"
     }
 
 
-def test_a_hold_that_comes_after_the_time_was_given_takes_it_back(marked: Lake) -> None:
-    store = Expires(marked)
-    sweeps(marked, store)
-    marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
-    assert sweeps(marked, store, DUE + DAY) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
-    assert store.times.keys() == GOING - {"S2"}
-    assert marked.why("S2") == "Hold 'legal' keeps it."
-
-
 def test_a_hold_that_comes_after_the_store_has_expired_it_keeps_nothing_and_nobody_says_so(marked: Lake) -> None:
     store = Expires(marked)
     sweeps(marked, store)
     store.night()
-    marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
+    marked.says(TTL, HOLD)
     assert sweeps(marked, store, DUE + DAY) == {Outcome.ALREADY_GONE: 1, Outcome.DELETED: 4}
     assert marked.statuses()["S2"] == "SWEPT"
 
@@ -170,7 +164,7 @@ def test_a_hold_that_comes_after_the_store_has_expired_it_keeps_nothing_and_nobo
 def test_a_time_that_cannot_be_taken_back_is_never_called_spared(marked: Lake) -> None:
     store = Expires(marked)
     sweeps(marked, store)
-    marked.says(TTL, "{name: legal, datasets: ['lake/*'], transactions: ['S2'], reason: case 7}")
+    marked.says(TTL, HOLD)
     store.away = True
     (result,) = marked.sweeps(DUE + DAY, store=store).values()
     assert "could not be taken back" in result.errors[0]
@@ -191,31 +185,27 @@ def test_a_sweep_that_fails_to_give_a_time_is_tried_again(marked: Lake) -> None:
     assert sweeps(marked, store) == {Outcome.EXPIRING: 5}
 
 
-def test_what_failed_after_some_of_it_had_its_time_has_none_when_it_is_marked_again(marked: Lake) -> None:
-    """The rows of its children, say, or all of them, where the answer of the commit was lost."""
+@pytest.mark.parametrize(
+    ("before", "said", "status", "keeps"),
+    [
+        # The rows of its children had their time, say, or all of them, where the answer of the commit was lost.
+        pytest.param(False, Outcome.FAILED, "MARKED", False, id="failed after some of it had its time"),
+        # It was changed in a way that the policy does not mind, and the store does.
+        pytest.param(True, Outcome.SPARED, "SPARED", False, id="left alone later"),
+        # The application's own time, for example: nobody here has given it one.
+        pytest.param(False, Outcome.SPARED, "SPARED", True, id="left alone at once"),
+    ],
+)
+def test_what_a_store_does_not_let_go_keeps_no_time_but_one_that_it_had_before(
+    marked: Lake, before: bool, said: Outcome, status: str, keeps: bool
+) -> None:
     store = Expires(marked)
-    store.says = {"S2": Outcome.FAILED}
-    assert sweeps(marked, store) == {Outcome.FAILED: 1, Outcome.EXPIRING: 4}
-    assert store.times.keys() == GOING - {"S2"}
-    assert (marked.statuses()["S2"], marked.why("S2")) == ("MARKED", "as it was told")
-
-
-def test_what_the_store_leaves_alone_later_loses_the_time_that_it_was_given_before(marked: Lake) -> None:
-    """It was changed in a way that the policy does not mind, and the store does."""
-    store = Expires(marked)
-    sweeps(marked, store)
-    store.says = {"S2": Outcome.SPARED}
-    assert sweeps(marked, store, DUE + DAY) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
-    assert store.times.keys() == GOING - {"S2"}
-    assert marked.statuses()["S2"] == "SPARED"
-
-
-def test_what_the_store_leaves_alone_at_once_keeps_whatever_time_it_has(marked: Lake) -> None:
-    """The application's own, for example: nobody here has given it one."""
-    store = Expires(marked)
-    store.says = {"S2": Outcome.SPARED}
-    assert sweeps(marked, store) == {Outcome.SPARED: 1, Outcome.EXPIRING: 4}
-    assert store.times.keys() == GOING
+    if before:
+        sweeps(marked, store)
+    store.says = {"S2": said}
+    assert sweeps(marked, store, DUE + before * DAY) == {said: 1, Outcome.EXPIRING: 4}
+    assert store.times.keys() == (GOING if keeps else GOING - {"S2"})
+    assert (marked.statuses()["S2"], marked.why("S2")) == (status, "as it was told")
 
 
 def test_a_store_that_lost_the_ability_leaves_what_it_was_to_expire(marked: Lake) -> None:
@@ -392,24 +382,17 @@ def test_what_a_sweep_has_given_its_time_is_never_put_off(cycle: Cycle, units: U
     assert (units.expires("unfinished"), units.expires("other")) == ({NOW}, {PUT_OFF})
 
 
-def test_what_is_held_does_not_expire(cycle: Cycle, units: Units) -> None:
-    units.has("case-1", "case-2", "free", closed="2023-01-01", expires=SOON)
+def test_what_files_or_people_hold_does_not_expire_until_the_hold_ends(cycle: Cycle, units: Units) -> None:
+    units.has("case-1", "case-2", "kept", "free", closed="2023-01-01", expires=SOON)
+    placed = {"name": "p", "datasets": {"include": ["ods/*"]}, "transactions": ["kept"], "reason": "case 7", "owner": "ann"}
+    with cycle.ledger() as ledger:
+        ledger.holds.place(Hold.model_validate(placed), "ann")
+        ledger.holds.place(Hold.model_validate({**placed, "name": "q", "datasets": "ods/other*", "transactions": None}), "ann")
     hold = {"name": "h", "datasets": {"include": ["ods/*"]}, "transactions": ["case-*"]}
     ended = {"name": "e", "datasets": {"include": ["ods/*"]}, "until": "2023-05-01T00:00:00Z"}
     found = kept(cycle, *(Hold.model_validate({**one, "datasets": one["datasets"]}, strict=False) for one in (hold, ended)))
-    assert found.postponed == 2
-    assert [units.expires(unit) for unit in ("case-1", "case-2", "free")] == [{PUT_OFF}, {PUT_OFF}, {SOON}]
-
-
-def test_what_people_hold_does_not_expire_either_until_the_hold_ends(cycle: Cycle, units: Units) -> None:
-    units.has("case-1", "free", closed="2023-01-01", expires=SOON)
-    placed = {"datasets": {"include": ["ods/*"]}, "transactions": ["case-*"], "reason": "case 7", "owner": "ann"}
-    elsewhere = {"name": "elsewhere", "datasets": {"include": ["ods/other*"]}, "reason": "case 8", "owner": "ann"}
-    with cycle.ledger() as ledger:
-        ledger.holds.place(Hold.model_validate({**placed, "name": "h"}), "ann")
-        ledger.holds.place(Hold.model_validate(elsewhere), "ann")
-    assert kept(cycle).postponed == 1
-    assert [units.expires(unit) for unit in ("case-1", "free")] == [{PUT_OFF}, {SOON}]
+    assert found.postponed == 3
+    assert [units.expires(unit) for unit in ("case-1", "case-2", "kept", "free")] == [{PUT_OFF}] * 3 + [{SOON}]
 
 
 def test_a_hold_or_an_archiving_policy_about_other_datasets_puts_nothing_off(cycle: Cycle, units: Units) -> None:
@@ -431,22 +414,13 @@ def test_no_time_of_a_child_becomes_earlier_by_it(cycle: Cycle, units: Units) ->
     assert units.expires("a") == {PUT_OFF, "2025-01-01 00:00:00"}
 
 
-def test_a_dry_run_counts_and_changes_nothing(cycle: Cycle, units: Units) -> None:
-    units.has("a", closed=None, expires=SOON)
-    assert kept(cycle, dry_run=True).postponed == 1
-    assert units.expires("a") == {SOON}
-    assert acts(cycle) == []
-
-
 def test_what_is_put_off_is_in_the_audit(cycle: Cycle, units: Units) -> None:
     units.has("a", "b", closed=None, expires=SOON)
+    assert (kept(cycle, dry_run=True).postponed, acts(cycle), units.expires("a")) == (2, [], {SOON})
     kept(cycle)
     (detail,) = acts(cycle)
-    assert (detail["transactions"], detail["within"], detail["until"]) == (
-        2,
-        "2023-05-18T10:00:00.500000Z",
-        "2023-11-13T10:00:00.500000Z",
-    )
+    assert detail["transactions"] == 2
+    assert (detail["within"], detail["until"]) == ("2023-05-18T10:00:00.500000Z", "2023-11-13T10:00:00.500000Z")
     assert kept(cycle).postponed == 0
     assert len(acts(cycle)) == 1
 
@@ -505,18 +479,6 @@ def test_a_store_that_expires_nothing_by_itself_is_left_alone(tmp_path: Path, cy
 # --- a store that can't be asked ---
 
 
-@pytest.fixture
-def beside(tmp_path: Path) -> tuple[Cycle, Units]:
-    """A store that is away, and one after it in which something would expire today."""
-    databases = []
-    for name in ("aaa", "ods"):
-        (tmp_path / f"{name}.db").touch()
-        databases.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
-    databases[1].has("a", closed=None, expires="2023-05-17 23:00:00")
-    (tmp_path / "aaa.db").rename(tmp_path / "away.db")
-    return Cycle(tmp_path / "cycle", databases).says(POLICY), databases[1]
-
-
 @pytest.mark.parametrize(
     "part", ["capabilities", "postponement_terms", "datasets", "find_postponable", "postpone", "count_expiring"]
 )
@@ -562,8 +524,14 @@ def test_the_job_puts_off_what_the_command_would_and_shows_what_expires_tomorrow
     assert units.expires("b") == {SOON}
 
 
-def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(beside: tuple[Cycle, Units]) -> None:
-    cycle, units = beside
+def test_the_job_fails_for_a_store_that_is_away_and_has_done_the_rest(tmp_path: Path) -> None:
+    databases = []
+    for name in ("aaa", "ods"):
+        (tmp_path / f"{name}.db").touch()
+        databases.append(Units(f"sqlite:///{tmp_path / name}.db", ttl={"document_ttl": "180d"}, store_name=name))
+    units = databases[1].has("a", closed=None, expires="2023-05-17 23:00:00")
+    (tmp_path / "aaa.db").rename(tmp_path / "away.db")
+    cycle = Cycle(tmp_path / "cycle", databases).says(POLICY)
     with dg.DagsterInstance.ephemeral() as instance:
         ran = run(cycle.settings, instance, "housekeeping", {"as_of": AS_OF.isoformat(), "actor": "ann"})
     assert not ran.success
