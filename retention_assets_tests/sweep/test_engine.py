@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from retention_assets.evaluation.rules_in_force import load_rulebook
-from retention_assets.ledger import open_ledger
 from retention_assets.ledger.leases import Leases
 from retention_assets.outcomes import Outcome
 from retention_assets.policy import text_of
@@ -21,7 +20,7 @@ from retention_assets.stores.dry_run import RecordingStore
 from retention_assets.stores.files.log import FilesLog
 from retention_assets.stores.files.store import FilesStore
 from retention_assets.stores.protocol import Capabilities, Permit, PreparedTarget, Store, SweptTarget, Target, always
-from retention_assets.sweep import Sweeper, SweepResult
+from retention_assets.sweep import Sweeper
 from retention_assets_tests.clocks import set_clock
 from retention_assets_tests.ledger.states import write_past_ledger
 from retention_assets_tests.sweep.lakes import ALL, DAY, DUE, FIVE, MARKED, OLD, Lake
@@ -216,23 +215,6 @@ def test_a_store_that_is_not_in_the_settings_is_named(lake: Lake) -> None:
     assert result.refused == "the settings have no store named lake"
 
 
-def test_a_sweeper_that_lost_its_lease_begins_nothing_more(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-
-    def loses() -> None:
-        with lake.opened() as ledger, ledger.database.engine.begin() as connection:
-            connection.exec_driver_sql("UPDATE leases SET expires_at = taken_at")
-
-    (result,) = lake.sweeps(store=lake.elsewhere(loses)).values()
-    assert "has lost the lease of lake/d" in str(result.refused)
-    assert lake.statuses()["S1"] == "SWEEPING"
-    assert lake.there() == {"S3", "S4", "S5", "S6"}
-    lake.sweeps()
-    assert lake.there() == {"S6"}
-    report = lake.report()
-    assert report["deleted"] + report["already_gone"] == report["to_delete"] == 5
-
-
 @pytest.mark.parametrize("before", ["MARKED", "SWEEPING"])
 def test_stop_ends_after_the_batch_in_flight(lake: Lake, before: str) -> None:
     """Also where an earlier sweep has begun on all of it."""
@@ -268,43 +250,6 @@ def test_batches_and_pace_are_the_policys_whoever_sweeps(lake: Lake) -> None:
     assert [round(one / HOUR, 1) for one in waited] == [1, 2, 2.5]
 
 
-def test_what_a_sweep_had_begun_is_finished_first(lake: Lake) -> None:
-    lake.has(FIVE).marks()
-    lake.begins("S1", "S2")
-    (lake.place("lake/d", "S1") / "a.parquet").unlink()
-    (result,) = lake.sweeps().values()
-    assert result.outcomes == {Outcome.DELETED: 5}
-    assert lake.there() == {"S6"}
-
-
-def real_lake(folder: Path, patch: pytest.MonkeyPatch) -> Callable[[datetime], dict[str, SweepResult]]:
-    """A lake with a real clock, marked at MARKED by a run of that day; and a sweep once the clock stands elsewhere."""
-    lake = Lake(folder / "real", clock={})
-    for name in "abc":
-        lake.has(FIVE.replace("@1d", "@+30d") if name == "b" else FIVE, f"lake/{name}")
-    set_clock(patch, MARKED)
-    lake.marks()
-    with lake.opened() as ledger:
-        assert ledger.clock.check(MARKED, None) is None
-
-    def sweep(at: datetime) -> dict[str, SweepResult]:
-        set_clock(patch, at)
-        return lake.sweeps(at)
-
-    return sweep
-
-
-def test_a_clock_that_jumped_ahead_sweeps_nothing_until_somebody_vouches_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep, at = real_lake(tmp_path, monkeypatch), DUE + timedelta(days=400)
-    for _ in range(2):
-        assert all("more than 14 days after the newest time" in str(one.refused) for one in sweep(at).values())
-    with open_ledger(f"sqlite:///{tmp_path}/real/ledger.db") as ledger:
-        ledger.clock.accept(at, "ann")
-    assert [one.refused for one in sweep(at + timedelta(hours=1)).values()] == [None] * 3
-
-
 @pytest.mark.parametrize(
     ("days", "server", "refused"),
     [
@@ -330,7 +275,15 @@ def test_after_a_long_pause_nothing_is_swept_without_a_witness_of_the_time(
 
     monkeypatch.setattr(FilesLog, "shares", lambda _, datasets: [(one,) for one in sorted(datasets)])
     monkeypatch.setattr(FilesStore, "present", present)
-    results = real_lake(tmp_path, monkeypatch)(at)
+    lake = Lake(tmp_path / "real", clock={})
+    for name in "abc":
+        lake.has(FIVE.replace("@1d", "@+30d") if name == "b" else FIVE, f"lake/{name}")
+    set_clock(monkeypatch, MARKED)
+    lake.marks()
+    with lake.opened() as ledger:
+        assert ledger.clock.check(MARKED, None) is None
+    set_clock(monkeypatch, at)
+    results = lake.sweeps(at)
     faults = {name.removeprefix("lake/"): str(one.refused) for name, one in results.items() if one.refused}
     assert sorted(faults) == [*refused]
     assert all("no other clock was found to agree" in fault for fault in faults.values()) or not isinstance(server, Exception)
@@ -410,11 +363,7 @@ def test_what_the_sweep_adds_to_a_log_keeps_none_of_its_own_marks(lake: Lake) ->
 def test_progress_is_told_after_each_batch_and_at_the_end(lake: Lake) -> None:
     lake.has(FIVE).marks()
     told: list[tuple[int, int]] = []
-
-    def tell(result: SweepResult) -> None:
-        told.append((result.outcomes[Outcome.DELETED], result.planned))
-
-    lake.sweeps(on_progress=tell)
+    lake.sweeps(on_progress=lambda result: told.append((result.outcomes[Outcome.DELETED], result.planned)))
     assert told == [(2, 5), (4, 5), (5, 5), (5, 5)]
 
 
@@ -531,14 +480,11 @@ def test_the_newest_note_of_a_store_is_what_it_is_given(lake: Lake, notes: list[
 
 def test_a_few_words_of_a_store_on_what_it_deleted_are_remarks_and_no_errors(lake: Lake) -> None:
     lake.has("main: " + " - ".join(f"S{number}:SNAPSHOT@{90 - number}d" for number in range(8)) + " - S9:SNAPSHOT@1d").marks()
-    (result,) = lake.sweeps(
-        store=Answers(
-            lake.stores["lake"],
-            lambda targets: [
-                SweptTarget(one.transaction, Outcome.DELETED, 5, f"a word on {one.transaction}") for one in targets
-            ],
-        )
-    ).values()
+
+    def answer(targets: Sequence[Target]) -> list[SweptTarget]:
+        return [SweptTarget(one.transaction, Outcome.DELETED, 5, f"a word on {one.transaction}") for one in targets]
+
+    (result,) = lake.sweeps(store=Answers(lake.stores["lake"], answer)).values()
     assert (result.bytes_freed, result.errors) == (40, [])
     assert result.warnings == [f"a word on S{number}" for number in range(5)]
 
