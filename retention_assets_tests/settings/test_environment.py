@@ -45,31 +45,25 @@ def test_a_dollar_that_begins_no_variable_is_refused(text: str) -> None:
         expand_text(text, {"A": "one"})
 
 
-def test_what_the_environment_puts_in_stays_text(tmp_path: Path) -> None:
+def test_what_the_environment_puts_in_stays_text_and_keys_are_not_expanded(tmp_path: Path) -> None:
     """A value that looks like YAML, or like a variable, is a value; only so can a password hold any character."""
     odd = "a: [1, 2] # ${OTHER} $$"
-    settings = read(tmp_path, "spark: {conf: {spark.x: '${ODD}', spark.y: '${YES}'}}", ODD=odd, YES="true")
-    assert settings.spark.conf == {"spark.x": odd, "spark.y": "true"}
-
-
-def test_keys_are_not_expanded(tmp_path: Path) -> None:
-    assert read(tmp_path, "spark: {conf: {'${A}': x}}", A="one").spark.conf == {"${A}": "x"}
+    settings = read(
+        tmp_path, "spark: {conf: {spark.x: '${ODD}', spark.y: '${YES}', '${KEY}': x}}", ODD=odd, YES="true", KEY="k"
+    )
+    assert settings.spark.conf == {"spark.x": odd, "spark.y": "true", "${KEY}": "x"}
 
 
 def test_a_missing_variable_is_named_with_its_key_and_a_remedy_and_is_reported_once(tmp_path: Path) -> None:
     """The unexpanded text is no database URL either; a second complaint about it would only confuse."""
-    (problem,) = problems(tmp_path, "\nledger: ${LEDGER}\n")
+    text = "\nledger: ${LEDGER}\nstores:\n- {name: m, kind: aspects,\n   url: 'postgresql://u:${PW}@h/d'}"
+    problem, deep = problems(tmp_path, text)
+    assert (deep.key, deep.line, "PW" in deep.what) == ("stores[0].url", 5, True)
     assert problem == Problem(
         "the environment variable LEDGER is not set", file=f"{tmp_path}/retention.yaml", line=2, key="ledger",
         value="'${LEDGER}'", expected="a variable that is set",
         remedy="Set LEDGER, or write a default into the file: ${LEDGER:-…}.",
     )  # fmt: skip
-
-
-def test_a_missing_variable_deep_in_a_store_is_found(tmp_path: Path) -> None:
-    (problem,) = problems(tmp_path, "stores:\n- {name: m, kind: aspects,\n   url: 'postgresql://u:${PW}@h/d'}")
-    assert (problem.key, problem.line) == ("stores[0].url", 3)
-    assert "PW" in problem.what
 
 
 def test_an_expanded_value_that_is_wrong_in_another_way_keeps_its_own_remedy(tmp_path: Path) -> None:
