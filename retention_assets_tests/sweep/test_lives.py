@@ -101,11 +101,8 @@ def test_a_mark_that_knows_no_times_is_of_whatever_has_its_id(lake: Lake, monkey
     def knows_no_times(*arguments: Any) -> pa.Table:
         marks = new_marks(*arguments)
         nothing = pa.nulls(len(marks), INSTANT)
-        return (
-            marks.drop_columns(["opened_at", "closed_at"])
-            .append_column("opened_at", nothing)
-            .append_column("closed_at", nothing)
-        )
+        times = ["opened_at", "closed_at"]
+        return marks.drop_columns(times).append_column(times[0], nothing).append_column(times[1], nothing)
 
     lake.says(OLD.replace("{older_than: 30d}", "{beyond: {views: 1}}"))
     monkeypatch.setattr("retention_assets_tests.sweep.datasets.new_marks", knows_no_times)

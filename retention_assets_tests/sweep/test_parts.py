@@ -163,23 +163,10 @@ def test_the_pause_between_batches_is_the_policys_and_ends_when_somebody_says_st
 @pytest.mark.parametrize("hashed", [1, 100])
 def test_a_mark_says_more_of_a_transaction_than_its_verdict(hashed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_HASHED", hashed)
-    verdicts = {
-        "V": "mark",
-        "S": "spare",
-        "K": "keep",
-        "O": "open",
-        "swept": "mark",
-        "begun": "keep",
-        "due": "mark",
-        "soon": "spare",
-    }
-    marks = {
-        "swept": ("SWEPT", True),
-        "begun": ("SWEEPING", True),
-        "due": ("MARKED", True),
-        "soon": ("MARKED", False),
-        "elsewhere": ("MARKED", True),
-    }
+    marked = {"swept": "mark", "begun": "keep", "due": "mark", "soon": "spare"}
+    verdicts = {"V": "mark", "S": "spare", "K": "keep", "O": "open", **marked}
+    marks = {"swept": ("SWEPT", True), "begun": ("SWEEPING", True), "due": ("MARKED", True)}
+    marks |= {"soon": ("MARKED", False), "elsewhere": ("MARKED", True)}
     rows = lives(dict.fromkeys(verdicts, FIRST_LIFE))
     held = lives(dict.fromkeys(marks, FIRST_LIFE), *zip(*marks.values(), strict=True))
     found = classes_of(rows, rows.append_column("verdict", [list(verdicts.values())]), held)
@@ -238,12 +225,8 @@ def test_a_report_opens_with_the_rules_that_are_about_its_dataset(
     selects: list[dict[str, Any]], terminal: bool | None, archived: tuple[str, ...]
 ) -> None:
     def policy(name: str, include: str, **select: Any) -> Policy:
-        document = {
-            "name": name,
-            "datasets": {"include": [include]},
-            "select": {"older_than": {"age": "30d", "align": "day"}, **select},
-        }
-        return Policy.model_validate(document)
+        older = {"older_than": {"age": "30d", "align": "day"}, **select}
+        return Policy.model_validate({"name": name, "datasets": {"include": [include]}, "select": older})
 
     mine = [policy(f"p{number}", "lake/*", **select) for number, select in enumerate(selects)]
     others = policy("other", "ods/*", terminal_only=False)
