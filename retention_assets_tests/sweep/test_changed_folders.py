@@ -100,21 +100,18 @@ def test_another_folder_than_the_planned_one_is_spared(lake: Lake, change: Calla
     assert reason in lake.why("T1")
 
 
-@pytest.mark.parametrize("change", [touch_folders, link_elsewhere])
-def test_what_says_nothing_of_the_files_keeps_no_folder(lake: Lake, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    ("change", "numbers"),
+    [(touch_folders, True), (link_elsewhere, True), pytest.param(put_a_copy, False, id="no number lasts")],
+)
+def test_what_says_nothing_of_the_files_keeps_no_folder(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], numbers: bool
+) -> None:
+    monkeypatch.setattr(local, "keeps_numbers", lambda _: numbers)
     lake.marks()
-    assert lake.sweeps(store=lake.elsewhere(lambda: change(lake.place("lake/d", "T1")), "sweep"))["lake/d"].outcomes == {
-        Outcome.DELETED: 1
-    }
-    assert lake.there() == {"T2"}
-
-
-def test_where_numbers_do_not_last_a_copy_goes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "keeps_numbers", lambda _: False)
-    lake.marks()
-    assert lake.sweeps(store=lake.elsewhere(lambda: put_a_copy(lake.place("lake/d", "T1")), "sweep"))["lake/d"].outcomes == {
-        Outcome.DELETED: 1
-    }
+    result = lake.sweeps(store=lake.elsewhere(lambda: change(lake.place("lake/d", "T1")), "sweep"))["lake/d"]
+    assert result.outcomes == {Outcome.DELETED: 1}
+    assert lake.there() & {"T1", "T2"} == {"T2"}
 
 
 @pytest.mark.parametrize("number", [True, False])

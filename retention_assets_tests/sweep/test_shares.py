@@ -131,15 +131,7 @@ def test_a_dataset_that_another_sweeps_is_skipped_and_the_others_go(marked: Lake
 def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
     """Slices of one mark. It comes when the second slice is prepared, which has a mark of lake/a."""
     monkeypatch.setattr(sweep_round, "SLICE", 1)
-    prepared: list[str] = []
-
-    def holds(kind: str, dataset: str) -> None:
-        if kind == "prepare":
-            prepared.append(dataset)
-            if len(prepared) == 2:
-                marked.hold(held)
-
-    results = sweeps(marked, holds)
+    results = marked.sweeps(store=marked.elsewhere(lambda: marked.hold(held), "prepare", 2))
     assert [one.refused for one in results.values()] == [None] * 3
     assert results[held].outcomes == {Outcome.SPARED: 2}
     assert there(marked) == [KEPT if name == held else LEFT for name in NAMES]
@@ -150,15 +142,7 @@ def test_a_hold_between_slices_keeps_what_comes_after(marked: Lake, monkeypatch:
 def test_a_stop_is_heard_before_the_first_batch_and_between_slices(marked: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_round, "SLICE", 1)
     stop = threading.Event()
-    prepared: list[str] = []
-
-    def stops(kind: str, dataset: str) -> None:
-        if kind == "prepare":
-            prepared.append(dataset)
-            if len(prepared) == 2:
-                stop.set()
-
-    results = marked.sweeps(store=Told(marked.stores["lake"], stops), stop=stop)
+    results = marked.sweeps(store=marked.elsewhere(stop.set, "prepare", 2), stop=stop)
     # What was not come to has nothing to say.
     assert [*results] == ["lake/a"]
     assert there(marked) == [{"S2", "S3"}, KEPT, KEPT]
@@ -276,11 +260,8 @@ def test_a_realm_that_is_not_purged_any_more_is_not_swept_in_the_next_slice(
     lake.change_realm("acme", "PURGING", Duration(days=3))
     assert lake.marks() == 6
 
-    def stops(lake: Lake) -> None:
-        lake.change_realm("acme", "ACTIVE")
-
     before = lake.there()
-    result = sweeps_slices(lake, guards, stops)
+    result = sweeps_slices(lake, guards, lambda lake: lake.change_realm("acme", "ACTIVE"))
     gone = before - lake.there()
     assert 0 < len(gone) == result.outcomes[Outcome.DELETED] < 6
     assert result.outcomes[Outcome.SPARED] == 6 - len(gone)
