@@ -70,19 +70,11 @@ CLASSED_ROWS = pa.schema(
     ]
 )
 # Built once: every batch uses them.
-_LOCKING = (
-    OPEN_BATCH.where(tuple_(BATCHES.c.begun, BATCHES.c.plan).in_(bindparam("keys", expanding=True)))
-    .order_by(BATCHES.c.begun, BATCHES.c.plan)
-    .with_for_update()
-)
+_KEY = BATCHES.c.begun, BATCHES.c.plan
+_LOCKING = OPEN_BATCH.where(tuple_(*_KEY).in_(bindparam("keys", expanding=True))).order_by(*_KEY).with_for_update()
 _BEGIN = insert(BATCHES)
-_CLOSE = (
-    update(BATCHES)
-    .where(BATCHES.c.begun == bindparam("act"), BATCHES.c.plan == bindparam("of"))
-    .values(open_ids=bindparam("still_open", type_=IdsColumn()))
-)
-# Outcome in a mark, and its report counter; built once instead of per mark.
-_OUTCOME_NAMES = {outcome: (str(outcome), str(outcome).lower()) for outcome in Outcome}
+_IS_BATCH = and_(BATCHES.c.begun == bindparam("act"), BATCHES.c.plan == bindparam("of"))
+_CLOSE = update(BATCHES).where(_IS_BATCH).values(open_ids=bindparam("still_open", type_=IdsColumn()))
 
 
 @dataclass(frozen=True)
@@ -178,11 +170,6 @@ class Sweeps(LedgerPart):
         left = left.append_column("note", pa.array([planned[mark][0] for mark in ids], pa.string()))
         left = left.append_column("place", pa.array([begun[mark][1] for mark in ids], pa.string()))
         return left.append_column("planned", pa.array([planned[mark][1] for mark in ids], pa.int64()))
-
-    def amounts(self, datasets: Collection[str], as_of: datetime) -> dict[str, int]:
-        query = select(MARKS.c.dataset, func.count()).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
-        query = query.group_by(MARKS.c.dataset)
-        return dict(self.rows_among(query, MARKS.c.dataset, datasets))
 
     def due(self, datasets: Collection[str], as_of: datetime, names: NameRange = ALL_NAMES) -> npt.NDArray[np.int64]:
         query = select(MARKS.c.id).select_from(SHOWN_MARKS).where(text(OPEN), ~IS_BEGUN)
@@ -334,9 +321,8 @@ class Sweeps(LedgerPart):
             by_dataset: dict[str, list[int]] = {}
             for mark, dataset in begun.items():
                 by_dataset.setdefault(dataset, []).append(mark)
-            act = share.describe(
-                Act(ActType.BEGIN, share.holder, at=tx.present()), by_dataset, (own[name] for name in by_dataset)
-            )
+            act = Act(ActType.BEGIN, share.holder, at=tx.present())
+            share.describe(act, by_dataset, (own[name] for name in by_dataset))
             act.detail = {**act.detail, "marks": len(begun)}
             rows = [
                 (act.id, own[name], name, act.at, act.actor, ids[0], ids[-1], ids)
@@ -369,18 +355,16 @@ class Sweeps(LedgerPart):
         if not datasets:
             return Moved({}, share.lost)
         act, settlements = Act(ActType.SETTLE, share.holder), [asked[mark] for mark in sorted(datasets)]
-        failed = [answer for answer in settlements if answer.outcome is Outcome.FAILED]
+        failed = (answer for answer in settlements if answer.outcome is Outcome.FAILED)
         if spared := {datasets[answer.mark] for answer in settlements if answer.outcome is Outcome.SPARED}:
             request_evaluations(tx, spared)
         share.describe(act, set(datasets.values()))
         act.detail = {**act.detail, "batches": sorted({batch.begun for batch in batches})}
-        record_moves(
-            tx,
-            act,
-            [_end_of(answer) for answer in settlements if answer.outcome is not Outcome.FAILED],
-            [(answer.mark, "MARKED", "FAILED", answer.bytes, None, answer.error or NO_ERROR) for answer in failed],
-        )
-        _close(tx, batches, datasets)
+        failures = [(answer.mark, "MARKED", "FAILED", answer.bytes, None, answer.error or NO_ERROR) for answer in failed]
+        record_moves(tx, act, [_end_of(one) for one in settlements if one.outcome is not Outcome.FAILED], failures)
+        still_open = ([mark for mark in batch.marks if mark not in datasets] or None for batch in batches)
+        keys = ({"act": batch.begun, "of": batch.plan} for batch in batches)
+        tx.connection.execute(_CLOSE, [{**key, "still_open": ids} for key, ids in zip(keys, still_open, strict=True)])
         if execution_date:
             count(tx, act, execution_date, _counted(tx, settlements))
         return Moved(datasets, share.lost)
@@ -407,7 +391,7 @@ class Sweeps(LedgerPart):
 def _end_of(answer: Settlement) -> MarkStep:
     if answer.outcome is Outcome.SPARED:
         return answer.mark, "SPARED", None, answer.bytes, None, answer.error or NO_ERROR
-    return answer.mark, "SWEPT", _OUTCOME_NAMES[answer.outcome][0], answer.bytes, None, answer.error
+    return answer.mark, "SWEPT", answer.outcome.value, answer.bytes, None, answer.error
 
 
 def _locked(tx: WriteTransaction, batches: Sequence[OpenBatch]) -> Sequence[OpenBatch]:
@@ -416,15 +400,6 @@ def _locked(tx: WriteTransaction, batches: Sequence[OpenBatch]) -> Sequence[Open
         return batches
     keys = [(batch.begun, batch.plan) for batch in batches]
     return [OpenBatch(*row) for part in portions(keys) for row in tx.connection.execute(_LOCKING, {"keys": part})]
-
-
-def _close(tx: WriteTransaction, batches: Sequence[OpenBatch], settled: Collection[int]) -> None:
-    still_open = [[mark for mark in batch.marks if mark not in settled] for batch in batches]
-    rows = [
-        {"act": batch.begun, "of": batch.plan, "still_open": ids or None}
-        for batch, ids in zip(batches, still_open, strict=True)
-    ]
-    tx.connection.execute(_CLOSE, rows)
 
 
 def _may_begin(tx: WriteTransaction, plans: Mapping[str, int], marks: Sequence[int]) -> Sequence[int]:
@@ -481,6 +456,6 @@ def _counted(tx: WriteTransaction, settlements: Sequence[Settlement]) -> Mapping
     for mark, dataset, logged, due_at in report_columns(tx, answers):
         answer = answers[mark]
         freed, left = (0, 0) if answer.outcome in (Outcome.FAILED, Outcome.SPARED) else (answer.bytes, answer.left)
-        amount = ReportCounts(mark, due_at, _OUTCOME_NAMES[answer.outcome][1], logged, freed, answer.bytes_hidden, left)
+        amount = ReportCounts(mark, due_at, answer.outcome.value.lower(), logged, freed, answer.bytes_hidden, left)
         counted.setdefault(dataset, []).append(amount)
     return counted

@@ -193,15 +193,13 @@ def swept_without_mark(connection: Connection, datasets: _Datasets = None, since
         done = select(MARKS.c.id, null(), AUDIT.c.position, MARKS.c.dataset, MARKS.c.transaction)
         done = done.outerjoin(AUDIT, AUDIT.c.act == MARKS.c.changed_act).where(_is_swept(connection, part, moved))
         # Grouped, not joined: a PostgreSQL without statistics may compare each mark with each.
-        mark, begins, ends, dataset, transaction = (
-            union_all(done, began.join(AUDIT, AUDIT.c.act == members.c.begun)).subquery().c
-        )
+        began = began.join(AUDIT, AUDIT.c.act == members.c.begun)
+        mark, begins, ends, dataset, transaction = union_all(done, began).subquery().c
         never = or_(func.min(begins).is_(None), func.max(ends).is_(None), func.min(begins) >= func.max(ends))
         names = (func.max(dataset).label("dataset"), func.max(transaction).label("transaction"))
         wrong = select(*names).group_by(mark).having(func.max(dataset).is_not(None), never).subquery()
-        yield from _rows(
-            connection, _grouped(wrong), "is said to be swept, and the record does not say that its deletion began before"
-        )
+        what = "is said to be swept, and the record does not say that its deletion began before"
+        yield from _rows(connection, _grouped(wrong), what)
         yield from _swept_twice(connection, part, moved)
 
 

@@ -42,7 +42,6 @@ from retention_assets.sql.staging import append_rows, update_rows
 from retention_assets.sql.transactions import PORTION, portions
 
 NO_ERROR = "no error was given"
-
 # Mark, status, outcome, bytes, until, why. A plain tuple, because there are as many as marks.
 MarkStep = tuple[int, str, str | None, int | None, datetime | None, str | None]
 
@@ -129,28 +128,25 @@ def end_marks(
     # Asked next: who begins a batch locks its marks too, so this sees that batch, or it goes first.
     begun = {mark for batch in open_batches(tx.connection, set(found.values()), found) for mark in batch.marks}
     ended = {mark: found[mark] for mark in sorted(found.keys() - begun)}
-    why = (reasons if isinstance(reasons, str) else reasons[mark] for mark in ended)
-    record_moves(tx, act, [(mark, status, None, None, None, reason) for mark, reason in zip(ended, why, strict=True)])
+    why = reasons if not isinstance(reasons, str) else dict.fromkeys(ended, reasons)
+    if ended:
+        record_moves(tx, act, [(mark, status, None, None, None, why[mark]) for mark in ended])
     return ended
 
 
 def locking(mine: ColumnElement[bool], *more: ColumnElement[Any]) -> Select[Any]:
-    # by id, against deadlocks
-    return select(MARKS.c.id, *more).where(mine).order_by(MARKS.c.id).with_for_update()
+    return select(MARKS.c.id, *more).where(mine).order_by(MARKS.c.id).with_for_update()  # by id, against deadlocks
 
 
 def record_moves(tx: WriteTransaction, act: Act, ends: Sequence[MarkStep], failures: Sequence[MarkStep] = ()) -> None:
     """End MARKED marks, or let them fail, and record the act, which is about both in the order of their ids."""
-    if not ends and not failures:
-        return
     seals, failed = (step_seals((act.id, *step) for step in steps) for steps in (ends, failures))
     if ends:
         ids, *own = map(list, zip(*ends, strict=True))
         _change(tx, act, ids, dict(zip((column.name for column in END[2:]), (*own, seals), strict=True)))
     if failures:
-        _change(
-            tx, act, [step[0] for step in failures], {"last_error": [step[-1] for step in failures]}, "attempts = attempts + 1"
-        )
+        errors = {"last_error": [step[-1] for step in failures]}
+        _change(tx, act, [step[0] for step in failures], errors, "attempts = attempts + 1")
         append_rows(tx.connection, STEPS, STEP, [(act.id, *step, seal) for step, seal in zip(failures, failed, strict=True)])
     act.members = len(ends) + len(failures)
     act.digest = hashlib.sha256("".join((*seals, *failed)).encode()).hexdigest()
