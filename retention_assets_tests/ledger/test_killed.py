@@ -129,9 +129,9 @@ def sweeps(ledger: Ledger, lease: Lease, names: list[str], start: Barrier) -> se
     by_mark = {row["id"]: row["transaction"] for row in marks_of(ledger, plan)}
     marks, deleted = [*by_mark], set[str]()
     start.wait()
-    for first in range(0, len(marks), 25):
+    for first in range(0, len(marks), 50):
         # Told twice, as by a task that was not answered.
-        asked = marks[first : first + 25]
+        asked = marks[first : first + 50]
         begun = ledger.sweeps.begin([lease], [plan], asked).marks
         assert not ledger.sweeps.begin([lease], [plan], asked).marks
         deleted |= {by_mark[mark] for mark in begun}
