@@ -1,4 +1,4 @@
-"""Invariants of every sound ledger, checked by plain SQL that shares no code with what writes the ledger."""
+"""Invariants of every sound ledger, checked by plain SQL that shares only the reading of batches with what writes."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
