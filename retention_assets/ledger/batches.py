@@ -432,8 +432,8 @@ def _locking_due(name: str) -> tuple[Select[Any], Select[Any], Select[Any]]:
     is_due = and_(MARKS.c.due_at <= as_of, has_come_by(MARKS.c.due_at, present))
     near = (BATCHES.c.first <= bindparam("last"), BATCHES.c.last >= bindparam("first"), BATCHES.c.dataset.in_(here))
     begun = select(members_of(BATCHES.c.open_ids, text(BEGUN), *near).c.mark)
-    mine = and_(among(name, MARKS.c.id), MARKS.c.status == "MARKED", is_due, MARKS.c.id.not_in(begun))
-    locked = locking(mine).subquery()
+    may_begin = and_(among(name, MARKS.c.id), MARKS.c.status == "MARKED", is_due, MARKS.c.id.not_in(begun))
+    locked = locking(may_begin).subquery()
     # Counted apart: joined to marks, PostgreSQL compares each with each. They are of the plan's dataset; asked for that,
     # SQLite would read all its marks.
     in_plan = PLANNED.c.plan.in_(plans), among(name, PLANNED.c.mark)

@@ -100,8 +100,8 @@ def _events(connection: Connection, marks: list[int]) -> dict[int, list[MarkEven
         for these in portions(sorted({act for act, *_ in happened})):
             query = select(AUDIT.c.act, AUDIT.c.position, AUDIT.c.at, AUDIT.c.actor).where(AUDIT.c.act.in_(these))
             acts |= {act: (position, at, actor) for act, position, at, actor in connection.execute(query)}
-        known = (event for event in happened if event[0] in acts)
-        for act, mark, status, outcome, size, _, why in sorted(known, key=lambda event: acts[event[0]][0]):
+        recorded = (event for event in happened if event[0] in acts)
+        for act, mark, status, outcome, size, _, why in sorted(recorded, key=lambda event: acts[event[0]][0]):
             events.setdefault(mark, []).append(MarkEvent(*acts[act][1:], status, outcome, size, why))
     return events
 

@@ -41,7 +41,7 @@ from retention_assets.ledger.schema import (
     TIMES,
     VISIBILITY,
 )
-from retention_assets.ledger.steps import among, members_of, moved_since, touched_since
+from retention_assets.ledger.steps import among, marks_of, members_of, touched_since
 from retention_assets.policy.book import item_of
 from retention_assets.policy.durations import parse_duration, parse_instant, text_of
 from retention_assets.policy.model import Limits, Policy
@@ -168,7 +168,7 @@ def policies_and_reasons(
 
 def swept_before_due(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
     """Everything swept was in a plan made after its grace ended."""
-    moved = None if since is None else moved_since(connection, since)
+    moved = None if since is None else marks_of(connection, touched_since(connection, since))
     for part in _parts(datasets):
         columns = (MARKS.c.id, MARKS.c.dataset, MARKS.c.transaction, MARKS.c.due_at)
         swept = select(*columns).where(_is_swept(connection, part, moved)).cte("swept")
@@ -185,8 +185,8 @@ def swept_before_due(connection: Connection, datasets: _Datasets = None, since: 
 
 def swept_without_mark(connection: Connection, datasets: _Datasets = None, since: int | None = None) -> Iterator[Violation]:
     """Everything swept was marked, and its deletion began before it was recorded as done."""
-    moved = None if since is None else moved_since(connection, since)
     touched = true() if since is None else touched_since(connection, since)
+    moved = None if since is None else marks_of(connection, touched)
     for part in _parts(datasets):
         members = members_of(BATCHES.c.ids, touched, _is_in(BATCHES.c.dataset, part))
         began = select(members.c.mark, AUDIT.c.position.label("began"), null().label("done"), null(), null())

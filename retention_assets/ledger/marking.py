@@ -309,12 +309,13 @@ class Marks(LedgerPart):
     def datasets_to_sweep(self, as_of: datetime) -> list[str]:
         return [sweep.dataset for sweep in self.to_sweep(as_of)]
 
-    def to_sweep(self, as_of: datetime) -> list[PendingSweep]:
+    def to_sweep(self, as_of: datetime, datasets: Collection[str] | None = None) -> list[PendingSweep]:
         begun = func.sum(case((IS_BEGUN, 1), else_=0))
         counts = (func.count(), begun, func.sum(MARKS.c.attempts), ByteSum(MARKS.c.bytes))
         query = select(MARKS.c.dataset, *counts).select_from(SHOWN_MARKS).where(to_sweep_by(as_of))
         query = query.group_by(MARKS.c.dataset).order_by(MARKS.c.dataset)
-        return [PendingSweep(name, *map(int, counted)) for name, *counted in self.rows(query)]
+        rows = self.rows(query) if datasets is None else self.rows_among(query, MARKS.c.dataset, datasets)
+        return [PendingSweep(name, *map(int, counted)) for name, *counted in rows]
 
 
 def _of_statuses(query: Select[tuple[object, ...]], statuses: Iterable[str] | None) -> list[Select[tuple[object, ...]]]:

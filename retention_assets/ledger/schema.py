@@ -155,7 +155,7 @@ _partial_index("ix_marks_swept", SWEPT, MARKS.c.dataset, MARKS.c.transaction, MA
 # The remaining marks, so that one of the three indexes finds every mark by transaction.
 OVER = "status NOT IN ('MARKED', 'SWEPT')"
 _partial_index("ix_marks_over", OVER, MARKS.c.dataset, MARKS.c.transaction)
-# What a batch settles is found by the batch.
+# Marks that a batch settled are found by their batch.
 _partial_index("ix_marks_over_act", OVER, MARKS.c.changed_act)
 
 # No foreign keys here and in steps: PostgreSQL would look up and lock the mark of each row, and the audit names the act of
@@ -187,7 +187,7 @@ BATCHES = _table(
 BEGUN = "open_ids IS NOT NULL"
 _partial_index("ix_batches_open", BEGUN, BATCHES.c.dataset)
 
-# What became of marks that did not end with it: failures.
+# Steps after which a mark does not end: failures.
 STEPS = _table(
     "steps",
     *_keys(ACT, "act"),

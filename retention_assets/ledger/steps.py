@@ -46,7 +46,7 @@ NO_ERROR = "no error was given"
 MarkStep = tuple[int, str, str | None, int | None, datetime | None, str | None]
 
 STEP = [STEPS.c[name] for name in ("act", "mark", "status", "outcome", "bytes", "until", "why", "seal")]
-# The same of a mark that ended.
+# Columns with the same meaning in the row of a mark that ended.
 END = [MARKS.c[name] for name in ("changed_act", "id", "status", "outcome", "freed", "until", "why", "end_seal")]
 
 
@@ -68,10 +68,9 @@ def touched_since(connection: Connection, position: int) -> ColumnElement[bool]:
     return or_(false(), *(BATCHES.c.begun.in_(part) for part in portions(sorted(touched))))
 
 
-def moved_since(connection: Connection, position: int) -> list[int]:
-    """Marks of batches that were begun or settled after a position of the audit."""
-    batches = connection.execute(select(BATCHES.c.ids).where(touched_since(connection, position))).scalars()
-    return sorted({mark for ids in batches for mark in ids})
+def marks_of(connection: Connection, batches: ColumnElement[bool]) -> list[int]:
+    """Ids of the marks of the batches that match."""
+    return sorted(connection.execute(select(members_of(BATCHES.c.ids, batches).c.mark).distinct()).scalars())
 
 
 BEGUN_MARKS = members_of(BATCHES.c.open_ids, text(BEGUN))
@@ -121,13 +120,13 @@ def end_marks(
 
     Whoever comes second finds another state and moves nothing. With ids, limit datasets by `of_datasets`.
     """
-    found: dict[int, str] = {}
+    locked: dict[int, str] = {}
     for where in conditions:
         matching = locking(and_(text(OPEN), where), MARKS.c.dataset)
-        found |= {mark: dataset for mark, dataset in tx.connection.execute(matching)}  # noqa: C416 - no pairs to a type checker
+        locked |= {mark: dataset for mark, dataset in tx.connection.execute(matching)}  # noqa: C416 - no pairs to a type checker
     # Asked next: who begins a batch locks its marks too, so this sees that batch, or it goes first.
-    begun = {mark for batch in open_batches(tx.connection, set(found.values()), found) for mark in batch.marks}
-    ended = {mark: found[mark] for mark in sorted(found.keys() - begun)}
+    begun = {mark for batch in open_batches(tx.connection, set(locked.values()), locked) for mark in batch.marks}
+    ended = {mark: locked[mark] for mark in sorted(locked.keys() - begun)}
     why = reasons if not isinstance(reasons, str) else dict.fromkeys(ended, reasons)
     if ended:
         record_moves(tx, act, [(mark, status, None, None, None, why[mark]) for mark in ended])

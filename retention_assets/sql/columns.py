@@ -107,11 +107,15 @@ class IdsColumn(TypeDecorator[Sequence[int]]):
         return ARRAY(BigInteger) if dialect.name == "postgresql" else Text()
 
     def bind_processor(self, dialect: Dialect) -> Callable[[Any], Any]:
-        begin, end = "{}" if dialect.name == "postgresql" else "[]"
-        return lambda ids: None if ids is None else f"{begin}{','.join(map(str, ids))}{end}"
+        text: Callable[[Any], str] = array_text if dialect.name == "postgresql" else json.dumps
+        return lambda ids: None if ids is None else text(ids)
 
     def result_processor(self, dialect: Dialect, _: Any) -> Callable[[Any], Any] | None:
         return None if dialect.name == "postgresql" else _ids
+
+
+def array_text(numbers: Sequence[int]) -> str:
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _ids(value: Any) -> Any:

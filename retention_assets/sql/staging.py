@@ -29,7 +29,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from retention_assets.settings.places import Url
-from retention_assets.sql.columns import DatabaseTime
+from retention_assets.sql.columns import DatabaseTime, array_text
 from retention_assets.sql.engines import ledger_engine
 
 STAGED = "staged_rows"
@@ -180,13 +180,11 @@ def update_rows(
     common = {**common, **{name: values[0] for name, values in own.items() if values.count(values[0]) == len(ids)}}
     own = {name: values for name, values in own.items() if name not in common}
     if connection.dialect.name == "postgresql":
-        columns = [_array_of(values) for values in own.values()]
-        values: Any = (*common.values(), _array_of(ids), *columns)
+        values: Any = (*common.values(), *map(_array_of, (ids, *own.values())))
     else:
         values = (*common.values(), json.dumps([*zip(ids, *own.values(), strict=True)]))
-    return connection.exec_driver_sql(
-        _update(table, connection.dialect.name, (*common,), (*own,), also, where), values
-    ).rowcount
+    statement = _update(table, connection.dialect.name, (*common,), (*own,), also, where)
+    return connection.exec_driver_sql(statement, values).rowcount
 
 
 @cache
@@ -208,8 +206,7 @@ def _update(table: Table, name: str, common: tuple[str, ...], own: tuple[str, ..
 
 
 def _array_of(values: Sequence[Any]) -> Any:
-    # As text: the driver would inspect each number.
-    return f"{{{','.join(map(str, values))}}}" if set(map(type, values)) == {int} else list(values)
+    return array_text(values) if set(map(type, values)) == {int} else list(values)
 
 
 def _lines_of(rows: Sequence[Sequence[Any]]) -> str:

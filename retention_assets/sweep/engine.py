@@ -90,7 +90,7 @@ class Sweeper:
     def _sweep_store(self, store: Store, datasets: Sequence[str], part: DatasetPart | None) -> Iterator[SweepResult]:
         at, names = self._recheck.as_of, ALL_NAMES if part is None else part.names
         # a single dataset is a share, whatever there is to do
-        amounts = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(at)} if len(datasets) > 1 else {}
+        amounts = {one.dataset: one.marks for one in self.ledger.marks.to_sweep(at, datasets)} if len(datasets) > 1 else {}
         waiting: list[DatasetReading] = []
         for share in call_store(store, lambda: store.shares(datasets)):
             if self.stop.is_set():

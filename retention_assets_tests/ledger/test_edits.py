@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from itertools import product
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -558,6 +559,17 @@ def test_what_was_verified_before_is_no_fault_of_what_is_new(ledger: Ledger) -> 
     built.sweeps.settle([lease], [Settlement(begun, Outcome.DELETED, 10)], DAY)
     assert built.verify_and_record("ann", only_new=True).faults == ()
     assert built.verify().faults == ()
+
+
+def test_ids_of_a_new_batch_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        ledger.marks.mark(candidates(["T1"]), T0, "run")
+        assert ledger.verify_and_record("ann").faults == ()
+        lease = take_lease(ledger)
+        ledger.sweeps.begin([lease], [plan_of(ledger, lease, ids(ledger))], ids(ledger))
+        for odd in ("'x'", "'[\"a\", 1]'"):
+            write_past_ledger(ledger, f"UPDATE batches SET ids = {odd}")
+            assert [one for one in ledger.verify_and_record("ann", only_new=True).faults if "The batch of act" in one]
 
 
 def test_without_an_earlier_verification_a_new_one_is_of_everything(lived: Ledger) -> None:

@@ -216,7 +216,6 @@ def planned_seals(rows: Iterable[Sequence[Any]]) -> list[str]:
 
 
 def batch_seals(rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Seals of batches over the columns BATCH_SEALED."""
     return [common_hash(tuple(row))[:_SEAL] for row in rows]
 
 

@@ -70,8 +70,8 @@ from retention_assets.ledger.steps import (
     SHOWN_MARKS,
     STEP,
     among,
+    marks_of,
     members_of,
-    moved_since,
     to_sweep_by,
     touched_since,
 )
@@ -131,10 +131,10 @@ def life_faults(connection: Connection, where: ColumnElement[bool] | None = None
         "changed_at": act.c.at,
         "changed_by": act.c.actor,
     }
-    position = AUDIT.alias("of_failure")
+    failure = AUDIT.alias("failure_act")
     query = select(MARKS, *(value.label(f"should_{name}") for name, value in should.items()))
-    query = query.outerjoin(newest, newest.c.mark == MARKS.c.id).outerjoin(position, position.c.position == newest.c.position)
-    query = query.outerjoin(failed, and_(failed.c.act == position.c.act, failed.c.mark == MARKS.c.id))
+    query = query.outerjoin(newest, newest.c.mark == MARKS.c.id).outerjoin(failure, failure.c.position == newest.c.position)
+    query = query.outerjoin(failed, and_(failed.c.act == failure.c.act, failed.c.mark == MARKS.c.id))
     query = query.outerjoin(act, act.c.act == should["changed_act"])
     strays = or_(*(MARKS.c[name].is_distinct_from(value) for name, value in should.items()))
     query = query.where(strays) if where is None else query.where(where, strays)
@@ -165,12 +165,12 @@ def batch_faults(connection: Connection, *where: ColumnElement[bool]) -> Iterato
         else:
             query = query.where(or_(is_other, MARKS.c.status.is_distinct_from("MARKED"), failed))
         for row in connection.execute(query):
-            words = "is settled, and the mark has no outcome" if is_settled else "is not settled, and the mark has an outcome"
+            state = "is settled, and the mark has no outcome" if is_settled else "is not settled, and the mark has an outcome"
             mark = f"Mark {row.mark} ({row.transaction} of {row.dataset})"
-            yield f"{mark} was changed past the ledger: the batch that began with row {row.position} of the audit {words}."
+            yield f"{mark} was changed past the ledger: the batch that began with row {row.position} of the audit {state}."
     readable = exists().where(still_open.c.begun == BATCHES.c.begun, still_open.c.plan == BATCHES.c.plan)
-    for begun_by, plan in connection.execute(select(BATCHES.c.begun, BATCHES.c.plan).where(text(BEGUN), ~readable, *where)):
-        yield f"The batch of act {begun_by} and plan {plan} was changed: its open_ids can't be read."
+    for act, plan in connection.execute(select(BATCHES.c.begun, BATCHES.c.plan).where(text(BEGUN), ~readable, *where)):
+        yield f"The batch of act {act} and plan {plan} was changed: its open_ids can't be read."
 
 
 def single_faults(connection: Connection, ledger: str | None) -> Iterator[str]:
@@ -293,10 +293,10 @@ def unsealed_marks(table: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 class Members:
-    """Verifies members of acts. With `since`, `acts` are those after that position; otherwise everything is read."""
+    """Verifies members of acts. With `since`, `acts` are those after it, and `moved` their batches' marks; otherwise all."""
 
-    def __init__(self, acts: Mapping[int, BulkAct], since: int | None = None) -> None:
-        self.acts, self._since = acts, since
+    def __init__(self, acts: Mapping[int, BulkAct], since: int | None = None, moved: Sequence[int] = ()) -> None:
+        self.acts, self._since, self._moved = acts, since, moved
         self.counted: defaultdict[int, int] = defaultdict(int)
         self._plans = {plan: number for number, act in acts.items() for plan in act.plans}
         self._new = select(AUDIT.c.act).where(AUDIT.c.position > (since or 0))
@@ -338,11 +338,11 @@ class Members:
         query = select(*END).where(MARKS.c.end_seal.is_not(None)).order_by(MARKS.c.id)
         queries = [query]
         if self._since is not None:
-            # What was settled is found by its batch, everything else by its act.
-            moved = among(connection.dialect.name, MARKS.c.id, moved_since(connection, self._since))
+            # Settled marks are found by their batch, all others by their act.
+            moved = among(connection.dialect.name, MARKS.c.id, self._moved)
             settled = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed == ActType.SETTLE))
-            others = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed != ActType.SETTLE))
-            queries = [query.where(moved, settled), query.where(text(OVER), others)]
+            ended_alone = MARKS.c.changed_act.in_(self._new.where(AUDIT.c.deed != ActType.SETTLE))
+            queries = [query.where(moved, settled), query.where(text(OVER), ended_alone)]
         yield from _sealed(connection, queries, step_seals, "The end of mark {0.id}".format)
 
     def _begun(self, connection: Connection) -> Iterator[_Batch]:
@@ -434,15 +434,23 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
     """Verify everything, or what was appended after the head `since`, in one consistent state."""
     walk = _Chain(known, since)
     faults = [*islice(_readable(connection, walk.faults(connection)), _MOST)]
-    members = Members(walk.acts, since.position if since else None)
+    lives: Sequence[ColumnElement[bool] | None] = [None]
+    touched, moved = list[ColumnElement[bool]](), list[int]()
+    if since is not None:
+        touched = [touched_since(connection, since.position)]
+        moved = marks_of(connection, *touched)
+        acts = select(AUDIT.c.act).where(AUDIT.c.position > since.position)
+        ended_alone = and_(text(f"marks.{OVER}"), MARKS.c.changed_act.in_(acts))
+        lives = [among(connection.dialect.name, MARKS.c.id, moved), ended_alone]
+    members = Members(walk.acts, since.position if since else None, moved)
     parts = (
         # In a boolean column any text reads as true.
         unreadable_values(connection, Boolean),
         members.faults(connection),
         (fault.sentence for fault in row_faults(connection, SEALED, walk.recorded, only_recorded=since is not None)),
         single_faults(connection, walk.ledger),
-        *(life_faults(connection, where) for where in ([None] if since is None else _moved(connection, since.position))),
-        batch_faults(connection, *([] if since is None else [touched_since(connection, since.position)])),
+        *(life_faults(connection, where) for where in lives),
+        batch_faults(connection, *touched),
         state_faults(connection),
         foreign_faults(connection),
     )
@@ -450,12 +458,6 @@ def verify(connection: Connection, known: ChainHead | None = None, since: ChainH
         faults += islice(_readable(connection, part), max(0, _MOST - len(faults)))
     remarks = tuple(other_tables(connection))
     return AuditResult(walk.count, sum(members.counted.values()), walk.last, tuple(dict.fromkeys(faults)), remarks)
-
-
-def _moved(connection: Connection, position: int) -> Sequence[ColumnElement[bool]]:
-    acts = select(AUDIT.c.act).where(AUDIT.c.position > position)
-    moved = among(connection.dialect.name, MARKS.c.id, moved_since(connection, position))
-    return moved, and_(text(f"marks.{OVER}"), MARKS.c.changed_act.in_(acts))
 
 
 def _readable(connection: Connection, faults: Iterator[str]) -> Iterator[str]:
